@@ -1,0 +1,1 @@
+"""The per-host daemon: wires `io` to the pure rooms."""

@@ -1,0 +1,1 @@
+"""Pair estimator → network solve → timeline with a bound. Pure."""

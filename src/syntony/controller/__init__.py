@@ -1,0 +1,1 @@
+"""The fleet daemon: ingest, network solve, probe plan, queries."""

@@ -1,0 +1,42 @@
+"""The tree of errors a user can meet. Each message is one line: what is wrong, what to do.
+
+SyntonyError
+├── UsageError        what was asked for does not exist or does not fit
+├── ConfigError       a configuration file is wrong
+├── MissingError      this machine lacks something (a tool, a permission, a kernel feature)
+├── WireError         bytes from another process are not what they should be
+├── StoreError        the store refused or lost something
+└── RemoteError       the other side answered with an error, or not at all
+"""
+
+
+class SyntonyError(Exception):
+    """Base of everything that reaches the command line as one line."""
+
+    exit_code = 2
+
+
+class UsageError(SyntonyError):
+    """The command names something that does not exist or does not fit."""
+
+
+class ConfigError(SyntonyError):
+    """A configuration file is wrong."""
+
+
+class MissingError(SyntonyError):
+    """This machine lacks a tool, a permission or a kernel feature."""
+
+
+class WireError(SyntonyError):
+    """Bytes from another process are not what they should be."""
+
+
+class StoreError(SyntonyError):
+    """The store refused or lost something."""
+
+
+class RemoteError(SyntonyError):
+    """The other side answered with an error, or not at all."""
+
+    exit_code = 3

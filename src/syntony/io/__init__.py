@@ -1,0 +1,1 @@
+"""The only impure layer below the daemons: probe engine, clocks, timestamps, kernel interfaces."""

@@ -1,0 +1,19 @@
+"""The nouns: hosts, NICs, paths, clocks; identifiers, time and units. Pure."""
+
+from syntony.model.clocks import ClockState, Edge, SyntheticClockSpec, Timeline
+from syntony.model.names import NicRef
+from syntony.model.units import MS, NS, US, S, format_ns, parse_duration_ns
+
+__all__ = [
+    "MS",
+    "NS",
+    "US",
+    "ClockState",
+    "Edge",
+    "NicRef",
+    "S",
+    "SyntheticClockSpec",
+    "Timeline",
+    "format_ns",
+    "parse_duration_ns",
+]

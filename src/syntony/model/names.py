@@ -1,0 +1,37 @@
+"""Identifiers as people write them: ``h3`` is a host, ``h3/rail0`` one of its NICs."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from syntony.errors import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
+
+
+class NicRef(NamedTuple):
+    """One NIC of one host, written ``host/nic``."""
+
+    host: str
+    nic: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.nic}"
+
+    @classmethod
+    def parse(cls, text: str) -> NicRef:
+        """``"h3/rail0"`` to its parts.
+
+        Raises:
+            UsageError: it is not of that form.
+        """
+        host, slash, nic = text.partition("/")
+        if not slash or not is_name(host) or not is_name(nic):
+            raise UsageError(f"{text!r} is not a NIC; write HOST/NIC, for example h3/rail0")
+        return cls(host, nic)
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can name a host, a NIC, a switch or a lab."""
+    return _NAME.fullmatch(text) is not None

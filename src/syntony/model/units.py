@@ -1,0 +1,37 @@
+"""Time and units. Durations and instants are ``int`` nanoseconds everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from syntony.errors import UsageError
+
+NS = 1
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+
+_UNITS = {"ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": 3600 * S}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
+
+
+def parse_duration_ns(text: str) -> int:
+    """``"5s"``, ``"250ms"``, ``"1.5h"`` to nanoseconds.
+
+    Raises:
+        UsageError: no unit, an unknown unit, or not a number.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration; write for example 5s, 250ms, 20us or 1h")
+    number, unit = match.groups()
+    return round(float(number) * _UNITS[unit])
+
+
+def format_ns(value_ns: float) -> str:
+    """A duration for people: three significant digits and a unit (``-1.23 µs``)."""
+    magnitude = abs(value_ns)
+    for unit, scale in (("s", S), ("ms", MS), ("µs", US)):
+        if magnitude >= scale:
+            return f"{value_ns / scale:.3g} {unit}"
+    return f"{value_ns:.0f} ns"

@@ -1,0 +1,1 @@
+"""One schema, one SQL dialect: embedded by default, the distributed engine by URL."""

@@ -1,0 +1,279 @@
+"""Agent ↔ controller ↔ command line: msgpack-encoded tagged records over gRPC streams.
+
+One gRPC service, ``syntony.Fleet``, with two methods and no generated code (see docs/decisions):
+
+* ``Attach`` (stream ↔ stream): `AgentMessage` up, `ControllerMessage` down.
+* ``Query`` (unary): `Query` up, `Answer` down.
+
+Unknown fields are ignored, so that an older peer can read a newer one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from syntony.errors import WireError
+from syntony.model.clocks import Edge, Timeline
+
+PROTOCOL = 1
+ATTACH = "/syntony.Fleet/Attach"
+QUERY = "/syntony.Fleet/Query"
+MAX_MESSAGE_BYTES = 16 << 20
+
+
+# --- agent to controller ---------------------------------------------------------------------
+
+
+class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One NIC as its agent found it."""
+
+    name: str
+    rail: int
+    addresses: tuple[str, ...]
+    clock: str
+    """The clock its stamps are in: ``h3`` (host clock) or ``h3/rail0`` (its own)."""
+    stamping: str
+    """``kernel``, ``hardware`` or ``synthetic``; with the reason when degraded."""
+    port: int
+    """UDP port its reflector listens on."""
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """First message of every stream."""
+
+    protocol: int
+    version: str
+    host: str
+    nics: tuple[NicInfo, ...]
+    stream: str
+    """Identity of the agent's spool; batch numbers count within it."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
+    """Rows of one table; acknowledged when they are safe in the store."""
+
+    seq: int
+    table: str
+    rows: int
+    dropped: int
+    """Rows this agent ever shed, all tables together."""
+    arrow: bytes
+    """One Arrow IPC stream."""
+
+
+class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
+    """What the agent's own pairs say about the clocks, newest window only; never spooled."""
+
+    edges: tuple[Edge, ...]
+
+
+AgentMessage = Hello | Batch | Edges
+
+# --- controller to agent ---------------------------------------------------------------------
+
+
+class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """One probed path: local NIC → remote NIC with one entropy."""
+
+    flow_id: int
+    """Fleet-wide unique while the plan lives."""
+    src: str
+    """Local NIC's name."""
+    dst: str
+    """Remote NIC as ``host/nic``."""
+    dst_nic_id: int
+    dst_addr: str
+    dst_port: int
+    src_port: int
+    flow_label: int = 0
+    dscp: int = 0
+    interval_ns: int
+    """One probe pair per interval."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    """Whom to probe. Replaces the previous plan; flows with a known id keep their state."""
+
+    generation: int
+    nic_ids: dict[str, int]
+    """The agent's own NICs to their numbers on the wire."""
+    nic_names: dict[int, str]
+    """Every NIC that may probe this agent: number → ``host/nic``."""
+    clocks: dict[str, str]
+    """NIC (``host/nic``) → clock node, for every NIC in the flows."""
+    key_id: int
+    key: bytes
+    """16 bytes: authenticates probe packets."""
+    flows: tuple[ProbeFlow, ...]
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
+    """Every batch of this stream up to `seq` is in the store."""
+
+    seq: int
+
+
+class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
+    """The network solve's answer for the agent's clocks and its peers' clocks."""
+
+    timelines: tuple[Timeline, ...]
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
+    """The controller will not serve this agent; the reason is for a person."""
+
+    reason: str
+
+
+ControllerMessage = Plan | Ack | Timelines | Refuse
+
+# --- questions from the command line ---------------------------------------------------------
+
+
+class MatrixQuery(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
+    """The delay matrix over the last `window_ns` of fleet time."""
+
+    window_ns: int = 10_000_000_000
+
+
+class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
+    """Per-second history of one NIC pair, or of every pair when `src`/`dst` are empty."""
+
+    src: str = ""
+    dst: str = ""
+    window_ns: int = 60_000_000_000
+
+
+class ClockQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+    """Current timelines."""
+
+
+class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
+    """Agents, their NICs, connection and counters."""
+
+
+class PlanQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
+    """The probe plan in force."""
+
+
+Query = MatrixQuery | SeriesQuery | ClockQuery | FleetQuery | PlanQuery
+
+
+class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one NIC pair over a window; OWD fields are None when nothing arrived."""
+
+    src: str
+    dst: str
+    paths: int
+    sent: int
+    lost: int
+    owd_min_ns: int | None
+    owd_p50_ns: int | None
+    owd_p99_ns: int | None
+    clk_err_ns: int | None
+    dropped: int
+    """Probes left out because an engine itself was late (own stall), not the network."""
+
+
+class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One second of one direction of one NIC pair."""
+
+    ts_ns: int
+    src: str
+    dst: str
+    sent: int
+    lost: int
+    owd_min_ns: int | None
+    owd_p50_ns: int | None
+    owd_p99_ns: int | None
+
+
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent as the controller sees it."""
+
+    host: str
+    connected: bool
+    nics: tuple[NicInfo, ...]
+    version: str
+    last_batch_ns: int
+    """Fleet time of the newest stored row, 0 if none."""
+    batches: int
+    rows: int
+    dropped: int
+    probes_per_s: float
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
+    cells: tuple[MatrixCell, ...]
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
+    points: tuple[SeriesPoint, ...]
+
+
+class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+    timelines: tuple[Timeline, ...]
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
+    agents: tuple[AgentStatus, ...]
+    rows_stored: int
+    probes_per_s: float
+
+
+class ProbePlan(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
+    generation: int
+    flows: tuple[tuple[str, ProbeFlow], ...]
+    """(source as ``host/nic``, flow)."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
+    """The query could not be answered; the reason is one line for a person."""
+
+    reason: str
+
+
+Answer = Matrix | Series | Clocks | Fleet | ProbePlan | Failure
+
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.Encoder().encode
+_agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)
+_controller: msgspec.msgpack.Decoder[ControllerMessage] = msgspec.msgpack.Decoder(ControllerMessage)
+_query: msgspec.msgpack.Decoder[Query] = msgspec.msgpack.Decoder(Query)
+_answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def encode(message: AgentMessage | ControllerMessage | Query | Answer) -> bytes:
+    """Any message to bytes."""
+    return _encode(message)
+
+
+def decode_agent(data: bytes) -> AgentMessage:
+    """What an agent sent. Raises `WireError` on anything that is not such a message."""
+    return _decode(_agent, data)
+
+
+def decode_controller(data: bytes) -> ControllerMessage:
+    """What a controller sent. Raises `WireError`."""
+    return _decode(_controller, data)
+
+
+def decode_query(data: bytes) -> Query:
+    """A question. Raises `WireError`."""
+    return _decode(_query, data)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """An answer. Raises `WireError`."""
+    return _decode(_answer, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_T], data: bytes) -> _T:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise WireError(f"message of {len(data)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise WireError(f"not a message of this protocol: {error}") from error
