@@ -7,14 +7,15 @@ beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 
-from syntony.agent.certificates import check_certificate
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError, WireError
@@ -32,6 +33,7 @@ from syntony.wire.messages import (
     decode_controller,
     encode,
 )
+from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself; each is logged here, once.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -150,10 +152,9 @@ class Uplink:
     def _connect(self) -> bool:
         """One stream from dial to end. Returns whether the controller ever answered on it."""
         tls = self._config.tls
-        check_certificate(tls.cert)
-        credentials = grpc.ssl_channel_credentials(
-            _read(tls.ca), _read(tls.key), _read(tls.cert)
-        )
+        certificate = _read(tls.cert)
+        check_validity(certificate, tls.cert, datetime.datetime.now(datetime.UTC))
+        credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
         with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
             link = _Link(self, channel)
             with self._changed:
@@ -256,8 +257,7 @@ class _Link:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return Path(path).read_bytes()
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
 

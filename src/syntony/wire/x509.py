@@ -46,6 +46,28 @@ def read_validity(pem: bytes) -> Validity:
         raise WireError(f"not an X.509 certificate: {error}") from error
 
 
+def check_validity(pem: bytes, name: str, now: datetime.datetime) -> None:
+    """Whether the certificate may be used at `now` (civil time: certificates live on it).
+
+    Raises:
+        WireError: not a certificate, expired, or not valid yet; with `name` and what to do.
+    """
+    try:
+        validity = read_validity(pem)
+    except WireError as error:
+        raise WireError(f"certificate {name}: {error}; issue a new one") from error
+    if now > validity.not_after:
+        raise WireError(
+            f"certificate {name} expired on {validity.not_after:%Y-%m-%d %H:%M:%S} UTC; issue a "
+            "new one from the fleet's CA and put it in its place"
+        )
+    if now < validity.not_before:
+        raise WireError(
+            f"certificate {name} is valid only from {validity.not_before:%Y-%m-%d %H:%M:%S} UTC; "
+            "check this host's clock"
+        )
+
+
 def _validity(der: bytes) -> Validity:
     certificate, _ = _element(der, _SEQUENCE)
     fields, _ = _element(certificate, _SEQUENCE)
