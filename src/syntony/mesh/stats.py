@@ -36,14 +36,21 @@ class PathSeconds:
     records wait, at most `max_waiting` of them (older ones are dropped and counted).
     """
 
-    def __init__(self, flows: Sequence[FlowInfo], *, max_waiting: int = 400_000) -> None:
-        ordered = sorted(flows, key=lambda info: info.flow.flow_id)
-        self._flows = ordered
-        self._ids = np.array([info.flow.flow_id for info in ordered], dtype=np.uint32)
+    def __init__(self, *, max_waiting: int = 400_000) -> None:
+        self._flows: Sequence[FlowInfo] = ()
+        self._ids = np.zeros(0, dtype=np.uint32)
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
         self.dropped = 0
         """Records shed: of flows no longer planned, or waiting for a clock for too long."""
+
+    def plan(self, flows: Sequence[FlowInfo]) -> None:
+        """Tell the flows; waiting records of flows that stay are kept."""
+        self._flows = sorted(flows, key=lambda info: info.flow.flow_id)
+        self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)
+        waiting, self._waiting = self._waiting, []
+        for records in waiting:
+            self.add(records)
 
     def add(self, records: Records) -> None:
         """Take new records; those of unknown flows are counted in `dropped`."""
@@ -109,7 +116,7 @@ class _Probes(NamedTuple):
     """Records with their flow and both ends' clocks, shape (n,) each."""
 
     records: Records
-    index: NDArray[np.intp]
+    flow: NDArray[np.intp]
     local: _Clock
     remote: _Clock
     comparable: NDArray[np.bool_]
@@ -141,7 +148,7 @@ def _comparable(mine: Timeline | None, other: Timeline | None) -> bool:
 
 def _rows(flows: Sequence[FlowInfo], probes: _Probes, sent_ns: NDArray[np.int64]) -> Columns:
     keys, group = np.unique(
-        np.stack([sent_ns // S, probes.index.astype(np.int64)]), axis=1, return_inverse=True
+        np.stack([sent_ns // S, probes.flow.astype(np.int64)]), axis=1, return_inverse=True
     )
     group = group.reshape(-1)
     records = probes.records
