@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from syntony.clock.pair import PairEstimator, PairSamples
 from syntony.model import Edge, S
-from syntony.model.probes import ProbeFlag
 
 Records = NDArray[np.void]
 
@@ -56,8 +55,8 @@ class PairWindows:
 
     def add(self, records: Records) -> None:
         """Take new records; lost probes and unknown flows are of no use here."""
-        useful = (records["t2"] != 0) & (records["t4"] != 0)
-        useful &= (records["flags"] & int(ProbeFlag.NO_T1)) == 0
+        stamped = [records[stamp] != 0 for stamp in ("t1_ns", "t2_ns", "t4_ns")]
+        useful = np.logical_and.reduce(stamped)
         useful &= np.isin(records["flow_id"], self._ids)
         if useful.any():
             self._parts.append(records[useful].copy())
@@ -66,13 +65,12 @@ class PairWindows:
         """An edge for every pair whose window supports one.
 
         Args:
-            now_local_ns: on this agent's clock; records older than the window are let go.
+            now_local_ns: on the host's clock; records older than the window are let go.
         """
         if not self._parts:
             return ()
         records = np.concatenate(self._parts)
-        age_ns = np.abs(now_local_ns - records["t1"])
-        records = records[age_ns <= self._window_ns]
+        records = records[np.abs(now_local_ns - records["sent_ns"]) <= self._window_ns]
         self._parts = [records]
         pair = self._pair_of[np.searchsorted(self._ids, records["flow_id"])]
         order = np.argsort(pair, kind="stable")
@@ -85,7 +83,10 @@ class PairWindows:
 
 
 def _samples(records: Records) -> PairSamples:
-    answered = records[records["t3"] != 0]
+    answered = records[records["t3_ns"] != 0]
     return PairSamples(
-        fwd_tx=records["t1"], fwd_rx=records["t2"], rev_tx=answered["t3"], rev_rx=answered["t4"]
+        fwd_tx=records["t1_ns"],
+        fwd_rx=records["t2_ns"],
+        rev_tx=answered["t3_ns"],
+        rev_rx=answered["t4_ns"],
     )

@@ -13,7 +13,7 @@ from syntony.model.probes import LOST, STALLED, ProbeFlag
 from syntony.wire.messages import ProbeFlow
 
 Records = NDArray[np.void]
-"""Structured array, one probe each: flow_id, seq, flags, t1, t2, t3, t4 (the engine's record)."""
+"""Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""
 Columns = dict[str, Sequence[str] | NDArray[Any]]
 
 HOLD_NS = 1_500_000_000
@@ -65,17 +65,26 @@ class PathSeconds:
             self._waiting = [joined[excess:]]
             self.dropped += excess
 
-    def close(self, timelines: Mapping[str, Timeline], fleet_now_ns: int) -> Columns | None:
-        """Rows of the seconds that ended at least `HOLD_NS` before `fleet_now_ns`, or None."""
+    def close(
+        self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
+    ) -> Columns | None:
+        """Rows of the seconds that ended at least `HOLD_NS` before `fleet_now_ns`, or None.
+
+        Args:
+            timelines: by clock node; a path whose clocks are missing gets counts but no delays.
+            host: of the host's own clock, which tells the second a probe belongs to.
+            fleet_now_ns: fleet time.
+        """
         if not self._waiting:
             return None
-        probes = _Probes.of(np.concatenate(self._waiting), self._ids, self._flows, timelines)
-        sent_ns = probes.local.to_fleet(probes.records["t1"])
+        records = np.concatenate(self._waiting)
+        everywhere = np.zeros(len(records), dtype=np.intp)
+        sent_ns = _Clock.of([host], everywhere).to_fleet(records["sent_ns"])
         over = sent_ns < (fleet_now_ns - HOLD_NS) // S * S
-        self._waiting = [probes.records[~over]]
+        self._waiting = [records[~over]]
         if not over.any():
             return None
-        past = _Probes.of(probes.records[over], self._ids, self._flows, timelines)
+        past = _Probes.of(records[over], self._ids, self._flows, timelines)
         return _rows(self._flows, past, sent_ns[over])
 
 
@@ -152,7 +161,9 @@ def _rows(flows: Sequence[FlowInfo], probes: _Probes, sent_ns: NDArray[np.int64]
     )
     group = group.reshape(-1)
     records = probes.records
-    clk_err = np.hypot(probes.local.sigma_at(records["t1"]), probes.remote.sigma_at(records["t2"]))
+    clk_err = np.hypot(
+        probes.local.sigma_at(records["t1_ns"]), probes.remote.sigma_at(records["t2_ns"])
+    )
     shared = _identity([flows[place] for place in keys[1]], keys[0] * S)
     halves = [
         {**naming, **_summary(direction, group, keys.shape[1], clk_err)}
@@ -175,9 +186,9 @@ class _Direction(NamedTuple):
 def _forward(probes: _Probes) -> _Direction:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
-    stamped = (records["t2"] != 0) & ~_has(flags, ProbeFlag.NO_T1)
+    stamped = (records["t1_ns"] != 0) & (records["t2_ns"] != 0)
     return _Direction(
-        owd_ns=probes.remote.to_fleet(records["t2"]) - probes.local.to_fleet(records["t1"]),
+        owd_ns=probes.remote.to_fleet(records["t2_ns"]) - probes.local.to_fleet(records["t1_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled,
         lost=_has(flags, ProbeFlag.LOST_FWD) & ~stalled,
@@ -189,9 +200,9 @@ def _forward(probes: _Probes) -> _Direction:
 def _reverse(probes: _Probes) -> _Direction:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
-    stamped = (records["t3"] != 0) & (records["t4"] != 0)
+    stamped = (records["t3_ns"] != 0) & (records["t4_ns"] != 0)
     return _Direction(
-        owd_ns=probes.local.to_fleet(records["t4"]) - probes.remote.to_fleet(records["t3"]),
+        owd_ns=probes.local.to_fleet(records["t4_ns"]) - probes.remote.to_fleet(records["t3_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled & ~_has(flags, ProbeFlag.LOST_FWD),
         lost=_has(flags, ProbeFlag.LOST_REV) & ~stalled,

@@ -19,13 +19,17 @@ class ProbeFlag(enum.IntFlag):
     STALL_REMOTE = 16
     """The reflecting engine was late."""
     NO_T1 = 32
-    """No kernel stamp of the request leaving: t1 is the engine's own reading, good to ms only."""
-    NO_T3 = 64
+    """The stamp of the request leaving never came."""
+    NO_T2 = 64
+    """The stamp of the request arriving is missing."""
+    NO_T3 = 128
     """The stamp of the reply leaving never came."""
-    HW_LOCAL = 128
-    """t1 and t4 are hardware stamps."""
-    HW_REMOTE = 256
-    """t2 and t3 are hardware stamps."""
+    NO_T4 = 256
+    """The stamp of the reply arriving is missing."""
+    HW_LOCAL = 512
+    """t1 and t4 are in the local NIC's own clock."""
+    HW_REMOTE = 1024
+    """t2 and t3 are in the remote NIC's own clock."""
 
 
 LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
