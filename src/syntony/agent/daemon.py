@@ -12,12 +12,14 @@ from syntony.agent.config import AgentConfig
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
+from syntony.clock.cross import CrossStamps
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
+from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
 from syntony.mesh.stats import Columns
-from syntony.model import MS, NicRef, S
+from syntony.model import MS, Edge, NicRef, S
 from syntony.model.names import nic_number
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
@@ -68,6 +70,7 @@ class Agent:
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
         )
         self._nics = self._describe_nics()
+        self._crossings = self._open_crossings()
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -90,13 +93,15 @@ class Agent:
             now_ns = local_ns if fleet_ns is None else fleet_ns
             if now_ns >= self._next_second_ns:
                 self._next_second_ns = (now_ns // S + 1) * S
-                uplink.send_edges(self._pipeline.edges(local_ns))
+                uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
 
     def close(self) -> None:
         """Stop probing and reflecting."""
         self._engine.close()
+        for phc, _ in self._crossings:
+            phc.close()
 
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
@@ -120,19 +125,34 @@ class Agent:
         return engine
 
     def _describe_nics(self) -> tuple[NicInfo, ...]:
-        status = {nic.nic_id: nic for nic in self._engine.nic_status()}
+        status = {nic.name: nic for nic in self._engine.nic_status()}
         host = self._config.host
         return tuple(
             NicInfo(
                 name=nic.name,
                 rail=nic.rail,
                 addresses=addresses(nic.name),
-                clock=f"{host}/{nic.name}" if status[self._nic_ids[nic.name]].hardware else host,
-                stamping=status[self._nic_ids[nic.name]].reason,
+                clock=f"{host}/{nic.name}" if status[nic.name].stamping == "hardware" else host,
+                stamping=status[nic.name].reason,
                 port=self._config.probe_port,
             )
             for nic in self._config.nics
         )
+
+    def _open_crossings(self) -> list[tuple[Phc, CrossStamps]]:
+        return [
+            (Phc(nic.phc_index), CrossStamps(self._config.host, f"{self._config.host}/{nic.name}"))
+            for nic in self._engine.nic_status()
+            if nic.stamping == "hardware" and nic.phc_index is not None
+        ]
+
+    def _cross_edges(self) -> tuple[Edge, ...]:
+        edges = []
+        for phc, stamps in self._crossings:
+            stamp = phc.cross_stamp()
+            stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
+            edges.append(stamps.edge())
+        return tuple(edge for edge in edges if edge is not None)
 
     def _take_messages(self) -> None:
         while not self.inbox.empty():
@@ -170,7 +190,7 @@ class Agent:
         return {
             "tx": counters.sent + counters.replies,
             "rx": counters.received,
-            "rejected": rejected + counters.unsolicited,
+            "rejected": counters.rejected + counters.unsolicited,
             "stalls": counters.stalls,
             "dropped": self._pipeline.dropped + counters.ring_dropped + self._spool.dropped_rows,
         } | own_usage()._asdict()
@@ -183,5 +203,5 @@ class Agent:
 
 def _clock(config: AgentConfig) -> ClockSource:
     if config.synthetic_clock is not None:
-        return SyntheticClock(config.synthetic_clock)
-    return KernelClock()
+        return SyntheticClock(config.host, config.synthetic_clock)
+    return KernelClock(config.host)
