@@ -186,7 +186,6 @@ class Agent:
 
     def _vitals(self) -> dict[str, int]:
         counters = self._engine.counters()
-        rejected = counters.malformed + counters.foreign + counters.replayed + counters.misdelivered
         return {
             "tx": counters.sent + counters.replies,
             "rx": counters.received,
