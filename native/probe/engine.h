@@ -100,6 +100,9 @@ struct syn_probe_engine {
     int64_t deadline_ns;  /* when the loop next has something to do */
     int64_t allowed_ns;   /* earliest instant of the next pair */
     int64_t next_sweep_ns;
+    int64_t window_end_ns; /* of the packet count that decides whether to gather */
+    unsigned taken_in;
+    int loaded;
 
     struct syn_inbox inbox;
     struct syn_outbox outbox;

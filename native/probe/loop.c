@@ -22,6 +22,11 @@ enum {
     SWEEPS_PER_TIMEOUT = 20,
     MIN_SWEEP_NS = 1000000,
     MAX_SWEEP_NS = 50000000,
+    /* Under load the engine lets packets gather as a NIC does (interrupt moderation): the kernel has
+     * stamped them, so reading them later costs no accuracy and saves a wake-up for each. */
+    GATHER_NS = 1000000,
+    GATHER_WINDOW_NS = 10000000,
+    GATHER_PACKETS = 20, /* in a window: 2,000 packets/s */
 };
 
 static int64_t due(const struct syn_probe_engine *engine, size_t index)
@@ -144,10 +149,31 @@ static void note_lateness(struct syn_probe_engine *engine, int64_t now_ns)
     engine->stall.total_ns += late_ns;
 }
 
+static void note_load(struct syn_probe_engine *engine, int64_t now_ns)
+{
+    if (now_ns < engine->window_end_ns)
+        return;
+    engine->loaded = engine->taken_in >= GATHER_PACKETS &&
+                     now_ns < engine->window_end_ns + GATHER_WINDOW_NS;
+    engine->taken_in = 0;
+    engine->window_end_ns = now_ns + GATHER_WINDOW_NS;
+}
+
+static void gather(const struct syn_probe_engine *engine)
+{
+    int64_t until_ns = syn_clock_read(CLOCK_MONOTONIC) + GATHER_NS;
+    if (until_ns > engine->deadline_ns)
+        until_ns = engine->deadline_ns;
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 static int wait_events(struct syn_probe_engine *engine, struct epoll_event *events)
 {
     int64_t left_ns = engine->deadline_ns - syn_clock_read(CLOCK_MONOTONIC);
-    if (left_ns < 0)
+    if (engine->loaded)
+        gather(engine);
+    if (left_ns < 0 || engine->loaded)
         left_ns = 0;
     if (!engine->coarse_wait) {
         struct timespec timeout = {left_ns / 1000000000, left_ns % 1000000000};
@@ -194,7 +220,9 @@ static void turn(struct syn_probe_engine *engine)
         sched_yield();
     int count = wait_events(engine, events);
     pthread_mutex_lock(&engine->lock);
-    note_lateness(engine, syn_clock_read(CLOCK_MONOTONIC));
+    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
+    note_lateness(engine, now_ns);
+    note_load(engine, now_ns);
     if (generation != engine->generation)
         count = 0;
     for (int i = 0; i < count; i++)

@@ -353,6 +353,8 @@ void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
         open_inbox(&engine->inbox, SYN_BATCH, socket->reflector);
         count = recvmmsg(socket->fd, engine->inbox.messages, SYN_BATCH, MSG_DONTWAIT, NULL);
         if (count > 0)
+            engine->taken_in += (unsigned)count;
+        if (count > 0)
             send_replies(engine, socket, take_in(engine, socket, count));
     } while (count == SYN_BATCH);
 }
