@@ -1,1 +1,6 @@
-"""One schema, one SQL dialect: embedded by default, the distributed engine by URL."""
+"""What was measured, kept: one schema, one SQL dialect, embedded or by URL."""
+
+from syntony.store.interface import ClockPoint, Recorded, Store
+from syntony.store.open import open_store
+
+__all__ = ["ClockPoint", "Recorded", "Store", "open_store"]

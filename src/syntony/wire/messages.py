@@ -21,6 +21,9 @@ PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
 MAX_MESSAGE_BYTES = 16 << 20
+MAX_UNACKED = 64
+"""Batches an agent may have under way; a controller that is new to a stream looks this many up in
+the store, so that what a predecessor stored but never acknowledged is not stored twice."""
 
 
 # --- agent to controller ---------------------------------------------------------------------

@@ -1,0 +1,270 @@
+"""The agent's one connection: batches up until they are acknowledged, decisions down.
+
+Everything submitted goes to the spool first and is sent from there, so there is one path for the
+live second and for the backlog of an outage. A bounded number of batches is under way unacknowledged;
+beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from syntony.agent.config import AgentConfig
+from syntony.agent.spool import Spool
+from syntony.errors import MissingError, WireError
+from syntony.model import MS, Edge, S
+from syntony.wire.messages import (
+    ATTACH,
+    MAX_MESSAGE_BYTES,
+    MAX_UNACKED,
+    Ack,
+    Batch,
+    ControllerMessage,
+    Edges,
+    Hello,
+    Refuse,
+    decode_controller,
+    encode,
+)
+from syntony.wire.x509 import check_validity
+
+# The core library writes every failed handshake to stderr by itself; each is logged here, once.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+import grpc  # noqa: E402
+
+_log = logging.getLogger(__name__)
+
+BACKOFF_MIN_NS = 100 * MS
+BACKOFF_MAX_NS = 5 * S
+KEEPALIVE_MS = 5_000
+KEEPALIVE_TIMEOUT_MS = 3_000
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class Uplink:
+    """Keeps the stream to the controller alive from its own thread.
+
+    Args:
+        config: who we are, whom to dial and with which certificate.
+        hello: makes the first message of a stream from the spool's identity.
+        on_message: called from the uplink's threads with every plan, timeline and refusal.
+        spool: where batches live until acknowledged; stays open when the uplink closes.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        hello: Callable[[str], Hello],
+        on_message: Callable[[ControllerMessage], None],
+        spool: Spool,
+    ) -> None:
+        self._config = config
+        self._hello = hello
+        self._on_message = on_message
+        self._spool = spool
+        self._changed = threading.Condition()
+        self._edges: tuple[Edge, ...] | None = None
+        self._link: _Link | None = None
+        self._closing = False
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def __enter__(self) -> Uplink:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the controller has answered on the current stream."""
+        link = self._link
+        return link is not None and link.established
+
+    def submit(self, table: str, rows: int, arrow: bytes) -> None:
+        """Keep a batch and have it sent. Never waits for the network."""
+        self._spool.append(table, rows, arrow)
+        with self._changed:
+            self._changed.notify_all()
+
+    def send_edges(self, edges: Sequence[Edge]) -> None:
+        """Replace the edges waiting to be sent; without a connection they are simply replaced."""
+        with self._changed:
+            self._edges = tuple(edges)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the stream and the thread; what is unacknowledged stays in the spool."""
+        with self._changed:
+            self._closing = True
+            link = self._link
+            self._changed.notify_all()
+        if link is not None:
+            link.cancel()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_TIMEOUT_S)
+
+    # --- the uplink's thread ---
+
+    def _run(self) -> None:
+        backoff_ns = BACKOFF_MIN_NS
+        while not self._closing:
+            established = False
+            try:
+                established = self._connect()
+            except (MissingError, WireError) as error:
+                self._report(str(error))
+            except Exception:  # the uplink outlives a fault in one message's handling
+                _log.exception("uplink failed, reconnecting controller=%s", self._config.controller)
+            backoff_ns = BACKOFF_MIN_NS if established else min(2 * backoff_ns, BACKOFF_MAX_NS)
+            self._pause(backoff_ns)
+
+    def _pause(self, backoff_ns: int) -> None:
+        # Full jitter, so that a fleet does not come back in step after a controller restart.
+        wait_s = random.uniform(BACKOFF_MIN_NS / 2, backoff_ns) / S  # noqa: S311 — not a secret
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, wait_s)
+
+    def _connect(self) -> bool:
+        """One stream from dial to end. Returns whether the controller ever answered on it."""
+        tls = self._config.tls
+        certificate = _read(tls.cert)
+        check_validity(certificate, tls.cert, datetime.datetime.now(datetime.UTC))
+        credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
+        with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
+            link = _Link(self, channel)
+            with self._changed:
+                if self._closing:
+                    return False
+                self._link = link
+            try:
+                link.listen()
+            except grpc.RpcError as error:
+                if not self._closing:
+                    self._report(_explain(error))
+            finally:
+                self._end(link)
+            return link.established
+
+    def _end(self, link: _Link) -> None:
+        with self._changed:
+            self._link = None
+            link.over = True
+            self._changed.notify_all()
+
+    def _report(self, reason: str) -> None:
+        if reason != self._trouble:
+            self._trouble = reason
+            _log.warning(
+                "uplink down, retrying controller=%s reason=%s", self._config.controller, reason
+            )
+
+    def _take(self, data: bytes, link: _Link) -> None:
+        message = decode_controller(data)
+        if not link.established:
+            link.established = not isinstance(message, Refuse)
+            if link.established:
+                self._trouble = ""
+                _log.info("uplink up controller=%s", self._config.controller)
+        if isinstance(message, Ack):
+            self._spool.acknowledge(message.seq)
+            with self._changed:
+                self._changed.notify_all()
+            return
+        if isinstance(message, Refuse):
+            self._report(f"refused: {message.reason}")
+        self._on_message(message)
+
+    def _messages(self, link: _Link) -> Iterator[bytes]:
+        """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
+        yield encode(self._hello(self._spool.stream))
+        sent = self._spool.acknowledged
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
+                if link.over or self._closing:
+                    return
+                edges, self._edges = self._edges, None
+            if edges is not None:
+                yield encode(Edges(edges=edges))
+            if self._window_open(sent):
+                for frame in self._spool.pending(sent):
+                    sent = frame.seq
+                    yield encode(
+                        Batch(
+                            seq=frame.seq,
+                            table=frame.table,
+                            rows=frame.rows,
+                            dropped=self._spool.dropped_rows,
+                            arrow=frame.payload,
+                        )
+                    )
+                    break
+                else:
+                    # What was numbered but is no longer readable was shed and counted.
+                    sent = self._spool.last_seq
+
+    def _has_work(self, sent: int) -> bool:
+        return self._edges is not None or self._window_open(sent)
+
+    def _window_open(self, sent: int) -> bool:
+        spool = self._spool
+        return sent < spool.last_seq and sent - spool.acknowledged < MAX_UNACKED
+
+
+class _Link:
+    """One gRPC stream and what is known of it."""
+
+    def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
+        self._uplink = uplink
+        self.over = False
+        self.established = False
+        method = channel.stream_stream(ATTACH, _registered_method=False)
+        self._call = method(uplink._messages(self))  # noqa: SLF001 — two halves of one object
+
+    def listen(self) -> None:
+        """Hand on every message; raises grpc.RpcError when the stream ends badly."""
+        for data in self._call:
+            self._uplink._take(data, self)  # noqa: SLF001
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _explain(error: grpc.RpcError) -> str:
+    """gRPC's account of a failed stream as one short line."""
+    details = " ".join(str(error.details() or "").split())
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return f"the controller's certificate is not trusted (not of our CA, expired, or not issued for this address): {details[:200]}"
+    return f"{error.code().name}: {details[:300]}"

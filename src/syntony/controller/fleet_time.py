@@ -1,0 +1,36 @@
+"""What time it is on the fleet timeline, judged by what the fleet sends. Pure."""
+
+from __future__ import annotations
+
+import statistics
+
+from syntony.model import S
+
+FORGET_NS = 600 * S
+"""A source silent for this long no longer takes part."""
+
+
+class FleetTime:
+    """Extrapolates the newest data with a monotonic clock.
+
+    Every source (a host, a clock) contributes its newest instant; the median of them counts, so a
+    source with a wrong clock does not move the others' now.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, tuple[int, int]] = {}
+
+    def observe(self, source: str, fleet_ns: int, now_ns: int) -> None:
+        """`source` said `fleet_ns` at the local monotonic instant `now_ns`."""
+        offset_ns = fleet_ns - now_ns
+        known = self._offsets.get(source)
+        if known is not None and now_ns - known[1] <= FORGET_NS:
+            offset_ns = max(offset_ns, known[0])
+        self._offsets[source] = (offset_ns, now_ns)
+
+    def now(self, now_ns: int) -> int | None:
+        """Fleet time at the local monotonic instant `now_ns`; None before any data."""
+        fresh = [
+            offset_ns for offset_ns, seen_ns in self._offsets.values() if now_ns - seen_ns <= FORGET_NS
+        ]
+        return now_ns + statistics.median_low(fresh) if fresh else None

@@ -1,0 +1,244 @@
+"""From many streams into the store, in few large inserts, exactly once.
+
+Batches of all agents are gathered for a moment and inserted together, one insert per table; a batch
+is acknowledged when the insert has returned. Three things keep a row from being stored twice:
+
+* a batch number at or below the newest accepted of its stream is a repetition and dropped;
+* the first `MAX_UNACKED` batches after every Hello may have been stored by a predecessor that died
+  before it acknowledged them, so they are looked up in the store first;
+* so is everything that is tried again after an insert failed, as it may have failed half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.controller.batches import Piece, open_batch, unrecorded
+from syntony.errors import StoreError, WireError
+from syntony.model import MS, S
+from syntony.store import Store
+from syntony.wire.messages import MAX_UNACKED, Batch
+from syntony.wire.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+GATHER_NS = 500 * MS
+"""How long batches are gathered: an embedded insert costs milliseconds however small it is."""
+RETRY_NS = 1 * S
+MAX_QUEUED_BYTES = 64 << 20
+"""Beyond this, streams are no longer read: agents keep the rest in their spools."""
+MAX_CYCLE_BYTES = 16 << 20
+"""Of one insert cycle; keeps each insert within one block of the engine."""
+MAX_LOCAL = 64
+"""Waiting tables of the controller's own; more are shed oldest first, and counted."""
+
+
+class _Item(NamedTuple):
+    batch: Batch
+    host: str
+    stream: str
+    check: bool
+
+
+class _Stream:
+    """How far one host's current stream has come."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.accepted = 0
+        self.stored = 0
+        self.unchecked = MAX_UNACKED
+
+
+class Outcome(NamedTuple):
+    """What became of one batch."""
+
+    host: str
+    stream: str
+    seq: int
+    rows: int
+    dropped: int
+    piece: Piece | None
+    """None if it was refused."""
+
+
+class Ingest:
+    """The one queue into the store.
+
+    Args:
+        store: where rows go.
+        fleet_now: fleet time, None while unknown; called from the inserting thread.
+        on_stored: called on the event loop with what became of the batches of one cycle, after
+            all their rows are in the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fleet_now: Callable[[], int | None],
+        on_stored: Callable[[list[Outcome]], None],
+    ) -> None:
+        self._store = store
+        self._fleet_now = fleet_now
+        self._on_stored = on_stored
+        self._items: list[_Item] = []
+        self._bytes = 0
+        self.local_shed = 0
+        """Tables of the controller's own that were shed while the store took nothing."""
+        self._local: list[Piece] = []
+        self._streams: dict[str, _Stream] = {}
+        self._arrived = asyncio.Event()
+        self._drained = asyncio.Condition()
+        self._failing = False
+
+    def greet(self, host: str, stream: str) -> int:
+        """A host (re)appears; returns up to where its stream is known to be stored."""
+        known = self._streams.get(host)
+        if known is None or known.stream != stream:
+            known = self._streams[host] = _Stream(stream)
+        known.unchecked = MAX_UNACKED
+        return known.stored
+
+    async def put(self, host: str, batch: Batch) -> bool:
+        """Queue a batch of the host's current stream, waiting while the queue is full.
+
+        Returns:
+            False for a repetition, which is not queued.
+        """
+        async with self._drained:
+            await self._drained.wait_for(lambda: self._bytes < MAX_QUEUED_BYTES)
+        # No await from here on: a batch is accepted and queued, or neither.
+        stream = self._streams[host]
+        if batch.seq <= stream.accepted:
+            return False
+        stream.accepted = batch.seq
+        check = stream.unchecked > 0
+        stream.unchecked -= check
+        self._items.append(_Item(batch, host, stream.stream, check))
+        self._bytes += len(batch.arrow)
+        self._arrived.set()
+        return True
+
+    def put_local(self, piece: Piece) -> None:
+        """Queue rows of the controller's own; never waits."""
+        self._local.append(piece)
+        if len(self._local) > MAX_LOCAL:
+            del self._local[0]
+            self.local_shed += 1
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Insert until cancelled."""
+        while True:
+            await self._arrived.wait()
+            if self._bytes < MAX_CYCLE_BYTES:
+                await asyncio.sleep(GATHER_NS / S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """One cycle: everything queued (up to a bound) into the store, then tell."""
+        items = self._take()
+        local, self._local = self._local, []
+        outcomes, pieces = await asyncio.to_thread(self._open, items)
+        waiting = _by_table([*pieces, *local])
+        while waiting:
+            try:
+                await asyncio.to_thread(self._insert, waiting)
+                self._recovered()
+            except StoreError as error:
+                self._complain(error)
+                await asyncio.sleep(RETRY_NS / S)
+        self._note_stored(outcomes)
+        async with self._drained:
+            self._bytes -= sum(len(item.batch.arrow) for item in items)
+            self._drained.notify_all()
+        self._on_stored(outcomes)
+
+    def _take(self) -> list[_Item]:
+        taken = size = 0
+        for item in self._items:
+            size += len(item.batch.arrow)
+            if taken and size > MAX_CYCLE_BYTES:
+                break
+            taken += 1
+        items, self._items = self._items[:taken], self._items[taken:]
+        if not self._items:
+            self._arrived.clear()
+        return items
+
+    def _open(self, items: Iterable[_Item]) -> tuple[list[Outcome], list[Piece]]:
+        outcomes, pieces = [], []
+        now_ns = self._fleet_now()
+        for batch, host, stream, check in items:
+            try:
+                piece = open_batch(batch, host, stream, check=check, fleet_now_ns=now_ns)
+                pieces.append(piece)
+            except WireError as error:
+                piece = None
+                _log.warning("batch refused host=%s seq=%d reason=%s", host, batch.seq, error)
+            outcomes.append(Outcome(host, stream, batch.seq, batch.rows, batch.dropped, piece))
+        return outcomes, pieces
+
+    def _insert(self, waiting: dict[str, _Waiting]) -> None:
+        """Insert table by table; what is done leaves `waiting`, so a retry takes up the rest."""
+        for name, work in list(waiting.items()):
+            pieces = work.pieces
+            suspects = [piece for piece in pieces if piece.check or work.tried]
+            work.tried = True
+            if suspects:
+                pieces = self._new_of(work.table, pieces, suspects)
+            if pieces:
+                self._store.insert(work.table, _concat([piece.rows for piece in pieces]))
+            del waiting[name]
+
+    def _new_of(self, table: Table, pieces: list[Piece], suspects: list[Piece]) -> list[Piece]:
+        recorded = self._store.recorded(
+            table,
+            min(piece.first_ns for piece in suspects),
+            max(piece.last_ns for piece in suspects) + 1,
+        )
+        return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
+
+    def _note_stored(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            stream = self._streams[outcome.host]
+            if stream.stream == outcome.stream:
+                stream.stored = max(stream.stored, outcome.seq)
+
+    def _complain(self, error: StoreError) -> None:
+        if not self._failing:
+            self._failing = True
+            _log.error("store refuses rows, agents keep them until it takes them reason=%s", error)
+
+    def _recovered(self) -> None:
+        if self._failing:
+            self._failing = False
+            _log.warning("store takes rows again queued=%d", len(self._items))
+
+
+class _Waiting:
+    """Rows of one table that wait for one insert."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.pieces: list[Piece] = []
+        self.tried = False
+
+
+def _by_table(pieces: Iterable[Piece]) -> dict[str, _Waiting]:
+    waiting: dict[str, _Waiting] = {}
+    for piece in pieces:
+        waiting.setdefault(piece.table.name, _Waiting(piece.table)).pieces.append(piece)
+    return waiting
+
+
+def _concat(rows: list[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(rows)

@@ -1,0 +1,230 @@
+"""The controller process: one event loop around ingest, solve, plan and questions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from syntony.controller.answers import Answers
+from syntony.controller.batches import probe_rate
+from syntony.controller.config import ControllerConfig
+from syntony.controller.fleet import Fleet, Planner
+from syntony.controller.fleet_time import FleetTime
+from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.listen import open_server
+from syntony.controller.service import FleetService
+from syntony.controller.sessions import Session
+from syntony.controller.solve import Solver, SolveLoop, timelines_per_host
+from syntony.errors import StoreError
+from syntony.model import MS, S
+from syntony.store import Store
+from syntony.wire.messages import Ack, Answer, Batch, Edges, Hello, Query
+from syntony.wire.tables import PROBE
+
+_log = logging.getLogger(__name__)
+
+SOLVE_INTERVAL_NS = 1 * S
+PLAN_CHECK_NS = 200 * MS
+EXPIRE_INTERVAL_NS = 600 * S
+STOP_GRACE_S = 1.0
+_STORE_ORIGIN = "store"
+
+
+class Controller:
+    """Implements `service.Hub`.
+
+    Args:
+        config: where to listen, certificates, mesh.
+        store: open; closed by whoever opened it.
+        planner: `syntony.mesh.plan.make_plan`.
+        solver: `syntony.clock.network.NetworkSolver`.
+    """
+
+    def __init__(
+        self, config: ControllerConfig, store: Store, planner: Planner, solver: Solver
+    ) -> None:
+        self._config = config
+        self._store = store
+        # A random number, so that packets keyed by a predecessor are not mistaken for ours.
+        key_id = 1 + secrets.randbelow(0xFF)
+        self._fleet = Fleet(config, planner, secrets.token_bytes(16), key_id)
+        self._solving = SolveLoop(solver)
+        self._time = FleetTime()
+        self._ingest = Ingest(store, self._fleet_now, self._stored)
+        self._answers = Answers(store, self._fleet, self._solving)
+        self._sessions: dict[str, Session] = {}
+        self.port = 0
+        """Where agents attach, once serving: the configured port, or the one given for 0."""
+
+    async def serve(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until SIGTERM or SIGINT, or until cancelled.
+
+        Args:
+            ready: called once connections are accepted.
+
+        Raises:
+            ConfigError, MissingError: certificates or addresses that cannot be used.
+        """
+        await self._learn_time()
+        server, self.port = open_server(self._config, FleetService(self).handlers())
+        await server.start()
+        if self._config.local_socket:
+            Path(self._config.local_socket).chmod(0o600)
+        _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
+        if ready is not None:
+            ready()
+        try:
+            await self._work()
+        finally:
+            for session in self._sessions.values():
+                session.outbox.close()
+            await server.stop(STOP_GRACE_S)
+            _log.info("controller down")
+
+    async def _work(self) -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._ingest.run()),
+                group.create_task(_every(SOLVE_INTERVAL_NS, self._solve)),
+                group.create_task(_every(PLAN_CHECK_NS, self._plan)),
+                group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
+            ]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _learn_time(self) -> None:
+        """Questions about the past can be asked before the first agent is back."""
+        latest_ns = await asyncio.to_thread(self._store.latest_ns)
+        if latest_ns:
+            self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
+
+    def _fleet_now(self) -> int | None:
+        return self._time.now(time.monotonic_ns())
+
+    # --- what the service hands on ---
+
+    def attached(self, session: Session, hello: Hello) -> None:
+        """An agent is there: what it should know goes out at once."""
+        host = session.host
+        previous = self._sessions.get(host)
+        if previous is not None:
+            previous.outbox.close()
+        self._sessions[host] = session
+        session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
+        self._fleet.join(hello, time.monotonic_ns())
+        plan = self._fleet.plan_of(host)
+        if plan is not None:
+            session.outbox.put(plan)
+        _log.info(
+            "agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics)
+        )
+
+    async def batch(self, session: Session, batch: Batch) -> None:
+        """Rows of an agent; a stream that has been replaced is no longer listened to."""
+        if self._sessions.get(session.host) is session:
+            await self._ingest.put(session.host, batch)
+
+    def edges(self, session: Session, edges: Edges) -> None:
+        """An agent's view of the clocks around it."""
+        foreign = self._solving.take(session.host, edges.edges)
+        if foreign:
+            _log.warning("edges refused host=%s foreign=%d", session.host, foreign)
+
+    def detached(self, session: Session) -> None:
+        """A stream ended; the agent keeps its place for a while."""
+        if self._sessions.get(session.host) is session:
+            del self._sessions[session.host]
+            self._fleet.leave(session.host, time.monotonic_ns())
+            _log.info("agent detached host=%s", session.host)
+
+    async def answer(self, query: Query) -> Answer:
+        """A question from a command line."""
+        return await self._answers.answer(query, self._fleet_now())
+
+    # --- loops ---
+
+    def _stored(self, outcomes: list[Outcome]) -> None:
+        now_ns = time.monotonic_ns()
+        for outcome in outcomes:
+            self._count(outcome, now_ns)
+        newest = {(outcome.host, outcome.stream): outcome.seq for outcome in outcomes}
+        for (host, stream), seq in newest.items():
+            session = self._sessions.get(host)
+            if session is not None and session.stream == stream:
+                session.outbox.put(Ack(seq=seq))
+
+    def _count(self, outcome: Outcome, now_ns: int) -> None:
+        member = self._fleet.members[outcome.host]
+        member.batches += 1
+        member.dropped = outcome.dropped
+        piece = outcome.piece
+        if piece is None:
+            member.refused_rows += outcome.rows
+            return
+        member.rows += outcome.rows
+        member.newest_ns = max(member.newest_ns, piece.last_ns)
+        if piece.table is PROBE:
+            member.probes_per_s = probe_rate(piece)
+        self._time.observe(outcome.host, piece.last_ns, now_ns)
+
+    async def _solve(self) -> None:
+        now_ns = time.monotonic_ns()
+        timelines = await asyncio.to_thread(self._solving.step, now_ns)
+        rows = self._solving.rows(now_ns)
+        if rows is not None:
+            self._ingest.put_local(rows)
+        for host, message in timelines_per_host(timelines, self._fleet.clocks_of()).items():
+            session = self._sessions.get(host)
+            if session is not None and message.timelines:
+                session.outbox.put(message)
+
+    async def _plan(self) -> None:
+        now_ns = time.monotonic_ns()
+        if not self._fleet.due(now_ns):
+            return
+        plans = self._fleet.replan(now_ns)
+        flows = sum(len(plan.flows) for plan in plans.values())
+        _log.info(
+            "plan generation=%d hosts=%d flows=%d", self._fleet.generation, len(plans), flows
+        )
+        for host, plan in plans.items():
+            session = self._sessions.get(host)
+            if session is not None:
+                session.outbox.put(plan)
+
+    async def _expire(self) -> None:
+        fleet_now_ns = self._fleet_now()
+        if fleet_now_ns is None:
+            return
+        try:
+            dropped = await asyncio.to_thread(self._store.expire, fleet_now_ns)
+        except StoreError as error:
+            _log.error("retention failed reason=%s", error)
+            return
+        if dropped:
+            _log.info("retention dropped partitions=%d", dropped)
+
+
+async def _every(interval_ns: int, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        started_ns = time.monotonic_ns()
+        await work()
+        spent_ns = time.monotonic_ns() - started_ns
+        await asyncio.sleep(max(0, interval_ns - spent_ns) / S)
+
+
+def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
+    """The daemon's main loop; returns after SIGTERM or SIGINT."""
+    os.umask(0o077)
+    asyncio.run(Controller(config, store, planner, solver).serve())

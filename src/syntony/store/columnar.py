@@ -1,0 +1,209 @@
+"""The store over any ClickHouse engine: our SQL, our types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from syntony.errors import StoreError
+from syntony.model import ClockState, S, Timeline
+from syntony.store import queries
+from syntony.store.engine import Engine, Row, Scalar, Value
+from syntony.store.interface import ClockPoint, Recorded
+from syntony.store.loss import BrokenSecond, losses_per_direction, losses_per_second
+from syntony.store.schema import (
+    DAY_NS,
+    capabilities,
+    create_table,
+    partition_ns,
+    stored_columns,
+)
+from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.tables import PROBE, TABLES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ColumnarStore:
+    """Implements `Store`. Opening it makes the tables that are not there yet."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        can = capabilities(str(engine.select("SELECT version()")[0][0]))
+        for table in TABLES.values():
+            engine.execute(create_table(table, can))
+
+    def insert(self, table: Table, rows: pa.Table) -> None:
+        columns = stored_columns(table)
+        missing = {column.name for column in columns} - set(rows.column_names)
+        if missing:
+            raise StoreError(f"{table.name}: rows lack {', '.join(sorted(missing))}")
+        if rows.num_rows:
+            wanted = rows.select([column.name for column in columns])
+            self._engine.insert(table.name, columns, wanted)
+
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+        rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
+        return frozenset(
+            Recorded(str(host), str(stream), _int(seq), _int(part))
+            for host, stream, seq, part in rows
+        )
+
+    def matrix(self, first_ns: int, last_ns: int) -> tuple[MatrixCell, ...]:
+        broken = losses_per_direction(self._broken(first_ns, last_ns))
+        rows = self._engine.select(queries.directions(first_ns, last_ns))
+        cells = {
+            way: _cell(row, broken.pop(way, 0))
+            for row in rows
+            if (way := (str(row[0]), str(row[1])))
+        }
+        for (src, dst), lost in broken.items():
+            # Not one reply came back: the way back has no rows of its own.
+            cells[src, dst] = _dark_cell(src, dst, cells[dst, src].paths, lost)
+        return tuple(cells[way] for way in sorted(cells))
+
+    def series(
+        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+    ) -> tuple[SeriesPoint, ...]:
+        # The way back of a probe is seen from the other end: take both ends' view of the pair.
+        broken = losses_per_second(
+            [*self._broken(first_ns, last_ns, src, dst)]
+            + ([*self._broken(first_ns, last_ns, dst, src)] if src or dst else [])
+        )
+        rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst))
+        points = {
+            key: _point(row, broken.pop(key, 0))
+            for row in rows
+            if (key := (str(row[0]), str(row[1]), _int(row[2])))
+        }
+        for key, lost in broken.items():
+            if key[0] == (src or key[0]) and key[1] == (dst or key[1]):
+                points[key] = _dark_point(*key, lost)
+        return tuple(points[key] for key in sorted(points))
+
+    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
+        rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
+        return tuple(_clock_point(row) for row in rows)
+
+    def latest_ns(self) -> int:
+        present = self._partitions(PROBE)
+        if not present:
+            return 0
+        return _int(self._engine.select(queries.newest(PROBE, present[-1]))[0][0])
+
+    def count_rows(self) -> int:
+        return _int(self._engine.select(queries.count_rows())[0][0])
+
+    def expire(self, now_ns: int) -> int:
+        dropped = 0
+        for table in TABLES.values():
+            keep = (now_ns - table.retention_days * DAY_NS) // partition_ns(table)
+            for partition in self._partitions(table):
+                if partition < keep:
+                    self._engine.execute(f"ALTER TABLE {table.name} DROP PARTITION {partition}")
+                    dropped += 1
+        return dropped
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _partitions(self, table: Table) -> list[int]:
+        return [_int(row[0]) for row in self._engine.select(queries.partitions(table))]
+
+    def _broken(
+        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+    ) -> Sequence[BrokenSecond]:
+        rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst))
+        return [
+            BrokenSecond(str(row[0]), str(row[1]), *(_int(value) for value in row[2:]))
+            for row in rows
+        ]
+
+
+def _cell(row: Row, broken: int) -> MatrixCell:
+    src, dst, paths, sent, lost, count, least, quantiles, clk_err, stalled = row
+    arrived = _int(count)
+    p50, p99 = cast("list[Scalar]", quantiles)
+    return MatrixCell(
+        src=str(src),
+        dst=str(dst),
+        paths=_int(paths),
+        # A reply that died on its way is not among those its prober could count as sent.
+        sent=max(_int(sent), arrived + _int(lost) + broken),
+        lost=_int(lost) + broken,
+        owd_min_ns=_int(least) if arrived else None,
+        owd_p50_ns=_int(p50) if arrived else None,
+        owd_p99_ns=_int(p99) if arrived else None,
+        clk_err_ns=round(_float(clk_err)) if arrived else None,
+        dropped=_int(stalled),
+    )
+
+
+def _dark_cell(src: str, dst: str, paths: int, lost: int) -> MatrixCell:
+    return MatrixCell(
+        src=src,
+        dst=dst,
+        paths=paths,
+        sent=lost,
+        lost=lost,
+        owd_min_ns=None,
+        owd_p50_ns=None,
+        owd_p99_ns=None,
+        clk_err_ns=None,
+        dropped=0,
+    )
+
+
+def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
+    return SeriesPoint(
+        ts_ns=second * S,
+        src=src,
+        dst=dst,
+        sent=lost,
+        lost=lost,
+        owd_min_ns=None,
+        owd_p50_ns=None,
+        owd_p99_ns=None,
+    )
+
+
+def _point(row: Row, broken: int) -> SeriesPoint:
+    src, dst, second, sent, lost, count, least, quantiles = row
+    arrived = _int(count)
+    p50, p99 = cast("list[Scalar]", quantiles)
+    return SeriesPoint(
+        ts_ns=_int(second) * S,
+        src=str(src),
+        dst=str(dst),
+        sent=max(_int(sent), arrived + _int(lost) + broken),
+        lost=_int(lost) + broken,
+        owd_min_ns=_int(least) if arrived else None,
+        owd_p50_ns=_int(p50) if arrived else None,
+        owd_p99_ns=_int(p99) if arrived else None,
+    )
+
+
+def _clock_point(row: Row) -> ClockPoint:
+    ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state = row
+    timeline = Timeline(
+        node=str(node),
+        ref_ns=_int(ref_ns),
+        offset_ns=_float(offset_ns),
+        drift_ppb=_float(drift_ppb),
+        sigma_ns=_float(sigma_ns),
+        state=ClockState(str(state)),
+    )
+    return ClockPoint(_int(ts_ns), timeline)
+
+
+def _int(value: Value) -> int:
+    if isinstance(value, int | float):
+        return int(value)
+    raise StoreError(f"the store's answer has {value!r} where a number belongs")
+
+
+def _float(value: Value) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    raise StoreError(f"the store's answer has {value!r} where a number belongs")

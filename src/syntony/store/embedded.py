@@ -1,0 +1,103 @@
+"""chdb: the ClickHouse engine in this process, on a directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError, StoreError
+from syntony.store.engine import Row, first_line, parse_rows
+from syntony.wire.tables import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DATABASE = "syntony"
+_BLOCK_SETTINGS = (
+    "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
+)
+
+
+class EmbeddedEngine:
+    """One directory, one process: a second one is refused. Thread-safe, one statement at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open, creating what is not there.
+
+        Raises:
+            MissingError: the engine is not installed.
+            StoreError: the directory cannot be used, or another process uses it.
+        """
+        try:
+            from chdb.session import Session
+        except ImportError as error:
+            raise MissingError(
+                "the embedded store needs chdb; pip install 'syntony[controller]'"
+            ) from error
+        self._lock_fd = _claim(directory)
+        self._lock = threading.Lock()
+        try:
+            self._session = Session(str(directory / "chdb"))
+        except RuntimeError as error:
+            os.close(self._lock_fd)
+            raise StoreError(f"store {directory}: {first_line(str(error))}") from error
+        self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+        self.execute(f"USE {DATABASE}")
+
+    def execute(self, sql: str) -> None:
+        self._query(sql)
+
+    def select(self, sql: str) -> list[Row]:
+        return parse_rows(self._query(sql))
+
+    def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
+        import pyarrow as pa
+
+        names = ", ".join(column.name for column in columns)
+        # The engine reads Arrow itself; an unnamed file in memory hands it over without a copy
+        # through text.
+        fd = os.memfd_create("syntony-insert", os.MFD_CLOEXEC)
+        path = f"/proc/self/fd/{fd}"
+        try:
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
+                writer.write_table(rows.combine_chunks())
+            self._query(
+                f"INSERT INTO {table} ({names}) SELECT {names} "
+                f"FROM file('{path}', 'ArrowStream') {_BLOCK_SETTINGS}"
+            )
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        with self._lock:
+            self._session.close()
+            os.close(self._lock_fd)
+
+    def _query(self, sql: str) -> bytes:
+        with self._lock:
+            try:
+                result = self._session.query(sql, "JSONCompact")
+            except RuntimeError as error:
+                raise StoreError(f"store: {first_line(str(error))}") from error
+            return bytes(result.bytes() or b"") if result is not None else b""
+
+
+def _claim(directory: Path) -> int:
+    """The descriptor that holds the directory for this process."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"store {directory}: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise StoreError(
+            f"store {directory} is in use by another controller; stop it or choose another path"
+        ) from error
+    return fd

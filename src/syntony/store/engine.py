@@ -1,0 +1,57 @@
+"""The narrow waist between the SQL we write and the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from syntony.errors import StoreError
+from syntony.wire.tables import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Scalar = int | float | str | None
+Value = Scalar | list[Scalar]
+Row = list[Value]
+
+
+class Engine(Protocol):
+    """One database of a ClickHouse, in this process or behind a URL."""
+
+    def execute(self, sql: str) -> None:
+        """Run a statement without an answer."""
+
+    def select(self, sql: str) -> list[Row]:
+        """Run a query; 64-bit integers come back as integers."""
+
+    def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
+        """Add rows as one block."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class _JsonCompact(msgspec.Struct):
+    data: list[Row]
+
+
+_decoder = msgspec.json.Decoder(_JsonCompact)
+
+
+def parse_rows(data: bytes) -> list[Row]:
+    """The rows of an answer in the ``JSONCompact`` format."""
+    if not data:
+        return []
+    try:
+        return _decoder.decode(data).data
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StoreError(f"the store's answer is not JSON: {error}") from error
+
+
+def first_line(message: str) -> str:
+    """An engine's complaint without its stack trace, at a length for one line."""
+    line = next((line for line in message.splitlines() if line.strip()), "no reason given")
+    return line.strip()[:300]

@@ -1,0 +1,67 @@
+"""What the rest of the system may ask of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from syntony.model import Timeline
+from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Recorded(NamedTuple):
+    """A part of a batch that is in the store: its rows within one partition, all of them."""
+
+    host: str
+    stream: str
+    seq: int
+    partition: int
+
+
+class ClockPoint(NamedTuple):
+    """One clock's solution at one instant of fleet time."""
+
+    ts_ns: int
+    timeline: Timeline
+
+
+class Store(Protocol):
+    """Rows in, answers out. Thread-safe. Every method raises `StoreError` when the engine does.
+
+    Windows are half-open intervals ``[first_ns, last_ns)`` of fleet time.
+    """
+
+    def insert(self, table: Table, rows: pa.Table) -> None:
+        """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.
+
+        Rows of one call that fall into one partition appear together or not at all.
+        """
+
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+        """Which batches have rows in the window."""
+
+    def matrix(self, first_ns: int, last_ns: int) -> tuple[MatrixCell, ...]:
+        """Every direction of every probed NIC pair, sorted."""
+
+    def series(
+        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+    ) -> tuple[SeriesPoint, ...]:
+        """Second by second; one direction, or every one where `src` or `dst` is empty."""
+
+    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
+        """Past solutions of one clock, or of all."""
+
+    def latest_ns(self) -> int:
+        """Fleet time of the newest probe row, 0 in an empty store."""
+
+    def count_rows(self) -> int:
+        """Rows kept, all tables together."""
+
+    def expire(self, now_ns: int) -> int:
+        """Drop partitions wholly older than their table's retention; returns how many."""
+
+    def close(self) -> None:
+        """Let go of the engine."""

@@ -1,0 +1,77 @@
+"""In which direction a broken round trip was lost: two ends' counts put together. Pure.
+
+A prober that gets no reply cannot say which way the probe died. Its target can: it counts the
+authentic requests it heard. What was sent and neither known to be lost nor heard was lost on the
+way there; the rest of the broken round trips was lost on the way back. A target that says nothing
+at all (it is dead, or cut off) excuses nothing: all of it is lost on the way there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+Direction = tuple[str, str]
+Second = tuple[str, str, int]
+
+
+class BrokenSecond(NamedTuple):
+    """One prober's second with broken round trips towards one target, all its paths together."""
+
+    src: str
+    dst: str
+    second: int
+    sent: int
+    lost: int
+    """Known to be lost on the way there."""
+    unresolved: int
+    heard: int
+    """Requests the target heard from the prober in that second; 0 if it said nothing."""
+
+
+class Attribution(NamedTuple):
+    """Unresolved round trips by the direction in which they were lost."""
+
+    there: int
+    back: int
+
+
+def attribute(unresolved: int, missing: int) -> Attribution:
+    """Split broken round trips when `missing` requests (may be negative) did not get there.
+
+    The two ends' counters are read at slightly different instants, so `missing` can stray beyond
+    what is possible; it is taken within bounds.
+    """
+    there = min(unresolved, max(missing, 0))
+    return Attribution(there, unresolved - there)
+
+
+def losses_per_direction(broken: Iterable[BrokenSecond]) -> dict[Direction, int]:
+    """Losses to add per direction over all the given seconds.
+
+    Counts are summed before they are split, so that a request sent at the end of one second and
+    heard at the start of the next does not read as lost.
+    """
+    unresolved: dict[Direction, int] = defaultdict(int)
+    missing: dict[Direction, int] = defaultdict(int)
+    for second in broken:
+        way = (second.src, second.dst)
+        unresolved[way] += second.unresolved
+        missing[way] += second.sent - second.lost - second.heard
+    lost: dict[Direction, int] = defaultdict(int)
+    for (src, dst), count in unresolved.items():
+        split = attribute(count, missing[src, dst])
+        lost[src, dst] += split.there
+        lost[dst, src] += split.back
+    return {way: count for way, count in lost.items() if count}
+
+
+def losses_per_second(broken: Iterable[BrokenSecond]) -> dict[Second, int]:
+    """Losses to add per direction and second, each second by itself."""
+    lost: dict[Second, int] = defaultdict(int)
+    for second in broken:
+        split = attribute(second.unresolved, second.sent - second.lost - second.heard)
+        lost[second.src, second.dst, second.second] += split.there
+        lost[second.dst, second.src, second.second] += split.back
+    return {key: count for key, count in lost.items() if count}

@@ -1,0 +1,32 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from syntony.errors import UsageError
+from syntony.store.columnar import ColumnarStore
+from syntony.store.interface import Store
+
+_EMBEDDED = "chdb:"
+
+
+def open_store(url: str) -> Store:
+    """A directory or ``chdb:PATH`` (embedded), or ``clickhouse://user:pass@host:port/database``.
+
+    Raises:
+        UsageError: the URL has no such form.
+        MissingError: the embedded engine is not installed.
+        StoreError: the store cannot be opened.
+    """
+    if url.startswith(("clickhouse://", "clickhouses://")):
+        from syntony.store.clickhouse import ClickHouseEngine, parse_url
+
+        return ColumnarStore(ClickHouseEngine(parse_url(url)))
+    if "://" in url or not url:
+        raise UsageError(
+            f"store {url!r}: write a directory, chdb:PATH or clickhouse://user@host:port/database"
+        )
+    from syntony.store.embedded import EmbeddedEngine
+
+    return ColumnarStore(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))

@@ -1,0 +1,113 @@
+"""The questions as SQL, in the subset that ClickHouse 18.16 and today's share."""
+
+from __future__ import annotations
+
+from syntony.model import S
+from syntony.store.schema import BUCKET_NS, partition_ns, quote
+from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
+
+# A row summarises its second by five order statistics; each stands for this share (of 1000) of the
+# row's probes, so that within one row the median, p90 and p99 come out as they went in.
+_SHARES = (
+    ("owd_min_ns", 250),
+    ("owd_p50_ns", 450),
+    ("owd_p90_ns", 245),
+    ("owd_p99_ns", 46),
+    ("owd_max_ns", 9),
+)
+_POINTS = ", ".join(name for name, _ in _SHARES)
+_WEIGHTS = ", ".join(f"count * {share}" for _, share in _SHARES)
+_QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
+_SECOND = f"intDiv(ts_ns, {S})"
+
+
+def window(first_ns: int, last_ns: int) -> str:
+    """The condition for ``[first_ns, last_ns)``, said also in terms of the sort key's first part."""
+    return (
+        f"ts_ns >= {first_ns} AND ts_ns < {last_ns} "
+        f"AND intDiv(ts_ns, {BUCKET_NS}) >= {first_ns // BUCKET_NS} "
+        f"AND intDiv(ts_ns, {BUCKET_NS}) <= {last_ns // BUCKET_NS}"
+    )
+
+
+def pair(src: str, dst: str) -> str:
+    """The condition for one direction, or for either end alone; empty for all."""
+    wanted = (("src", src), ("dst", dst))
+    return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
+
+
+def directions(first_ns: int, last_ns: int) -> str:
+    """Per direction: src, dst, paths, sent, lost, count, min, [p50, p99], clk_err, stalled."""
+    return (
+        "SELECT src, dst, uniqExact(sport, flow_label), sum(sent), sum(lost), sum(count), "
+        f"minIf(owd_min_ns, count > 0), {_QUANTILES}, maxIf(clk_err_ns, count > 0), sum(stalled) "
+        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} GROUP BY src, dst"
+    )
+
+
+def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
+    """Per direction and second: src, dst, second, sent, lost, count, min, [p50, p99]."""
+    return (
+        f"SELECT src, dst, {_SECOND} AS second, sum(sent), sum(lost), sum(count), "
+        f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
+        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "
+        "GROUP BY src, dst, second"
+    )
+
+
+def unresolved(first_ns: int, last_ns: int, src: str, dst: str) -> str:
+    """Per prober, target and second with broken round trips: src, dst, second, sent, known lost,
+    unresolved, and how many requests the target says it heard from the prober in that second.
+    """
+    where = f"{window(first_ns, last_ns)}{pair(src, dst)}"
+    probed = (
+        f"SELECT src, dst, {_SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
+        "toInt64(unresolved) AS broken, toInt64(0) AS arrived "
+        f"FROM {PROBE.name} WHERE {where} AND prober = src"
+    )
+    heard = (
+        f"SELECT src, dst, {_SECOND} AS second, toInt64(0) AS probed, toInt64(0) AS known, "
+        f"toInt64(0) AS broken, toInt64(received) AS arrived FROM {HEARD.name} WHERE {where}"
+    )
+    # A union, not a join: joins are what the dialects of old and new servers agree on least.
+    return (
+        "SELECT src, dst, second, sum(probed), sum(known), sum(broken), sum(arrived) "
+        f"FROM ({probed} UNION ALL {heard}) GROUP BY src, dst, second HAVING sum(broken) > 0"
+    )
+
+
+def recorded(table: Table, first_ns: int, last_ns: int) -> str:
+    """Which parts of which batches have rows in the window."""
+    return (
+        f"SELECT host, stream, seq, intDiv(ts_ns, {partition_ns(table)}) AS part "
+        f"FROM {table.name} WHERE {window(first_ns, last_ns)} GROUP BY host, stream, seq, part"
+    )
+
+
+def clock_history(first_ns: int, last_ns: int, node: str) -> str:
+    """Solutions of one clock, or of all, in order of time."""
+    which = f" AND node = {quote(node)}" if node else ""
+    return (
+        f"SELECT ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state FROM {CLOCK.name} "
+        f"WHERE {window(first_ns, last_ns)}{which} ORDER BY node, ts_ns"
+    )
+
+
+def partitions(table: Table) -> str:
+    """Numbers of the partitions that have rows."""
+    return (
+        "SELECT toInt64(partition) AS part FROM system.parts WHERE active "
+        f"AND database = currentDatabase() AND table = {quote(table.name)} "
+        "GROUP BY part ORDER BY part"
+    )
+
+
+def newest(table: Table, partition: int) -> str:
+    """The newest instant in one partition."""
+    width = partition_ns(table)
+    return f"SELECT max(ts_ns) FROM {table.name} WHERE intDiv(ts_ns, {width}) = {partition}"
+
+
+def count_rows() -> str:
+    """Rows kept in this database."""
+    return "SELECT sum(rows) FROM system.parts WHERE active AND database = currentDatabase()"

@@ -1,0 +1,95 @@
+"""The tables of `syntony.wire.tables` as SQL, for engines old and new."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from syntony.model import S
+from syntony.wire.tables import Column, ColumnType, Table
+
+HOUR_NS = 3600 * S
+DAY_NS = 24 * HOUR_NS
+BUCKET_NS = 60 * S
+"""The sort key begins with the minute: a window of seconds then reads a minute's rows, not a
+partition's."""
+SHORT_RETENTION_DAYS = 7
+"""Tables kept no longer than this are partitioned by hour (168 partitions), others by day."""
+
+ORIGIN = (
+    Column("host", "string", "agent that sent the row"),
+    Column("stream", "string", "identity of that agent's spool"),
+    Column("seq", "uint64", "number of the batch within the stream"),
+)
+"""Columns in front of every table's own: where a row came from, so none is stored twice."""
+
+_SQL_TYPES: dict[ColumnType, str] = {
+    "int64": "Int64",
+    "uint64": "UInt64",
+    "uint32": "UInt32",
+    "uint16": "UInt16",
+    "float32": "Float32",
+    "float64": "Float64",
+    "string": "String",
+}
+_CODECS: dict[ColumnType, str] = {"int64": "CODEC(Delta, ZSTD)", "uint64": "CODEC(Delta, ZSTD)"}
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+class Capabilities(NamedTuple):
+    """What the engine's version allows beyond the common subset."""
+
+    low_cardinality: bool
+    codecs: bool
+
+
+def capabilities(version: str) -> Capabilities:
+    """From the server's version text, for example ``18.16.1`` or ``26.9.2.1``.
+
+    ``CODEC`` arrived with 19.1 and ``LowCardinality`` left its experimental state with 19.0
+    (ClickHouse changelog 2019); an unreadable version gets the common subset.
+    """
+    match = _VERSION.match(version)
+    modern = match is not None and (int(match[1]), int(match[2])) >= (20, 1)
+    return Capabilities(low_cardinality=modern, codecs=modern)
+
+
+def stored_columns(table: Table) -> tuple[Column, ...]:
+    """Origin columns, then the table's; a name both have (`agent_1s.host`) stands once."""
+    own = {column.name for column in table.columns}
+    return (*(column for column in ORIGIN if column.name not in own), *table.columns)
+
+
+def partition_ns(table: Table) -> int:
+    """Width of one partition of the table."""
+    return HOUR_NS if table.retention_days <= SHORT_RETENTION_DAYS else DAY_NS
+
+
+def create_table(table: Table, can: Capabilities) -> str:
+    """The statement that makes the table if it is not there."""
+    columns = ", ".join(
+        f"{column.name} {_column_type(column, can)}" for column in stored_columns(table)
+    )
+    order = ", ".join((f"intDiv(ts_ns, {BUCKET_NS})", *table.order))
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns}) ENGINE = MergeTree "
+        f"PARTITION BY intDiv(ts_ns, {partition_ns(table)}) ORDER BY ({order})"
+    )
+
+
+def _column_type(column: Column, can: Capabilities) -> str:
+    name = _SQL_TYPES[column.type]
+    if column.type == "string":
+        return f"LowCardinality({name})" if can.low_cardinality else name
+    return f"{name} {_CODECS[column.type]}" if can.codecs and column.type in _CODECS else name
+
+
+def sql_type(column: Column) -> str:
+    """The plain SQL type of a column, as it travels in the Native format."""
+    return _SQL_TYPES[column.type]
+
+
+def quote(text: str) -> str:
+    """A string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
+    return f"'{escaped}'"

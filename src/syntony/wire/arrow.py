@@ -1,0 +1,143 @@
+"""Columns ↔ Arrow IPC streams, checked against the tables of this protocol.
+
+Agents write with nanoarrow (small enough to sit on every host); whoever reads, the controller and
+offline tools, uses pyarrow, whose reader validates offsets and lengths.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.errors import WireError
+from syntony.wire.messages import MAX_MESSAGE_BYTES
+from syntony.wire.tables import Column, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ROWS = 1 << 18
+"""Rows of one batch: far above an agent's second, far below what would stall an insert."""
+
+Values = NDArray[Any] | Sequence[str] | Sequence[int] | Sequence[float]
+
+
+def encode_columns(table: Table, columns: Mapping[str, Values]) -> bytes:
+    """One record batch as an Arrow IPC stream.
+
+    Args:
+        table: the schema; every one of its columns must be present and no other.
+        columns: name → values of shape (rows,); numbers that fit the column's type, or strings.
+
+    Raises:
+        WireError: missing, unknown, ragged or unfitting columns.
+    """
+    import nanoarrow as na
+    from nanoarrow.ipc import StreamWriter
+
+    rows = _common_length(table, columns)
+    children = [
+        _string_array(columns[column.name])
+        if column.type == "string"
+        else na.c_array(_fitting(column, columns[column.name]))
+        for column in table.columns
+    ]
+    schema = na.struct({column.name: getattr(na, column.type)() for column in table.columns})
+    out = io.BytesIO()
+    with StreamWriter.from_writable(out) as writer:
+        writer.write_array(na.c_array_from_buffers(schema, rows, [None], children=children))
+    return out.getvalue()
+
+
+def decode_columns(table: Table, data: bytes) -> pa.Table:
+    """An Arrow IPC stream as a table with exactly the schema's columns, in its order, no nulls.
+
+    Raises:
+        WireError: not Arrow, not this table, nulls, invalid text, or too many rows.
+    """
+    import pyarrow as pa
+
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise WireError(f"{table.name}: {len(data)} bytes of Arrow, over {MAX_MESSAGE_BYTES}")
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            _check_schema(table, reader.schema)
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
+    if rows.num_rows > MAX_ROWS:
+        raise WireError(f"{table.name}: {rows.num_rows} rows in one batch, over {MAX_ROWS}")
+    for name in rows.column_names:
+        if rows.column(name).null_count:
+            raise WireError(f"{table.name}: nulls in column {name}")
+    return rows
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The table's columns as a pyarrow schema."""
+    import pyarrow as pa
+
+    return pa.schema([(column.name, _arrow_type(column)) for column in table.columns])
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.string() if column.type == "string" else pa.from_numpy_dtype(np.dtype(column.type))
+
+
+def _check_schema(table: Table, found: pa.Schema) -> None:
+    wanted = arrow_schema(table)
+    if found.names != wanted.names:
+        raise WireError(f"{table.name}: columns {found.names} are not {wanted.names}")
+    for field in wanted:
+        if found.field(field.name).type != field.type:
+            raise WireError(
+                f"{table.name}: column {field.name} is {found.field(field.name).type}, "
+                f"not {field.type}"
+            )
+
+
+def _common_length(table: Table, columns: Mapping[str, Values]) -> int:
+    names = {column.name for column in table.columns}
+    if columns.keys() != names:
+        wrong = sorted(names ^ columns.keys())
+        raise WireError(f"{table.name}: missing or unknown columns {', '.join(wrong)}")
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise WireError(f"{table.name}: columns of different lengths {sorted(lengths)}")
+    return lengths.pop()
+
+
+def _fitting(column: Column, values: Values) -> NDArray[Any]:
+    found = np.asarray(values)
+    wanted = np.dtype(column.type)
+    if found.dtype == wanted:
+        return np.ascontiguousarray(found)
+    if found.size == 0:
+        return np.empty(0, wanted)
+    if wanted.kind == "f" and found.dtype.kind in "iuf":
+        return found.astype(wanted)
+    if found.dtype.kind not in "iu":
+        raise WireError(f"column {column.name}: {found.dtype} does not fit {column.type}")
+    limits = np.iinfo(wanted)
+    if int(found.min()) < limits.min or int(found.max()) > limits.max:
+        raise WireError(f"column {column.name}: a value does not fit {column.type}")
+    return found.astype(wanted)
+
+
+def _string_array(values: Values) -> Any:  # noqa: ANN401 — nanoarrow is untyped
+    import nanoarrow as na
+
+    if any(not isinstance(value, str) for value in values):
+        raise WireError("a text column holds something that is not text")
+    parts = [str(value).encode() for value in values]
+    offsets = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return na.c_array_from_buffers(na.string(), len(parts), [None, offsets, b"".join(parts)])

@@ -1,0 +1,163 @@
+"""A real controller process and the certificates to talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from syntony.agent.config import AgentConfig, TlsFiles
+from syntony.controller.client import ask
+from syntony.controller.pki import Authority, TlsPaths, create_authority
+from syntony.errors import RemoteError
+from syntony.model import S
+from syntony.wire.arrow import encode_columns
+from syntony.wire.messages import PROTOCOL, Fleet, FleetQuery, Hello, NicInfo
+from syntony.wire.tables import PROBE
+
+HOUR_NS = 3600 * S
+T0 = 1_700_000_000 * S
+_RUN = "from syntony.cli.controller import group; group()"
+PATIENCE_S = 60.0
+"""Machines that run tests are slow and shared; a wait this long is a failure, not a measurement."""
+
+
+class ControllerProcess:
+    """`syntony controller` as its own process on loopback."""
+
+    def __init__(self, directory: Path, store: str | None = None) -> None:
+        self.directory = directory
+        self.authority: Authority = create_authority(directory / "ca")
+        self.port = free_port()
+        self.socket = directory / "controller.sock"
+        self.store = store or str(directory / "store")
+        self._process: subprocess.Popen[bytes] | None = None
+        tls = self.issue("controller")
+        self._config = directory / "controller.toml"
+        self._config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
+            f'store = "{self.store}"\ntls_ca = "{tls.ca}"\ntls_cert = "{tls.cert}"\n'
+            f'tls_key = "{tls.key}"\n'
+        )
+
+    def issue(self, name: str, lifetime_ns: int = HOUR_NS, place: str = "tls") -> TlsPaths:
+        """Certificate files of this fleet's CA."""
+        return self.authority.issue(
+            name,
+            addresses=["127.0.0.1"],
+            lifetime_ns=lifetime_ns,
+            directory=self.directory / place,
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        log = (self.directory / "controller.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", _RUN, "--config", str(self._config)],
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: self._process is None or self._process.poll() is not None or self.up())
+        if not self.up():
+            raise AssertionError(self.log())
+
+    def up(self) -> bool:
+        """Whether it answers on its local socket."""
+        try:
+            self.fleet()
+        except RemoteError:
+            return False
+        return True
+
+    def fleet(self) -> Fleet:
+        """What it says of the fleet."""
+        answer = ask(f"unix:{self.socket}", FleetQuery(), timeout_ns=5 * S)
+        assert isinstance(answer, Fleet)
+        return answer
+
+    def log(self) -> str:
+        """Everything it wrote."""
+        return (self.directory / "controller.log").read_text()
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it and return its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        return process.wait(PATIENCE_S)
+
+    def agent_config(self, host: str, tls: TlsPaths | None = None) -> AgentConfig:
+        """Configuration of an agent of this fleet."""
+        paths = tls or self.issue(host)
+        return AgentConfig(
+            host=host,
+            controller=f"127.0.0.1:{self.port}",
+            tls=TlsFiles(ca=str(paths.ca), cert=str(paths.cert), key=str(paths.key)),
+            nics=(),
+            spool_dir=str(self.directory / f"spool-{host}"),
+        )
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[ControllerProcess]:
+    """A started controller, ended with the block."""
+    controller = ControllerProcess(directory)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        controller.end(signal.SIGKILL)
+
+
+def hello(host: str, stream: str, rails: int = 2) -> Hello:
+    """What an agent with `rails` NICs says first."""
+    nics = tuple(
+        NicInfo(
+            name=f"rail{rail}",
+            rail=rail,
+            addresses=(f"10.0.{rail}.1",),
+            clock=host,
+            stamping="kernel",
+            port=8620,
+        )
+        for rail in range(rails)
+    )
+    return Hello(protocol=PROTOCOL, version="test", host=host, nics=nics, stream=stream)
+
+
+def probe_rows(host: str, second: int, peers: Sequence[str] = ("h9/rail0",)) -> tuple[int, bytes]:
+    """One second of `probe_1s` of a host: (rows, Arrow); all arrived."""
+    count = len(peers)
+    values: dict[str, list[str] | np.ndarray[tuple[int], np.dtype[np.int64]]] = {
+        column.name: np.full(count, 40 if column.name in {"sent", "count"} else 0)
+        for column in PROBE.columns
+    }
+    values["ts_ns"] = np.full(count, T0 + second * S)
+    values["src"] = values["prober"] = [f"{host}/rail0"] * count
+    values["dst"] = list(peers)
+    return count, encode_columns(PROBE, values)
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that must come to pass."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)

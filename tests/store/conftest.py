@@ -1,0 +1,81 @@
+"""Stores to test against: the embedded one, and a private server."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syntony.store import Store, open_store
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(str(tmp_path / "store"))
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def clickhouse_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A private ClickHouse server on loopback, as Debian packages it."""
+    binary = shutil.which("clickhouse-server") or shutil.which(
+        "clickhouse-server", path="/usr/sbin"
+    )
+    if binary is None:
+        pytest.skip("clickhouse-server is not installed (apt-get install clickhouse-server)")
+    directory = tmp_path_factory.mktemp("clickhouse")
+    port = _free_port()
+    (directory / "config.xml").write_text(_config(directory, port, _free_port()))
+    (directory / "users.xml").write_text(_USERS)
+    command = [binary, f"--config-file={directory / 'config.xml'}"]
+    with (
+        (directory / "out").open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, cwd=directory) as server,
+    ):
+        try:
+            _wait(port, server)
+            yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}/syntony_test"
+        finally:
+            server.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail("clickhouse-server did not come up")
+
+
+def _config(directory: Path, http_port: int, tcp_port: int) -> str:
+    return f"""<yandex>
+  <logger><level>error</level><log>{directory}/log</log><errorlog>{directory}/err</errorlog></logger>
+  <listen_host>127.0.0.1</listen_host>
+  <http_port>{http_port}</http_port><tcp_port>{tcp_port}</tcp_port>
+  <path>{directory}/data/</path><tmp_path>{directory}/tmp/</tmp_path>
+  <users_config>users.xml</users_config>
+  <default_profile>default</default_profile><default_database>default</default_database>
+  <mark_cache_size>67108864</mark_cache_size>
+</yandex>"""
+
+
+_USERS = """<yandex>
+  <profiles><default/></profiles><quotas><default/></quotas>
+  <users><tester><password>p@ss</password><networks><ip>127.0.0.1</ip></networks>
+  <profile>default</profile><quota>default</quota></tester></users>
+</yandex>"""
