@@ -1,5 +1,60 @@
+/* A clock whose error against the machine's CLOCK_REALTIME is known exactly (see
+ * docs/decisions/0011). Everything between the two markers is read by Python's cffi. */
 #ifndef SYN_CLOCK_H
 #define SYN_CLOCK_H
+
+#include <stddef.h>
 #include <stdint.h>
-int64_t syn_x(void);
+
+#pragma GCC visibility push(default)
+
+/* --- declarations --- */
+/* Bumped with every change of a declaration in an installed header. */
+enum { SYN_ABI = 1 };
+
+/* The number the library was built with. */
+uint32_t syn_abi(void);
+
+struct syn_clock_step {
+    int64_t at_ns;    /* machine instant from which the step counts */
+    int64_t phase_ns; /* added to the reading */
+};
+
+struct syn_clock_spec {
+    int64_t base_ns;         /* machine instant at which the clock reads base + offset */
+    int64_t offset_ns;
+    double drift_ppb;        /* constant frequency error */
+    double wander_ppb;       /* random walk of the frequency, per square root of a second */
+    uint64_t seed;           /* of the random walk */
+    double swing_ppb;        /* amplitude of a sinusoidal frequency error */
+    int64_t swing_period_ns;
+};
+
+struct syn_clock;
+
+/* A clock, or NULL if memory is short or the spec is out of range (see syn_clock_spec_ok). Steps
+ * must ascend; those at or before base_ns are already part of offset_ns and are ignored. */
+struct syn_clock *syn_clock_open(const struct syn_clock_spec *spec,
+                                 const struct syn_clock_step *steps, size_t count);
+void syn_clock_close(struct syn_clock *clock);
+
+/* Whether the rates keep the clock running forwards and the arithmetic exact. */
+int syn_clock_spec_ok(const struct syn_clock_spec *spec, const struct syn_clock_step *steps,
+                      size_t count);
+
+/* Machine time to this clock. Thread-safe, as everything below. */
+int64_t syn_clock_map(struct syn_clock *clock, int64_t real_ns);
+void syn_clock_map_many(struct syn_clock *clock, const int64_t *real_ns, int64_t *local_ns,
+                        size_t count);
+/* The latest machine instant at which this clock read local_ns; the instant of the step where a
+ * step skipped that reading. */
+int64_t syn_clock_unmap(struct syn_clock *clock, int64_t local_ns);
+/* Frequency error at a machine instant. */
+double syn_clock_rate_ppb(struct syn_clock *clock, int64_t real_ns);
+/* This clock now. */
+int64_t syn_clock_now(struct syn_clock *clock);
+/* --- end of declarations --- */
+
+#pragma GCC visibility pop
+
 #endif

@@ -1,0 +1,155 @@
+/* The probe engine: one thread per agent that sends probe pairs, reflects those of others and turns
+ * kernel or hardware stamps into one record per probe (docs/decisions/0010).
+ * Everything between the two markers is read by Python's cffi. */
+#ifndef SYN_PROBE_H
+#define SYN_PROBE_H
+
+#include "syn_clock.h"
+
+#pragma GCC visibility push(default)
+
+/* --- declarations --- */
+enum { SYN_STAMP_AUTO = 0, SYN_STAMP_HARDWARE = 1, SYN_STAMP_KERNEL = 2 };
+
+/* What went wrong; a sentence comes with it. */
+enum {
+    SYN_OK = 0,
+    SYN_ERROR_USAGE = 1,   /* a value that does not fit */
+    SYN_ERROR_MISSING = 2, /* the machine lacks something, or it is taken */
+};
+
+/* What is known about one probe. A lost probe with a STALL flag says nothing about the network. */
+enum {
+    SYN_LOST_FWD = 1,      /* the request did not arrive */
+    SYN_LOST_REV = 2,      /* the request arrived, the reply did not */
+    SYN_LOST_UNKNOWN = 4,  /* no reply, and nothing heard since that tells the direction */
+    SYN_STALL_LOCAL = 8,   /* this engine was late while the probe was in flight */
+    SYN_STALL_REMOTE = 16, /* the reflector was late while the probe was in flight */
+    SYN_NO_T1 = 32,
+    SYN_NO_T2 = 64,
+    SYN_NO_T3 = 128,
+    SYN_NO_T4 = 256,
+    SYN_HW_LOCAL = 512,   /* t1 and t4 are in the NIC's own clock */
+    SYN_HW_REMOTE = 1024, /* t2 and t3 are in the remote NIC's own clock */
+    SYN_NOT_SENT = 2048,  /* the kernel refused the request: it says nothing about the network */
+};
+
+struct syn_probe_nic {
+    uint32_t nic_id;
+    uint16_t port;      /* UDP port of its reflector */
+    uint8_t family;     /* 4 or 6 */
+    uint8_t stamping;   /* SYN_STAMP_... */
+    uint8_t address[16];
+    char ifname[16];
+};
+
+struct syn_probe_flow {
+    uint32_t flow_id;
+    uint32_t nic;       /* index of the local NIC */
+    uint32_t dst_nic_id;
+    uint32_t flow_label;
+    uint16_t src_port;
+    uint16_t dst_port;
+    uint8_t dscp;
+    uint8_t family;     /* 4 or 6 */
+    uint8_t reserved[2];
+    int64_t interval_ns;
+    uint8_t dst_address[16];
+};
+
+struct syn_probe_options {
+    int64_t timeout_ns; /* a probe unanswered for so long is lost */
+    int64_t min_gap_ns; /* between two pairs of this engine, whatever the flows ask for */
+    int64_t stall_ns;   /* the engine counts itself late beyond this */
+    uint32_t ring_records; /* power of two */
+    uint32_t reserved;
+};
+
+struct syn_probe_record {
+    uint32_t flow_id;
+    uint32_t seq;      /* pair id = seq >> 1 */
+    uint32_t flags;
+    uint32_t nic_id;   /* local NIC */
+    uint32_t dst_nic_id;
+    uint32_t reserved;
+    int64_t sent_ns;   /* host clock when the request was handed to the kernel; never 0 */
+    int64_t t1_ns;     /* request sent, local clock; every stamp is 0 if missing */
+    int64_t t2_ns;     /* request received, remote clock */
+    int64_t t3_ns;     /* reply sent, remote clock */
+    int64_t t4_ns;     /* reply received, local clock */
+};
+
+struct syn_probe_counters {
+    uint64_t sent;         /* requests put on the wire */
+    uint64_t replies;      /* replies put on the wire */
+    uint64_t received;     /* authentic requests and replies accepted */
+    uint64_t malformed;    /* truncated, overlong or not of this protocol */
+    uint64_t foreign;      /* unknown key or wrong tag */
+    uint64_t replayed;     /* seen before, or of a past epoch */
+    uint64_t misdelivered; /* authentic, but for another NIC or flow */
+    uint64_t unsolicited;  /* replies nobody waits for */
+    uint64_t late;         /* replies to probes already counted lost */
+    uint64_t send_errors;  /* packets the kernel refused */
+    uint64_t skipped;      /* pairs not sent because their time had passed */
+    uint64_t stalls;       /* times the engine itself was late */
+    uint64_t stall_ns;     /* by how much, together */
+    uint64_t rx_overflow;  /* packets the kernel dropped at a full receive buffer */
+    uint64_t ring_dropped; /* records nobody drained in time */
+    uint64_t tx_stamp_missing; /* packets sent whose transmit stamp never came */
+    uint64_t evicted;      /* reflector sessions or heard rows pushed out by newer ones */
+};
+
+struct syn_probe_heard {
+    uint32_t src_nic_id;
+    uint32_t dst_nic_id;
+    uint64_t requests; /* authentic, since the engine started */
+};
+
+struct syn_probe_flow_counts {
+    uint32_t flow_id;
+    uint32_t reserved;
+    uint64_t sent;      /* requests, since the flow began */
+    uint64_t replies;   /* replies accepted or late */
+    uint64_t arrived;   /* requests the reflector had seen when it last answered */
+    uint64_t sent_then; /* requests sent up to the newest that it had seen then */
+};
+
+struct syn_probe_nic_status {
+    uint32_t nic_id;
+    int32_t phc_index;  /* -1: none */
+    uint8_t hardware;   /* whether hardware stamps are in force */
+    char reason[119];   /* one phrase for a person */
+};
+
+struct syn_probe_engine;
+
+/* An engine with its reflector sockets, or NULL with *error and a sentence in message[256]. The
+ * clock may be NULL (the kernel's own); it must outlive the engine. */
+struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t count,
+                                        const struct syn_probe_options *options,
+                                        struct syn_clock *clock, int *error, char *message);
+/* Keys for probe packets, 16 bytes each; previous may be NULL. Nothing is sent before this. */
+void syn_probe_set_keys(struct syn_probe_engine *engine, uint32_t current_id,
+                        const uint8_t *current, uint32_t previous_id, const uint8_t *previous);
+/* Replace all flows at once, or none of them on an error; known flow ids keep their state. */
+int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                        size_t count, char *message);
+int syn_probe_start(struct syn_probe_engine *engine, char *message);
+void syn_probe_close(struct syn_probe_engine *engine);
+
+/* Move out at most `room` records; the number moved. One caller at a time. */
+size_t syn_probe_drain(struct syn_probe_engine *engine, struct syn_probe_record *out, size_t room);
+size_t syn_probe_pending(struct syn_probe_engine *engine);
+void syn_probe_read_counters(struct syn_probe_engine *engine, struct syn_probe_counters *out);
+/* These three fill at most `room` rows and return how many there are. */
+size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_heard *out,
+                            size_t room);
+size_t syn_probe_read_flow_counts(struct syn_probe_engine *engine,
+                                  struct syn_probe_flow_counts *out, size_t room);
+size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
+                                 struct syn_probe_nic_status *out, size_t room);
+/* --- end of declarations --- */
+
+#pragma GCC visibility pop
+
+#endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -35,3 +36,12 @@ class NicRef(NamedTuple):
 def is_name(text: str) -> bool:
     """Whether `text` can name a host, a NIC, a switch or a lab."""
     return _NAME.fullmatch(text) is not None
+
+
+def nic_number(ref: NicRef) -> int:
+    """The number by which a NIC goes in probe packets unless another NIC already has it.
+
+    Depends on the name alone, so that it survives restarts of agent and controller; never 0.
+    """
+    digest = hashlib.blake2b(str(ref).encode(), digest_size=4).digest()
+    return int.from_bytes(digest) or 1

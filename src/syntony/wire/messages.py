@@ -81,7 +81,7 @@ class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One probed path: local NIC → remote NIC with one entropy."""
 
     flow_id: int
-    """Fleet-wide unique while the plan lives."""
+    """Unique within its agent, and the same in every plan that holds the path."""
     src: str
     """Local NIC's name."""
     dst: str

@@ -1,0 +1,55 @@
+# Everything starts here: `make demo` and `make test` do all set-up themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
+SANITIZED := build/sanitized
+ACT ?= all
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system demo test test-slow native-test lint bench clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
+
+setup: system $(STAMP) ## Make .venv/bin/syntony; ask for or install what the machine lacks
+
+system:
+	@sh deploy/system-packages.sh
+
+$(STAMP): pyproject.toml $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "syntony needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "cannot make a virtual environment; install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: setup ## The whole story on one machine (ACT=… for one act)
+	$(BIN)/syntony demo --act $(ACT)
+
+test: setup native-test ## All tests but the slow ones
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: setup ## The slow tests too: a real ClickHouse server, long fuzzing
+	@sh deploy/system-packages.sh --slow
+	$(BIN)/python -m pytest
+
+native-test: setup ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
+	@$(BIN)/cmake --build $(SANITIZED) --parallel >/dev/null
+	$(BIN)/ctest --test-dir $(SANITIZED) --output-on-failure
+
+lint: setup ## Format, lint, types, walls between rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## Every number in the docs, printed again on this machine
+	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+clean: ## Remove everything made here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,146 @@
+/* Inside of the engine, shared by its four files: setup, loop, transfer, readout. */
+#ifndef SYN_ENGINE_H
+#define SYN_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "flow.h"
+#include "session.h"
+#include "stamps.h"
+
+enum {
+    SYN_BATCH = 32,       /* packets per system call */
+    SYN_SENT_RING = 512,  /* packets per socket whose stamp may be outstanding */
+    SYN_HEARD_ROWS = 2048,
+    SYN_MAX_KEYS = 2,
+    SYN_MAX_SOCKETS = 4096,
+};
+
+/* Whose packet a transmit stamp belongs to: a flow by its id, or a reflector session by its place. */
+struct syn_sent {
+    uint32_t flow_id;
+    uint32_t seq;
+    uint32_t session;
+};
+
+struct syn_socket {
+    int fd;
+    uint32_t nic;
+    int reflector;
+    int wanted; /* by the flows being set */
+    uint16_t port;
+    uint8_t dscp;
+    uint32_t next_id;     /* of the next packet handed to the kernel */
+    uint32_t stamped_ids; /* every id below has its stamp, or will never have one */
+    int64_t unsure_until_ns; /* monotonic: stamps of before a re-arm may still come */
+    uint32_t overflow;
+    struct syn_sent sent[SYN_SENT_RING];
+};
+
+struct syn_engine_flow {
+    struct syn_flow flow;
+    struct sockaddr_storage destination;
+    socklen_t destination_length;
+    struct syn_socket *socket;
+};
+
+struct syn_nic {
+    struct syn_probe_nic config;
+    struct syn_probe_nic_status status;
+    unsigned ifindex;
+};
+
+struct syn_inbox {
+    uint8_t data[SYN_BATCH][SYN_PACKET_BYTES + 8]; /* longer packets show as truncated */
+    uint8_t control[SYN_BATCH][SYN_CONTROL_BYTES] __attribute__((aligned(8)));
+    struct sockaddr_storage from[SYN_BATCH];
+    struct iovec vectors[SYN_BATCH];
+    struct mmsghdr messages[SYN_BATCH];
+};
+
+struct syn_outbox {
+    uint8_t data[SYN_BATCH][SYN_PACKET_BYTES];
+    uint8_t control[SYN_BATCH][32] __attribute__((aligned(8)));
+    struct iovec vectors[SYN_BATCH];
+    struct mmsghdr messages[SYN_BATCH];
+    struct syn_sent sent[SYN_BATCH];
+};
+
+struct syn_probe_engine {
+    pthread_mutex_t lock; /* held by the loop except while it waits */
+    _Atomic int visitors; /* threads that want the lock: the loop yields to them */
+    pthread_t thread;
+    int running;
+    int stop;
+    int epoll_fd, wake_fd;
+    int coarse_wait; /* kernel without epoll_pwait2 */
+
+    struct syn_probe_options options;
+    struct syn_clock *clock;
+    struct syn_nic *nics;
+    size_t nic_count;
+    struct syn_socket **sockets;
+    size_t socket_count;
+
+    struct syn_packet_key keys[SYN_MAX_KEYS]; /* current first */
+    size_t key_count;
+    struct syn_engine_flow **flows; /* a binary heap, earliest due first */
+    size_t flow_count;
+    unsigned generation; /* of the sockets: events of an older one may point nowhere */
+    struct syn_engine_flow **flow_table; /* by flow id, open addressing */
+    size_t flow_table_mask;
+    uint64_t last_epoch;
+
+    struct syn_sessions sessions;
+    struct syn_probe_heard *heard; /* open addressing; requests == 0: free */
+    struct syn_ring ring;
+    struct syn_probe_counters counters;
+    struct syn_stall stall;
+    int64_t deadline_ns;  /* when the loop next has something to do */
+    int64_t allowed_ns;   /* earliest instant of the next pair */
+    int64_t next_sweep_ns;
+    int64_t window_end_ns; /* of the packet count that decides whether to gather */
+    unsigned taken_in;
+    int loaded;
+
+    struct syn_inbox inbox;
+    struct syn_outbox outbox;
+};
+
+static inline int64_t syn_clock_read(clockid_t id)
+{
+    struct timespec now;
+    clock_gettime(id, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline struct syn_sink syn_sink_of(struct syn_probe_engine *engine)
+{
+    return (struct syn_sink){&engine->ring, &engine->counters};
+}
+
+static inline size_t syn_flow_hash(uint32_t flow_id)
+{
+    return (size_t)((flow_id * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+}
+
+/* setup.c */
+void syn_engine_visit(struct syn_probe_engine *engine);
+void syn_engine_leave(struct syn_probe_engine *engine);
+struct syn_engine_flow *syn_find_flow(const struct syn_probe_engine *engine, uint32_t flow_id);
+
+/* loop.c */
+void *syn_engine_run(void *engine);
+void syn_heap_build(struct syn_probe_engine *engine);
+int64_t syn_phase_ns(const struct syn_probe_flow *flow);
+/* Every flow's first slot lies ahead: time without keys or thread was nobody's delay. */
+void syn_begin_sending(struct syn_probe_engine *engine);
+
+/* transfer.c */
+void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns);
+void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
+/* The number of messages taken off the socket's error queue. */
+int syn_read_sent_stamps(struct syn_probe_engine *engine, struct syn_socket *socket);
+
+#endif

@@ -1,0 +1,93 @@
+#include <pthread.h>
+
+#include "check.h"
+#include "syn_clock.h"
+
+static const int64_t BASE = INT64_C(1700000000000000000);
+static const int64_t SECOND = 1000000000;
+
+static struct syn_clock_spec wild(void)
+{
+    return (struct syn_clock_spec){.base_ns = BASE, .offset_ns = -12345678, .drift_ppb = 37000,
+                                   .wander_ppb = 20, .seed = 42, .swing_ppb = 500,
+                                   .swing_period_ns = 60 * SECOND};
+}
+
+static struct syn_clock *open_clock(const struct syn_clock_spec *spec)
+{
+    struct syn_clock *clock = syn_clock_open(spec, NULL, 0);
+    CHECK(clock != NULL);
+    return clock;
+}
+
+/* Backwards, forwards or at random: the same bits. */
+static void the_order_of_questions_does_not_matter(void)
+{
+    struct syn_clock_spec spec = wild();
+    struct syn_clock *forwards = open_clock(&spec), *backwards = open_clock(&spec);
+    static int64_t local[5000];
+    for (int i = 0; i < 5000; i++)
+        local[i] = syn_clock_map(forwards, BASE + i * INT64_C(777777777));
+    for (int i = 4999; i >= 0; i--)
+        CHECK_EQUAL(syn_clock_map(backwards, BASE + i * INT64_C(777777777)), local[i]);
+    syn_clock_close(forwards);
+    syn_clock_close(backwards);
+}
+
+static void plain_drift_is_exact(void)
+{
+    struct syn_clock_spec spec = {.base_ns = BASE, .offset_ns = 50, .drift_ppb = -40000,
+                                  .swing_period_ns = SECOND};
+    struct syn_clock *clock = open_clock(&spec);
+    CHECK_EQUAL(syn_clock_map(clock, BASE), BASE + 50);
+    CHECK_EQUAL(syn_clock_map(clock, BASE + 1000 * SECOND), BASE + 1000 * SECOND + 50 - 40000000);
+    CHECK_EQUAL(syn_clock_map(clock, BASE - SECOND), BASE - SECOND + 50 + 40000);
+    syn_clock_close(clock);
+}
+
+static void steps_step_and_turn_back(void)
+{
+    struct syn_clock_spec spec = {.base_ns = BASE, .swing_period_ns = SECOND};
+    struct syn_clock_step steps[] = {{BASE - 1, 999}, {BASE + 10 * SECOND, 500},
+                                     {BASE + 20 * SECOND, -2000}};
+    struct syn_clock *clock = syn_clock_open(&spec, steps, 3);
+    CHECK_EQUAL(syn_clock_map(clock, BASE), BASE);
+    CHECK_EQUAL(syn_clock_map(clock, BASE + 10 * SECOND - 1), BASE + 10 * SECOND - 1);
+    CHECK_EQUAL(syn_clock_map(clock, BASE + 10 * SECOND), BASE + 10 * SECOND + 500);
+    CHECK_EQUAL(syn_clock_map(clock, BASE + 20 * SECOND), BASE + 20 * SECOND - 1500);
+    /* A reading that was skipped belongs to the step, one shown twice to its later showing. */
+    CHECK_EQUAL(syn_clock_unmap(clock, BASE + 10 * SECOND + 100), BASE + 10 * SECOND);
+    CHECK_EQUAL(syn_clock_unmap(clock, BASE + 20 * SECOND - 1000), BASE + 20 * SECOND + 500);
+    syn_clock_close(clock);
+    struct syn_clock_step turned[] = {{5, 1}, {5, 1}};
+    CHECK(syn_clock_open(&spec, turned, 2) == NULL);
+}
+
+static void *read_all(void *argument)
+{
+    struct syn_clock *clock = argument;
+    for (int64_t i = 0; i < 20000; i++)
+        CHECK(syn_clock_map(clock, BASE + i * SECOND / 3) != 0);
+    return NULL;
+}
+
+static void threads_share_a_clock(void)
+{
+    struct syn_clock_spec spec = wild();
+    struct syn_clock *clock = open_clock(&spec);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, read_all, clock), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    syn_clock_close(clock);
+}
+
+int main(void)
+{
+    the_order_of_questions_does_not_matter();
+    plain_drift_is_exact();
+    steps_step_and_turn_back();
+    threads_share_a_clock();
+    return 0;
+}

@@ -1,0 +1,206 @@
+"""One host's agent: engine → pipeline → spool → uplink, on one thread beside the engine's own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from pathlib import Path
+
+from syntony import __version__
+from syntony.agent.config import AgentConfig
+from syntony.agent.pipeline import Pipeline, agent_row
+from syntony.agent.spool import Spool
+from syntony.agent.uplink import Uplink
+from syntony.clock.cross import CrossStamps
+from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
+from syntony.io.interfaces import address, addresses
+from syntony.io.phc import Phc
+from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.process import own_usage
+from syntony.mesh.stats import Columns
+from syntony.model import MS, Edge, NicRef, S
+from syntony.model.names import nic_number
+from syntony.wire.arrow import encode_columns
+from syntony.wire.messages import (
+    PROTOCOL,
+    ControllerMessage,
+    Hello,
+    NicInfo,
+    Plan,
+    Refuse,
+    Timelines,
+)
+from syntony.wire.tables import AGENT, HEARD, PROBE, Table
+
+_log = logging.getLogger(__name__)
+
+DRAIN_NS = 200 * MS
+"""How often records are taken from the engine's ring."""
+
+
+def run_agent(config: AgentConfig, stop: threading.Event) -> None:
+    """Probe and report until `stop` is set.
+
+    Raises:
+        SyntonyError: a NIC, an address, a port, a certificate or the spool is not as configured.
+    """
+    spool = Spool(Path(config.spool_dir), config.spool_bytes)
+    agent = Agent(config, spool)
+    try:
+        with Uplink(config, agent.hello, agent.inbox.put, spool) as uplink:
+            _log.info("agent started host=%s nics=%d", config.host, len(config.nics))
+            agent.run(uplink, stop)
+    finally:
+        agent.close()
+        spool.close()
+
+
+class Agent:
+    """The loop. `hello` and `inbox` serve the uplink's thread, everything else the caller's."""
+
+    def __init__(self, config: AgentConfig, spool: Spool) -> None:
+        self._config = config
+        self._spool = spool
+        self._clock = _clock(config)
+        self._pipeline = Pipeline(config.host)
+        self._key: tuple[int, bytes] | None = None
+        self._next_second_ns = 0
+        self._engine = self._open_engine(
+            {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
+        )
+        self._nics = self._describe_nics()
+        self._crossings = self._open_crossings()
+        self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
+
+    def hello(self, stream: str) -> Hello:
+        """First message of a stream to the controller."""
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            host=self._config.host,
+            nics=self._nics,
+            stream=stream,
+        )
+
+    def run(self, uplink: Uplink, stop: threading.Event) -> None:
+        """Until `stop` is set."""
+        while not stop.wait(self._pause_ns() / S):
+            self._take_messages()
+            self._pipeline.add(self._engine.drain())
+            local_ns = self._clock.now_ns()
+            fleet_ns = self._pipeline.fleet_ns(local_ns)
+            now_ns = local_ns if fleet_ns is None else fleet_ns
+            if now_ns >= self._next_second_ns:
+                self._next_second_ns = (now_ns // S + 1) * S
+                uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
+                if fleet_ns is not None:
+                    self._report(uplink, fleet_ns)
+
+    def close(self) -> None:
+        """Stop probing and reflecting."""
+        self._engine.close()
+        for phc, _ in self._crossings:
+            phc.close()
+
+    def _pause_ns(self) -> int:
+        local_ns = self._clock.now_ns()
+        now_ns = self._pipeline.fleet_ns(local_ns) or local_ns
+        return max(0, min(DRAIN_NS, self._next_second_ns - now_ns))
+
+    def _open_engine(self, nic_ids: dict[str, int]) -> ProbeEngine:
+        self._nic_ids = nic_ids
+        nics = [
+            ProbeNic(
+                name=nic.name,
+                nic_id=nic_ids[nic.name],
+                address=address(nic.name, self._config.family),
+                port=self._config.probe_port,
+                stamping=nic.stamping,
+            )
+            for nic in self._config.nics
+        ]
+        engine = ProbeEngine(nics, self._clock)
+        engine.start()
+        return engine
+
+    def _describe_nics(self) -> tuple[NicInfo, ...]:
+        status = {nic.name: nic for nic in self._engine.nic_status()}
+        host = self._config.host
+        return tuple(
+            NicInfo(
+                name=nic.name,
+                rail=nic.rail,
+                addresses=addresses(nic.name),
+                clock=f"{host}/{nic.name}" if status[nic.name].stamping == "hardware" else host,
+                stamping=status[nic.name].reason,
+                port=self._config.probe_port,
+            )
+            for nic in self._config.nics
+        )
+
+    def _open_crossings(self) -> list[tuple[Phc, CrossStamps]]:
+        return [
+            (Phc(nic.phc_index), CrossStamps(self._config.host, f"{self._config.host}/{nic.name}"))
+            for nic in self._engine.nic_status()
+            if nic.stamping == "hardware" and nic.phc_index is not None
+        ]
+
+    def _cross_edges(self) -> tuple[Edge, ...]:
+        edges = []
+        for phc, stamps in self._crossings:
+            stamp = phc.cross_stamp()
+            stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
+            edges.append(stamps.edge())
+        return tuple(edge for edge in edges if edge is not None)
+
+    def _take_messages(self) -> None:
+        while not self.inbox.empty():
+            message = self.inbox.get()
+            if isinstance(message, Plan):
+                self._take_plan(message)
+            elif isinstance(message, Timelines):
+                self._pipeline.timelines(message.timelines)
+            elif isinstance(message, Refuse):
+                _log.error("controller refuses this agent reason=%s", message.reason)
+
+    def _take_plan(self, plan: Plan) -> None:
+        if any(plan.nic_ids.get(name, number) != number for name, number in self._nic_ids.items()):
+            self._engine.close()
+            self._engine = self._open_engine(self._nic_ids | plan.nic_ids)
+            self._key = None
+        key = (plan.key_id, plan.key)
+        if key != self._key:
+            self._engine.set_keys(key, previous=self._key)
+            self._key = key
+        self._pipeline.plan(plan)
+        self._engine.set_flows(plan.flows)
+        _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
+
+    def _report(self, uplink: Uplink, fleet_ns: int) -> None:
+        second_ns = fleet_ns // S * S
+        self._submit(uplink, PROBE, self._pipeline.probe_rows(fleet_ns))
+        heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
+        self._submit(uplink, HEARD, heard)
+        self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
+
+    def _vitals(self) -> dict[str, int]:
+        counters = self._engine.counters()
+        return {
+            "tx": counters.sent + counters.replies,
+            "rx": counters.received,
+            "rejected": counters.rejected + counters.unsolicited,
+            "stalls": counters.stalls,
+            "dropped": self._pipeline.dropped + counters.ring_dropped + self._spool.dropped_rows,
+        } | own_usage()._asdict()
+
+    @staticmethod
+    def _submit(uplink: Uplink, table: Table, columns: Columns | None) -> None:
+        if columns is not None:
+            uplink.submit(table.name, len(columns["ts_ns"]), encode_columns(table, columns))
+
+
+def _clock(config: AgentConfig) -> ClockSource:
+    if config.synthetic_clock is not None:
+        return SyntheticClock(config.host, config.synthetic_clock)
+    return KernelClock(config.host)

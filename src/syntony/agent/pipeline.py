@@ -1,0 +1,111 @@
+"""From probe records to rows and edges. No IO: the daemon feeds it and sends what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.windows import PairKey, PairWindows
+from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
+from syntony.model import Edge, Timeline
+from syntony.wire.messages import Plan
+
+
+class Pipeline:
+    """One agent's state between the engine and the uplink. Not thread-safe.
+
+    The host's own clock node is the host's name; nothing can be placed in fleet time before the
+    controller has told that clock's timeline.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._names: dict[int, str] = {}
+        self._timelines: dict[str, Timeline] = {}
+        self._seconds = PathSeconds()
+        self._windows = PairWindows()
+        self._heard: dict[tuple[int, int], int] = {}
+
+    @property
+    def dropped(self) -> int:
+        """Records shed before they became rows."""
+        return self._seconds.dropped
+
+    def plan(self, plan: Plan) -> None:
+        """Take a new plan; what is known of paths that stay is kept."""
+        own = {f"{self._host}/{nic}": nic_id for nic, nic_id in plan.nic_ids.items()}
+        self._names = plan.nic_names | {nic_id: ref for ref, nic_id in own.items()}
+        flows = [
+            FlowInfo(
+                flow=flow,
+                src=f"{self._host}/{flow.src}",
+                src_clock=plan.clocks.get(f"{self._host}/{flow.src}", ""),
+                dst_clock=plan.clocks.get(flow.dst, ""),
+            )
+            for flow in plan.flows
+        ]
+        self._seconds.plan(flows)
+        self._windows.plan(
+            {
+                info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
+                for info in flows
+                if info.src_clock and info.dst_clock and info.src_clock != info.dst_clock
+            }
+        )
+
+    def timelines(self, timelines: Sequence[Timeline]) -> None:
+        """Take what the network solve says of this agent's clocks and its peers'."""
+        self._timelines = {line.node: line for line in timelines}
+
+    def fleet_ns(self, local_ns: int) -> int | None:
+        """Fleet time of an instant of the host's clock; None before the first timeline."""
+        line = self._timelines.get(self._host)
+        return None if line is None else line.to_fleet_ns(local_ns)
+
+    def add(self, records: Records) -> None:
+        """Take what the engine finished."""
+        self._seconds.add(records)
+        self._windows.add(records)
+
+    def edges(self, local_ns: int) -> tuple[Edge, ...]:
+        """What the pairs say of the clocks now."""
+        return self._windows.edges(local_ns)
+
+    def probe_rows(self, fleet_now_ns: int) -> Columns | None:
+        """`probe_1s` rows of the seconds that are over and settled."""
+        host = self._timelines.get(self._host)
+        if host is None:
+            return None
+        return self._seconds.close(self._timelines, host, fleet_now_ns)
+
+    def heard_rows(self, heard: NDArray[np.void], second_ns: int) -> Columns | None:
+        """`heard_1s` rows: requests received since the last call, told of the second given.
+
+        Args:
+            heard: the engine's cumulative counts: src_nic_id, dst_nic_id, requests.
+            second_ns: start of the second that has just ended, fleet time.
+        """
+        fresh: list[tuple[str, str, int]] = []
+        for src, dst, total in heard[["src_nic_id", "dst_nic_id", "requests"]].tolist():
+            before = self._heard.get((src, dst), 0)
+            self._heard[src, dst] = total
+            if total > before and src in self._names and dst in self._names:
+                fresh.append((self._names[src], self._names[dst], total - before))
+        if not fresh:
+            return None
+        return {
+            "ts_ns": np.full(len(fresh), second_ns, dtype=np.int64),
+            "src": [row[0] for row in fresh],
+            "dst": [row[1] for row in fresh],
+            "received": np.array([row[2] for row in fresh], dtype=np.uint32),
+        }
+
+
+def agent_row(host: str, second_ns: int, values: Mapping[str, int]) -> Columns:
+    """One `agent_1s` row; `values` names its counter columns."""
+    row: dict[str, Any] = {"ts_ns": np.array([second_ns], dtype=np.int64), "host": [host]}
+    row.update({name: np.array([value], dtype=np.uint64) for name, value in values.items()})
+    return row

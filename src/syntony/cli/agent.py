@@ -1,0 +1,74 @@
+"""`syntony agent`: the per-host daemon, and what this host allows it to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+
+import click
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(),
+    default="/etc/syntony/agent.toml",
+    show_default=True,
+    help="TOML file: who this host is, its NICs, the controller.",
+)
+@click.option("--log-level", default="INFO", show_default=True, help="Least severe line logged.")
+@click.pass_context
+def group(context: click.Context, config_path: str, log_level: str) -> None:
+    """Run this host's agent until SIGTERM or Ctrl-C.
+
+    \b
+    Example (a lab does this for every host):
+      syntony agent --config /etc/syntony/agent.toml
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from syntony.agent.config import AgentConfig
+    from syntony.agent.daemon import run_agent
+    from syntony.config import load_config
+
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    config = load_config(config_path, AgentConfig)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run_agent(config, stop)
+
+
+@group.command()
+@click.argument("nics", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
+    """Say what this host allows: stamping, capabilities, MPTCP, RDMA.
+
+    Exit status: 0 everything, 1 something optional is missing, 2 probing is impossible.
+
+    \b
+    Example:
+      syntony agent check eth0 eth1
+    """
+    from syntony.io.capabilities import survey
+
+    found = survey(nics)
+    if as_json:
+        click.echo(json.dumps([capability._asdict() for capability in found], indent=2))
+    else:
+        for capability in found:
+            mark = {True: "ok", False: "missing", None: "unknown"}[capability.ok]
+            click.echo(f"{mark:8} {capability.name:28} {capability.detail}")
+            if capability.ok is not True and capability.remedy:
+                click.echo(f"{'':8} {'':28} → {capability.remedy}")
+    context.exit(0 if all(capability.ok for capability in found) else 1)

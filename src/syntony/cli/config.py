@@ -1,0 +1,49 @@
+"""`syntony config`: look at configuration files without starting anything."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import click
+
+from syntony.config import load_config
+from syntony.errors import ConfigError
+
+
+@click.group()
+def group() -> None:
+    """Configuration files.
+
+    \b
+    Example:
+      syntony config check /etc/syntony/agent.toml
+    """
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+def check(path: str) -> None:
+    """Say whether a file is a valid agent or controller configuration, and what is wrong with it.
+
+    \b
+    Example:
+      syntony config check /etc/syntony/controller.toml
+    """
+    from syntony.agent.config import AgentConfig
+    from syntony.controller.config import ControllerConfig
+
+    kind = ControllerConfig if _is_controller(path) else AgentConfig
+    load_config(path, kind)
+    click.echo(f"{path}: a valid {'controller' if kind is ControllerConfig else 'agent'} file")
+
+
+def _is_controller(path: str) -> bool:
+    """A controller listens; an agent says which host it is."""
+    try:
+        keys = tomllib.loads(Path(path).read_text(encoding="utf-8")).keys()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    return "listen" in keys or "host" not in keys

@@ -1,0 +1,143 @@
+"""The one-way-delay matrix as people look at it: one cell per direction of a NIC pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from syntony.wire.messages import MatrixCell
+
+DARK_LOSS = 0.5
+"""A direction that loses more than this share of its probes is shown as dark."""
+_SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d73027")
+_CELL = 5
+_DARK = "×"
+_NOTHING = "·"
+_NUMBERS = ("paths", "sent", "lost", "min µs", "p50 µs", "p99 µs", "± clock ns", "own stall")
+
+
+def is_dark(cell: MatrixCell) -> bool:
+    """Whether (almost) nothing arrives in this direction."""
+    return cell.sent > 0 and cell.lost > DARK_LOSS * cell.sent
+
+
+def heatmap(cells: Sequence[MatrixCell], *, width: int) -> RenderableType:
+    """Rows send, columns receive; median one-way delay in µs, shaded between the extremes.
+
+    Args:
+        cells: a matrix.
+        width: characters available; a matrix that does not fit is listed instead.
+    """
+    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=_by_number)
+    if not names:
+        return Text("no pairs yet")
+    label = max(len(name) for name in names) + 1
+    if label + _CELL * len(names) > width:
+        return listing(cells)
+    scale = _scale(cells)
+    at = {(cell.src, cell.dst): cell for cell in cells}
+    lines = [Text(" " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim")]
+    for src in names:
+        line = Text(f"{src:<{label}}")
+        for dst in names:
+            line.append_text(_cell(at.get((src, dst)), scale))
+        lines.append(line)
+    return Group(*lines, _legend(scale))
+
+
+def listing(cells: Sequence[MatrixCell]) -> Table:
+    """The same as a table, one line per direction."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("from", "to"):
+        table.add_column(heading)
+    for heading in (
+        "paths",
+        "sent",
+        "lost",
+        "min µs",
+        "p50 µs",
+        "p99 µs",
+        "± clock ns",
+        "own stall",
+    ):
+        table.add_column(heading, justify="right")
+    for cell in sorted(cells, key=lambda cell: (_by_number(cell.src), _by_number(cell.dst))):
+        delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
+        table.add_row(
+            cell.src,
+            cell.dst,
+            str(cell.paths),
+            str(cell.sent),
+            Text(str(cell.lost), style="bold red" if cell.lost else ""),
+            *("–" if delay is None else f"{delay / 1e3:.2f}" for delay in delays),
+            "–" if cell.clk_err_ns is None else str(cell.clk_err_ns),
+            str(cell.dropped),
+        )
+    return table
+
+
+def _scale(cells: Sequence[MatrixCell]) -> tuple[float, float]:
+    delays = [cell.owd_p50_ns for cell in cells if cell.owd_p50_ns is not None]
+    return (min(delays), max(delays)) if delays else (0.0, 0.0)
+
+
+def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> Text:
+    if cell is None:
+        return Text(f"{_NOTHING:>{_CELL}}", style="dim")
+    if is_dark(cell):
+        return Text(f"{_DARK:>{_CELL}}", style="bold white on red")
+    if cell.owd_p50_ns is None:
+        return Text(f"{'?':>{_CELL}}", style="yellow")
+    style = _shade(cell.owd_p50_ns, scale) + (" underline" if cell.lost else "")
+    return Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
+
+
+def _shade(owd_ns: float, scale: tuple[float, float]) -> str:
+    low, high = scale
+    place = (owd_ns - low) / (high - low) if high > low else 0.0
+    return _SHADES[min(int(place * len(_SHADES)), len(_SHADES) - 1)]
+
+
+def _microseconds(owd_ns: float) -> str:
+    micros = owd_ns / 1e3
+    return f"{micros:.1f}" if abs(micros) < 100 else f"{micros:.0f}"
+
+
+def _legend(scale: tuple[float, float]) -> Text:
+    low, high = scale
+    legend = Text("one-way delay, median, µs:  ", style="dim")
+    legend.append(_microseconds(low), style=_SHADES[0])
+    for shade in _SHADES:
+        legend.append(" ■", style=shade)
+    legend.append(f" {_microseconds(high)}", style=_SHADES[-1])
+    legend.append("   rows send, columns receive   ", style="dim")
+    legend.append(f" {_DARK} ", style="bold white on red")
+    legend.append(" dark   ", style="dim")
+    legend.append("12.3", style="underline")
+    legend.append(f" some loss   {_NOTHING} not probed   ? clocks not known", style="dim")
+    return legend
+
+
+def _short(name: str) -> str:
+    """``h3/rail0`` → ``3/0``: columns are narrow and the rows give the full names."""
+    host, _, nic = name.partition("/")
+    digits = "".join(filter(str.isdigit, host)), "".join(filter(str.isdigit, nic))
+    return "/".join(digits) if all(digits) else name[: _CELL - 1]
+
+
+def _by_number(name: str) -> tuple[object, ...]:
+    """``h2`` before ``h10``."""
+    parts: list[tuple[int, str]] = []
+    digits = ""
+    for character in f"{name} ":
+        if character.isdigit():
+            digits += character
+            continue
+        if digits:
+            parts.append((int(digits), ""))
+            digits = ""
+        parts.append((-1, character))
+    return tuple(parts)

@@ -1,0 +1,110 @@
+"""`syntony probe`: what the probe mesh sees."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+
+from syntony.cli.heatmap import heatmap, is_dark, listing
+from syntony.cli.output import console, print_json
+from syntony.model import S, format_ns, parse_duration_ns
+from syntony.wire.messages import (
+    Matrix,
+    MatrixQuery,
+    PlanQuery,
+    ProbePlan,
+    Series,
+    SeriesQuery,
+)
+
+
+@click.group()
+def group() -> None:
+    """One-way delay, loss and liveness between all NICs.
+
+    \b
+    Example:
+      syntony lab up --detach && syntony probe matrix
+    """
+
+
+@group.command()
+@fleet_options
+@click.option("--window", default="10s", show_default=True, help="How far back to look.")
+@click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
+def matrix(target: FleetTarget, window: str, as_list: bool, as_json: bool) -> None:
+    """One-way delay between all probed NICs, each direction by itself.
+
+    \b
+    Example:
+      syntony probe matrix --window 30s
+    """
+    cells = ask(target, MatrixQuery(window_ns=parse_duration_ns(window)), Matrix).cells
+    if as_json:
+        print_json(msgspec.to_builtins(cells))
+        return
+    console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
+    dark = sum(map(is_dark, cells))
+    if dark:
+        console.print(Text(f"{dark} of {len(cells)} directions are dark", style="bold red"))
+
+
+@group.command()
+@fleet_options
+@click.argument("src")
+@click.argument("dst")
+@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool) -> None:
+    """Second by second, what went from one NIC to another.
+
+    \b
+    Example:
+      syntony probe history h0/rail0 h3/rail0
+    """
+    query = SeriesQuery(src=src, dst=dst, window_ns=parse_duration_ns(window))
+    points = ask(target, query, Series).points
+    if as_json:
+        print_json(msgspec.to_builtins(points))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("second", "sent", "lost", "min", "p50", "p99"):
+        table.add_column(heading, justify="right")
+    newest = max((point.ts_ns for point in points), default=0)
+    for point in points:
+        delays = (point.owd_min_ns, point.owd_p50_ns, point.owd_p99_ns)
+        table.add_row(
+            f"{(point.ts_ns - newest) // S} s",
+            str(point.sent),
+            Text(str(point.lost), style="bold red" if point.lost else ""),
+            *("–" if delay is None else format_ns(delay) for delay in delays),
+        )
+    console.print(table)
+
+
+@group.command()
+@fleet_options
+def plan(target: FleetTarget, as_json: bool) -> None:
+    """Who probes whom, on which source ports, how often.
+
+    \b
+    Example:
+      syntony probe plan
+    """
+    answer = ask(target, PlanQuery(), ProbePlan)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("from", "to", "source ports", "pairs/s"):
+        table.add_column(heading)
+    pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for src, flow in answer.flows:
+        pairs.setdefault((src, flow.dst), []).append((flow.src_port, flow.interval_ns))
+    for (src, dst), flows in sorted(pairs.items()):
+        ports = sorted(port for port, _ in flows)
+        rate = sum(S / interval_ns for _, interval_ns in flows)
+        table.add_row(src, dst, f"{ports[0]}–{ports[-1]} ({len(ports)})", f"{rate:.1f}")
+    console.print(table)

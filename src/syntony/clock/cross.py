@@ -1,0 +1,63 @@
+"""A NIC's own clock against its host's: the edge that ties hardware stamps to the host."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from syntony.clock.windows import WINDOW_NS
+from syntony.model import Edge
+
+MIN_STAMPS = 3
+"""Two always fit a line and say nothing of its worth."""
+MIN_SIGMA_NS = 1.0
+"""What a PCIe-latched pair of readings is worth at best."""
+
+
+class CrossStamps:
+    """A window of simultaneous readings of a host's clock and of one NIC's clock."""
+
+    def __init__(self, host: str, nic: str, window_ns: int = WINDOW_NS) -> None:
+        self._host = host
+        self._nic = nic
+        self._window_ns = window_ns
+        self._stamps: deque[tuple[int, int, int]] = deque()
+
+    def add(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> None:
+        """One instant in both clocks, good to ± `uncertainty_ns`."""
+        while self._stamps and abs(host_ns - self._stamps[0][0]) > self._window_ns:
+            self._stamps.popleft()
+        self._stamps.append((host_ns, nic_ns, uncertainty_ns))
+
+    def edge(self) -> Edge | None:
+        """NIC minus host by weighted least squares; None while there are too few readings.
+
+        The uncertainty of a reading is one of its place in the bracket, the same every time, so
+        averaging does not shrink it: it bounds sigma from below.
+        """
+        if len(self._stamps) < MIN_STAMPS:
+            return None
+        host_ns = np.array([stamp[0] for stamp in self._stamps], dtype=np.int64)
+        theta_ns = np.array([stamp[1] - stamp[0] for stamp in self._stamps], dtype=np.int64)
+        doubt_ns = np.array([max(stamp[2], MIN_SIGMA_NS) for stamp in self._stamps])
+        ref_ns = (int(host_ns[0]) + int(host_ns[-1])) // 2
+        since = (host_ns - ref_ns).astype(np.float64)
+        if np.ptp(since) == 0:
+            return None
+        base_ns = int(theta_ns[0])
+        slope, offset = np.polyfit(
+            since, (theta_ns - base_ns).astype(np.float64), 1, w=1 / doubt_ns
+        )
+        sigma_ns = float(doubt_ns.min())
+        return Edge(
+            a=self._host,
+            b=self._nic,
+            ref_ns=ref_ns,
+            theta_ns=base_ns + float(offset),
+            drift_ppb=float(slope) * 1e9,
+            sigma_ns=sigma_ns,
+            drift_sigma_ppb=2 * sigma_ns / float(np.ptp(since)) * 1e9,
+            rtt_floor_ns=2 * sigma_ns,
+            probes=len(self._stamps),
+        )

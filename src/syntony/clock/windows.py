@@ -1,0 +1,92 @@
+"""Probe records to edges: a sliding window per pair of NICs, estimated whenever asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.pair import PairEstimator, PairSamples
+from syntony.model import Edge, S
+
+Records = NDArray[np.void]
+
+WINDOW_NS = 4 * S
+"""Long enough for a drift good to some ppb, short enough that the drift is constant."""
+
+
+class PairKey(NamedTuple):
+    """Which pair a flow belongs to: its two NICs, and the clocks their stamps are in."""
+
+    src: str
+    dst: str
+    src_clock: str
+    dst_clock: str
+
+
+class PairWindows:
+    """All pairs of one agent. Not thread-safe.
+
+    Each pair of NICs is estimated by itself, because different pairs have different floors.
+    """
+
+    def __init__(self, window_ns: int = WINDOW_NS) -> None:
+        self._window_ns = window_ns
+        self._estimators: dict[PairKey, PairEstimator] = {}
+        self._ids = np.zeros(0, dtype=np.uint32)
+        self._pair_of = np.zeros(0, dtype=np.intp)
+        self._parts: list[Records] = []
+
+    def plan(self, pairs: Mapping[int, PairKey]) -> None:
+        """Tell the pair of every flow id; pairs that stay keep their window and memory."""
+        keys = sorted(set(pairs.values()))
+        known = self._estimators
+        self._estimators = {
+            key: known.get(key) or PairEstimator(key.src_clock, key.dst_clock) for key in keys
+        }
+        places = {key: place for place, key in enumerate(keys)}
+        self._ids = np.array(sorted(pairs), dtype=np.uint32)
+        self._pair_of = np.array([places[pairs[flow]] for flow in sorted(pairs)], dtype=np.intp)
+        parts, self._parts = self._parts, []
+        for part in parts:
+            self.add(part)
+
+    def add(self, records: Records) -> None:
+        """Take new records; lost probes and unknown flows are of no use here."""
+        stamped = [records[stamp] != 0 for stamp in ("t1_ns", "t2_ns", "t4_ns")]
+        useful = np.logical_and.reduce(stamped)
+        useful &= np.isin(records["flow_id"], self._ids)
+        if useful.any():
+            self._parts.append(records[useful].copy())
+
+    def edges(self, now_local_ns: int) -> tuple[Edge, ...]:
+        """An edge for every pair whose window supports one.
+
+        Args:
+            now_local_ns: on the host's clock; records older than the window are let go.
+        """
+        if not self._parts:
+            return ()
+        records = np.concatenate(self._parts)
+        records = records[np.abs(now_local_ns - records["sent_ns"]) <= self._window_ns]
+        self._parts = [records]
+        pair = self._pair_of[np.searchsorted(self._ids, records["flow_id"])]
+        order = np.argsort(pair, kind="stable")
+        bounds = np.searchsorted(pair[order], np.arange(len(self._estimators) + 1))
+        edges = [
+            estimator.estimate(_samples(records[order[bounds[place] : bounds[place + 1]]]))
+            for place, estimator in enumerate(self._estimators.values())
+        ]
+        return tuple(edge for edge in edges if edge is not None)
+
+
+def _samples(records: Records) -> PairSamples:
+    answered = records[records["t3_ns"] != 0]
+    return PairSamples(
+        fwd_tx=records["t1_ns"],
+        fwd_rx=records["t2_ns"],
+        rev_tx=answered["t3_ns"],
+        rev_rx=answered["t4_ns"],
+    )

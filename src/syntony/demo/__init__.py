@@ -1,0 +1,1 @@
+"""The story `make demo` tells: acts, each an honest measurement that can fail."""

@@ -1,0 +1,155 @@
+"""The demo's live view: one screen on a terminal, one line per step elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from syntony.cli.heatmap import heatmap
+from syntony.demo.claims import Claim, Truth
+from syntony.model import format_ns
+from syntony.wire.messages import MatrixCell
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fleet looks like now."""
+
+    fleet: str
+    """One line: hosts, rails, leaves, spines."""
+    agents: int
+    hosts: int
+    probes_per_s: float
+    rows_stored: int
+    dropped: int
+    cells: tuple[MatrixCell, ...]
+    truths: tuple[Truth, ...]
+
+
+class Screen(Protocol):
+    """Where the story is told."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None: ...
+
+    def say(self, text: str) -> None:
+        """One line of the story."""
+        ...
+
+    def show(self, scene: Scene) -> None:
+        """The fleet as it is now."""
+        ...
+
+
+class LiveScreen:
+    """For terminals: the scene is redrawn in place, the story scrolls above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """One line of the story."""
+        self._live.console.print(f"[bold]▸[/] {text}")
+
+    def show(self, scene: Scene) -> None:
+        """The fleet as it is now."""
+        self._live.update(draw(scene, width=self._console.width), refresh=True)
+
+
+class PlainScreen:
+    """For logs and pipes: the story, without the pictures."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        """One line of the story."""
+        self._console.print(f"▸ {text}")
+
+    def show(self, scene: Scene) -> None:
+        """Nothing: a log wants no pictures."""
+
+
+def draw(scene: Scene, *, width: int) -> RenderableType:
+    """The scene as one panel."""
+    facts = Table.grid(padding=(0, 3))
+    facts.add_row(
+        f"agents [b]{scene.agents}/{scene.hosts}[/]",
+        f"probes/s [b]{scene.probes_per_s:,.0f}[/]",
+        f"rows stored [b]{scene.rows_stored:,}[/]",
+        Text.assemble("dropped ", (f"{scene.dropped}", "bold red" if scene.dropped else "bold")),
+        _clock_line(scene.truths),
+    )
+    body = Group(
+        facts, Text(), heatmap(scene.cells, width=width - 4), Text(), _clock_errors(scene.truths)
+    )
+    return Panel(body, title=scene.fleet, title_align="left", border_style="dim")
+
+
+def summary(claims: Sequence[Claim], seconds: float) -> RenderableType:
+    """One screen at the end: what was claimed, what was measured, what held."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=1)
+    table.add_column(ratio=1)
+    table.add_column(ratio=1, style="dim")
+    for claim in claims:
+        mark = Text("✓", style="bold green") if claim.held else Text("✗", style="bold red")
+        table.add_row(mark, claim.text, claim.measured)
+    held = sum(claim.held for claim in claims)
+    style = "green" if held == len(claims) else "red"
+    title = f"{held} of {len(claims)} claims held, {seconds:.0f} s"
+    return Panel(table, title=title, title_align="left", border_style=style)
+
+
+def _clock_line(truths: Sequence[Truth]) -> str:
+    if not truths:
+        return "clocks [b]not known yet[/]"
+    worst = max(abs(truth.error_ns) for truth in truths)
+    return f"worst clock error against truth [b]{format_ns(worst)}[/]"
+
+
+def _clock_errors(truths: Sequence[Truth]) -> Text:
+    if not truths:
+        return Text()
+    text = Text("clock error ± 1-sigma:", style="dim")
+    for truth in truths:
+        text.append(f"  {truth.host} ", style="dim")
+        text.append(f"{truth.error_ns:+.0f}±{truth.clk_err_ns:.0f} ns", style="default")
+    return text

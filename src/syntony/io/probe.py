@@ -1,0 +1,311 @@
+"""The probe engine: native thread, records read as numpy arrays, no Python per packet."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.errors import MissingError, SyntonyError, UsageError
+from syntony.io._library import dtype_of, ffi, library
+from syntony.io.clocks import ClockSource, SyntheticClock
+from syntony.io.packet import KEY_BYTES, Key
+from syntony.model import MS, US, S
+from syntony.wire.messages import ProbeFlow
+
+TIMEOUT_NS = 1 * S
+"""A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""
+MIN_GAP_NS = 20 * US
+"""Between two pairs of one engine: bounds its processor time at about one core."""
+STALL_NS = 5 * MS
+"""Later than this the engine counts itself late: beyond a busy scheduler's usual time slice."""
+RING_RECORDS = 1 << 15
+"""Records between two drains: 3 s at 10,000 probes/s."""
+_MESSAGE_BYTES = 256
+_STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
+_IFNAME_BYTES = 15
+
+RECORD = dtype_of("syn_probe_record")
+"""One probe: flow_id, seq, flags, nic_id, dst_nic_id; sent_ns (host clock, never 0); t1_ns, t4_ns
+(local clock), t2_ns, t3_ns (remote clock), each 0 if missing."""
+HEARD = dtype_of("syn_probe_heard")
+"""src_nic_id, dst_nic_id, requests: authentic ones since the engine started."""
+FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
+"""flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
+``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
+
+
+class Flag(enum.IntFlag):
+    """What is known about one probe (`RECORD` field ``flags``)."""
+
+    LOST_FWD = 1
+    LOST_REV = 2
+    LOST_UNKNOWN = 4
+    STALL_LOCAL = 8
+    STALL_REMOTE = 16
+    NO_T1 = 32
+    NO_T2 = 64
+    NO_T3 = 128
+    NO_T4 = 256
+    HW_LOCAL = 512
+    HW_REMOTE = 1024
+    NOT_SENT = 2048
+
+
+LOST = Flag.LOST_FWD | Flag.LOST_REV | Flag.LOST_UNKNOWN
+STALLED = Flag.STALL_LOCAL | Flag.STALL_REMOTE
+"""A lost probe with one of these says nothing about the network."""
+
+
+class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
+    """One local NIC to probe from and to reflect on."""
+
+    name: str
+    """Interface name."""
+    nic_id: int
+    """Its number on the wire, fleet-wide unique."""
+    address: str
+    port: int
+    """UDP port of its reflector."""
+    stamping: str = "auto"
+    """``auto``, ``hardware`` or ``kernel``."""
+
+
+class NicStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one NIC's packets are stamped, and why so."""
+
+    name: str
+    nic_id: int
+    stamping: str
+    """``kernel`` or ``hardware``, as in force."""
+    reason: str
+    phc_index: int | None
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Since the engine started. `sent` counts requests and `replies` replies put on the wire;
+    `received` counts authentic packets of both kinds. Meanings: syn_probe.h."""
+
+    sent: int
+    replies: int
+    received: int
+    malformed: int
+    foreign: int
+    replayed: int
+    misdelivered: int
+    unsolicited: int
+    late: int
+    send_errors: int
+    skipped: int
+    stalls: int
+    stall_ns: int
+    rx_overflow: int
+    ring_dropped: int
+    tx_stamp_missing: int
+    evicted: int
+
+    @property
+    def rejected(self) -> int:
+        """Packets received and ignored because something was wrong with them."""
+        return self.malformed + self.foreign + self.replayed + self.misdelivered
+
+
+class ProbeEngine:
+    """One per process; its sockets belong to the network namespace of the thread that makes it.
+
+    Methods are thread-safe; `drain` must have one caller at a time.
+
+    Raises:
+        UsageError: an address, name or option that does not fit.
+        MissingError: no such interface, address not local, port in use.
+    """
+
+    def __init__(
+        self,
+        nics: Sequence[ProbeNic],
+        clock: ClockSource,
+        *,
+        ring_records: int = RING_RECORDS,
+        timeout_ns: int = TIMEOUT_NS,
+        min_gap_ns: int = MIN_GAP_NS,
+        stall_ns: int = STALL_NS,
+    ) -> None:
+        self._nics = tuple(nics)
+        self._index = {nic.name: index for index, nic in enumerate(self._nics)}
+        self._clock = clock
+        self._library = library()
+        self._closing = threading.Lock()
+        options = {
+            "timeout_ns": timeout_ns,
+            "min_gap_ns": min_gap_ns,
+            "stall_ns": stall_ns,
+            "ring_records": ring_records,
+        }
+        self._engine = self._open(options)
+
+    def _open(self, options: dict[str, int]) -> Any:  # noqa: ANN401 - a cffi pointer
+        c_nics = ffi.new("struct syn_probe_nic[]", [_c_nic(nic) for nic in self._nics])
+        try:
+            c_options = ffi.new("struct syn_probe_options *", options)
+        except OverflowError as error:
+            raise UsageError(f"probe engine option out of range: {error}") from error
+        clock = self._clock.handle if isinstance(self._clock, SyntheticClock) else ffi.NULL
+        error = ffi.new("int *")
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        engine = self._library.syn_probe_open(
+            c_nics, len(self._nics), c_options, clock, error, message
+        )
+        if engine == ffi.NULL:
+            raise _error(error[0], message)
+        return engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to reflect, and to probe once there are keys and flows."""
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_start(self._alive(), message)
+        if code:
+            raise _error(code, message)
+
+    def close(self) -> None:
+        """Stop the thread and close the sockets; what was not drained is gone. Idempotent."""
+        with self._closing:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            self._library.syn_probe_close(engine)
+
+    def set_keys(self, current: Key, previous: Key | None = None) -> None:
+        """Authenticate with `current`; packets under `previous` are accepted as well."""
+        for key in (current, previous):
+            if key is not None and (len(key[1]) != KEY_BYTES or not 0 <= key[0] < 1 << 32):
+                raise UsageError("a probe key is a 32-bit id and 16 bytes")
+        old_id, old = previous if previous is not None else (0, ffi.NULL)
+        self._library.syn_probe_set_keys(self._alive(), *current, old_id, old)
+
+    def set_flows(self, flows: Sequence[ProbeFlow]) -> None:
+        """Replace all flows, or none of them if one is wrong; unchanged flows keep their state."""
+        try:
+            c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
+        except OverflowError as error:
+            raise UsageError(f"a probe flow has a number out of range: {error}") from error
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_set_flows(self._alive(), c_flows, len(flows), message)
+        if code:
+            raise _error(code, message)
+
+    def drain(self) -> NDArray[np.void]:
+        """Every record finished since the last call: shape (n,), dtype `RECORD`."""
+        engine = self._alive()
+        records = np.empty(self._library.syn_probe_pending(engine), RECORD)
+        target = ffi.cast("struct syn_probe_record *", ffi.from_buffer(records))
+        count = self._library.syn_probe_drain(engine, target, len(records))
+        return records[:count]
+
+    def heard(self) -> NDArray[np.void]:
+        """Who has probed this engine: shape (n,), dtype `HEARD`."""
+        return self._rows("syn_probe_heard", HEARD, self._library.syn_probe_read_heard)
+
+    def flow_counts(self) -> NDArray[np.void]:
+        """Totals per flow, right over any outage: shape (n,), dtype `FLOW_COUNTS`."""
+        return self._rows(
+            "syn_probe_flow_counts", FLOW_COUNTS, self._library.syn_probe_read_flow_counts
+        )
+
+    def counters(self) -> Counters:
+        """What the engine did and refused since it started."""
+        out = ffi.new("struct syn_probe_counters *")
+        self._library.syn_probe_read_counters(self._alive(), out)
+        return Counters(**{name: getattr(out, name) for name in Counters.__struct_fields__})
+
+    def nic_status(self) -> tuple[NicStatus, ...]:
+        """The stamping in force on every NIC."""
+        rows = ffi.new("struct syn_probe_nic_status[]", len(self._nics))
+        self._library.syn_probe_read_nic_status(self._alive(), rows, len(self._nics))
+        return tuple(
+            NicStatus(
+                name=nic.name,
+                nic_id=nic.nic_id,
+                stamping="hardware" if row.hardware else "kernel",
+                reason=ffi.string(row.reason).decode(),
+                phc_index=row.phc_index if row.phc_index >= 0 else None,
+            )
+            for nic, row in zip(self._nics, rows, strict=True)
+        )
+
+    def _rows(
+        self, struct: str, dtype: np.dtype[np.void], read: Callable[..., int]
+    ) -> NDArray[np.void]:
+        room = 64
+        while True:
+            rows = np.empty(room, dtype)
+            count = read(self._alive(), ffi.cast(f"struct {struct} *", ffi.from_buffer(rows)), room)
+            if count <= room:
+                return rows[:count]
+            room = count
+
+    def _alive(self) -> Any:  # noqa: ANN401 - a cffi pointer
+        if self._engine is None:
+            raise UsageError("the probe engine is closed")
+        return self._engine
+
+    def _c_flow(self, flow: ProbeFlow) -> dict[str, Any]:
+        if flow.src not in self._index:
+            raise UsageError(f"flow {flow.flow_id}: this engine has no NIC {flow.src!r}")
+        family, packed = _address(flow.dst_addr)
+        return {
+            "flow_id": flow.flow_id,
+            "nic": self._index[flow.src],
+            "dst_nic_id": flow.dst_nic_id,
+            "flow_label": flow.flow_label,
+            "src_port": flow.src_port,
+            "dst_port": flow.dst_port,
+            "dscp": flow.dscp,
+            "family": family,
+            "interval_ns": flow.interval_ns,
+            "dst_address": packed,
+        }
+
+
+def _c_nic(nic: ProbeNic) -> dict[str, Any]:
+    family, packed = _address(nic.address)
+    if nic.stamping not in _STAMPING:
+        raise UsageError(f"{nic.name}: stamping is {'|'.join(_STAMPING)}, not {nic.stamping!r}")
+    name = nic.name.encode()
+    if not 0 < len(name) <= _IFNAME_BYTES:
+        raise UsageError(f"{nic.name!r} is not an interface name (1 to {_IFNAME_BYTES} bytes)")
+    if not 0 < nic.port < 1 << 16:
+        raise UsageError(f"{nic.name}: {nic.port} is not a UDP port")
+    return {
+        "nic_id": nic.nic_id,
+        "port": nic.port,
+        "family": family,
+        "stamping": _STAMPING[nic.stamping],
+        "address": packed,
+        "ifname": name,
+    }
+
+
+def _address(text: str) -> tuple[int, bytes]:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not an IPv4 or IPv6 address") from error
+    return address.version, address.packed.ljust(16, b"\0")
+
+
+def _error(code: int, message: Any) -> SyntonyError:  # noqa: ANN401 - a cffi char[]
+    text = ffi.string(message).decode()
+    if code == library().SYN_ERROR_USAGE:
+        return UsageError(text)
+    return MissingError(text)

@@ -1,0 +1,243 @@
+"""Who probes whom: a sparse random-regular mesh over the fleet's NICs.
+
+The graph is a union of rings. Each ring orders all NICs by a keyed hash of their name, so a NIC
+that joins or leaves only touches its neighbours on each ring; every other pair keeps its history.
+A union of two or more random rings is connected and an expander with high probability (Friedman
+2008); connectedness and survival of any single host's loss are checked, never assumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.model import NicRef
+from syntony.wire.messages import ProbeFlow
+
+FIRST_SOURCE_PORT = 61_000
+"""Above Linux's default ephemeral range (32768–60999), so probes never take a job's port."""
+MAX_SOURCE_PORTS = 512
+PATH_COVERAGE = 0.99
+"""Wanted probability that a pair's source ports reach every equal-cost path."""
+_REDRAWS = 64
+
+
+class MeshNic(NamedTuple):
+    """One NIC that can probe and be probed."""
+
+    ref: NicRef
+    nic_id: int
+    rail: int
+    address: str
+    port: int
+    clock: str
+
+
+Adjacency = dict[NicRef, set[NicRef]]
+
+
+def make_plan(
+    nics: Sequence[MeshNic], *, peers: int, ecmp_paths: int, interval_ns: int, seed: int
+) -> dict[str, tuple[ProbeFlow, ...]]:
+    """Every host's probe flows.
+
+    Each pair is probed from both ends, so that each end learns of a fault by itself and a one-way
+    fault is seen from both sides.
+
+    Args:
+        nics: the fleet; names unique.
+        peers: wanted peers per NIC (fewer where the fleet is smaller).
+        ecmp_paths: equal-cost paths a pair may have; decides how many source ports are used.
+        interval_ns: time between two probe pairs on one path.
+        seed: of the mesh.
+    """
+    by_ref = {nic.ref: nic for nic in nics}
+    ports = range(FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + ports_to_cover(ecmp_paths))
+    flows: dict[str, list[ProbeFlow]] = {nic.ref.host: [] for nic in nics}
+    for ref, others in sorted(mesh(list(by_ref), peers=peers, seed=seed).items()):
+        for other in sorted(others):
+            peer = by_ref[other]
+            flows[ref.host].extend(
+                ProbeFlow(
+                    flow_id=0,
+                    src=ref.nic,
+                    dst=str(other),
+                    dst_nic_id=peer.nic_id,
+                    dst_addr=peer.address,
+                    dst_port=peer.port,
+                    src_port=port,
+                    interval_ns=interval_ns,
+                )
+                for port in ports
+            )
+    return {host: _numbered(mine) for host, mine in flows.items()}
+
+
+def ports_to_cover(paths: int, probability: float = PATH_COVERAGE) -> int:
+    """How many random source ports reach all of `paths` equally likely paths.
+
+    Inclusion–exclusion over the paths missed (coupon collector): 1→1, 2→8, 4→21, 8→51, 16→115.
+    """
+    if paths <= 1:
+        return 1
+    ports = paths
+    while ports < MAX_SOURCE_PORTS and _covered(paths, ports) < probability:
+        ports += 1
+    return ports
+
+
+def _covered(paths: int, ports: int) -> float:
+    return math.fsum(
+        math.comb(paths, missed) * (1 - missed / paths) ** ports * (-1.0) ** missed
+        for missed in range(paths + 1)
+    )
+
+
+def mesh(nics: Sequence[NicRef], *, peers: int, seed: int) -> Adjacency:
+    """Undirected peer sets: no edge inside a host, degree `peers` or as near as the fleet allows.
+
+    Connected, and connected still after the loss of any one host, whenever the fleet has at least
+    three hosts and `peers` is at least 2.
+    """
+    best: Adjacency = {}
+    for draw in range(_REDRAWS):
+        best = _draw(nics, peers, f"{seed}.{draw}")
+        if survives_any_host(best):
+            return best
+    return best
+
+
+def survives_any_host(adjacency: Adjacency) -> bool:
+    """Whether the mesh is connected, and remains so without any single host.
+
+    NICs of one host count as joined: they share its clock, or are tied to it by cross-stamps.
+    """
+    peers: dict[str, set[str]] = defaultdict(set)
+    for ref, others in adjacency.items():
+        peers[ref.host].update(other.host for other in others)
+    return _biconnected(peers)
+
+
+def _biconnected(peers: dict[str, set[str]]) -> bool:
+    """Connected and without an articulation point (Hopcroft & Tarjan 1973), iteratively."""
+    if len(peers) <= 1:
+        return True
+    root = next(iter(peers))
+    depth = {root: 0}
+    low = {root: 0}
+    root_children = 0
+    stack = [(root, iter(peers[root]))]
+    while stack:
+        host, rest = stack[-1]
+        other = next(rest, None)
+        if other is None:
+            stack.pop()
+            if len(stack) > 1 and low[host] >= depth[stack[-1][0]]:
+                return False
+            if stack:
+                parent = stack[-1][0]
+                low[parent] = min(low[parent], low[host])
+        elif other in depth:
+            low[host] = min(low[host], depth[other])
+        else:
+            depth[other] = low[other] = len(stack)
+            root_children += host == root
+            stack.append((other, iter(peers[other])))
+    return len(depth) == len(peers) and root_children <= 1
+
+
+def _draw(nics: Sequence[NicRef], peers: int, key: str) -> Adjacency:
+    adjacency: Adjacency = {ref: set() for ref in nics}
+    wanted = _wanted_degrees(nics, peers)
+    for ring in range(math.ceil(peers / 2)):
+        order = sorted(nics, key=lambda ref: _digest(f"{key}.{ring}.{ref}"))
+        for place, ref in enumerate(order):
+            _link_first(ref, _following(order, place), adjacency, wanted)
+    _fill(adjacency, wanted, key)
+    return adjacency
+
+
+def _wanted_degrees(nics: Sequence[NicRef], peers: int) -> dict[NicRef, int]:
+    per_host: dict[str, int] = defaultdict(int)
+    for ref in nics:
+        per_host[ref.host] += 1
+    return {ref: min(peers, len(nics) - per_host[ref.host]) for ref in nics}
+
+
+def _following(order: Sequence[NicRef], place: int) -> Iterable[NicRef]:
+    for step in range(1, len(order)):
+        yield order[(place + step) % len(order)]
+
+
+def _link_first(
+    ref: NicRef, candidates: Iterable[NicRef], adjacency: Adjacency, wanted: dict[NicRef, int]
+) -> None:
+    if len(adjacency[ref]) >= wanted[ref]:
+        return
+    for other in candidates:
+        if len(adjacency[other]) < wanted[other] and _may_link(ref, other, adjacency):
+            _link(ref, other, adjacency)
+            return
+
+
+def _may_link(a: NicRef, b: NicRef, adjacency: Adjacency) -> bool:
+    return a.host != b.host and b not in adjacency[a]
+
+
+def _link(a: NicRef, b: NicRef, adjacency: Adjacency) -> None:
+    adjacency[a].add(b)
+    adjacency[b].add(a)
+
+
+def _fill(adjacency: Adjacency, wanted: dict[NicRef, int], key: str) -> None:
+    """Give NICs short of peers more of them: directly, or by opening an existing edge."""
+
+    def short() -> list[NicRef]:
+        lacking = [ref for ref in adjacency if len(adjacency[ref]) < wanted[ref]]
+        return sorted(lacking, key=lambda ref: _digest(f"{key}.fill.{ref}"))
+
+    for ref in short():
+        _link_first(ref, (other for other in short() if other != ref), adjacency, wanted)
+    progress = True
+    while progress:
+        # Each lack of one peer counts once: a NIC short of two may take both ends of an edge.
+        lacks = [ref for ref in short() for _ in range(wanted[ref] - len(adjacency[ref]))]
+        progress = any(_open_edge(u, v, adjacency) for u, v in itertools.pairwise(lacks))
+
+
+def _open_edge(u: NicRef, v: NicRef, adjacency: Adjacency) -> bool:
+    """Replace some edge x–y by u–x and v–y."""
+    for x in sorted(adjacency):
+        if x in {u, v} or not _may_link(u, x, adjacency):
+            continue
+        for y in sorted(adjacency[x]):
+            if y not in {u, v} and _may_link(v, y, adjacency):
+                adjacency[x].remove(y)
+                adjacency[y].remove(x)
+                _link(u, x, adjacency)
+                _link(v, y, adjacency)
+                return True
+    return False
+
+
+def _numbered(flows: list[ProbeFlow]) -> tuple[ProbeFlow, ...]:
+    """Give each flow an id that depends on its path alone, unique within its host."""
+    taken: set[int] = set()
+    numbered = []
+    for flow in flows:
+        flow_id = _digest(f"{flow.src}>{flow.dst}:{flow.src_port}:{flow.flow_label}") & 0xFFFFFFFF
+        while flow_id in taken:
+            flow_id = (flow_id + 1) & 0xFFFFFFFF
+        taken.add(flow_id)
+        numbered.append(msgspec.structs.replace(flow, flow_id=flow_id))
+    return tuple(numbered)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

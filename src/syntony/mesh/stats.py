@@ -1,0 +1,282 @@
+"""Probe records to per-path, per-second rows on the fleet timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.model import ClockState, S, Timeline
+from syntony.model.probes import LOST, STALLED, ProbeFlag
+from syntony.wire.messages import ProbeFlow
+
+Records = NDArray[np.void]
+"""Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""
+Columns = dict[str, Sequence[str] | NDArray[Any]]
+
+HOLD_NS = 1_500_000_000
+"""A second is closed this long after its end: the engine's timeout plus its reporting."""
+
+
+class FlowInfo(NamedTuple):
+    """One probed path with the clocks its stamps are in."""
+
+    flow: ProbeFlow
+    src: str
+    src_clock: str
+    dst_clock: str
+
+
+class PathSeconds:
+    """Collects records and hands out the rows of every second that is over.
+
+    Not thread-safe. Fleet time appears as soon as the prober's own timeline is known; until then
+    records wait, at most `max_waiting` of them (older ones are dropped and counted).
+    """
+
+    def __init__(self, *, max_waiting: int = 400_000) -> None:
+        self._flows: Sequence[FlowInfo] = ()
+        self._ids = np.zeros(0, dtype=np.uint32)
+        self._waiting: list[Records] = []
+        self._max_waiting = max_waiting
+        self.dropped = 0
+        """Records shed: of flows no longer planned, or waiting for a clock for too long."""
+
+    def plan(self, flows: Sequence[FlowInfo]) -> None:
+        """Tell the flows; waiting records of flows that stay are kept."""
+        self._flows = sorted(flows, key=lambda info: info.flow.flow_id)
+        self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)
+        waiting, self._waiting = self._waiting, []
+        for records in waiting:
+            self.add(records)
+
+    def add(self, records: Records) -> None:
+        """Take new records; those of unknown flows are counted in `dropped`."""
+        if not len(records):
+            return
+        known = np.isin(records["flow_id"], self._ids)
+        self.dropped += int(np.count_nonzero(~known))
+        self._waiting.append(records[known].copy())
+        excess = sum(len(part) for part in self._waiting) - self._max_waiting
+        if excess > 0:
+            joined = np.concatenate(self._waiting)
+            self._waiting = [joined[excess:]]
+            self.dropped += excess
+
+    def close(
+        self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
+    ) -> Columns | None:
+        """Rows of the seconds that ended at least `HOLD_NS` before `fleet_now_ns`, or None.
+
+        Args:
+            timelines: by clock node; a path whose clocks are missing gets counts but no delays.
+            host: of the host's own clock, which tells the second a probe belongs to.
+            fleet_now_ns: fleet time.
+        """
+        if not self._waiting:
+            return None
+        records = np.concatenate(self._waiting)
+        everywhere = np.zeros(len(records), dtype=np.intp)
+        sent_ns = _Clock.of([host], everywhere).to_fleet(records["sent_ns"])
+        over = sent_ns < (fleet_now_ns - HOLD_NS) // S * S
+        self._waiting = [records[~over]]
+        if not over.any():
+            return None
+        past = _Probes.of(records[over], self._ids, self._flows, timelines)
+        return _rows(self._flows, past, sent_ns[over])
+
+
+class _Clock(NamedTuple):
+    """Each probe's timeline of one end, shape (n,) each."""
+
+    ref_ns: NDArray[np.int64]
+    offset_ns: NDArray[np.float64]
+    drift: NDArray[np.float64]
+    sigma_ns: NDArray[np.float64]
+    drift_sigma: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, lines: Sequence[Timeline | None], index: NDArray[np.intp]) -> _Clock:
+        """`lines` per flow, `index` the flow of each probe."""
+        fields = [
+            (line.ref_ns, line.offset_ns, line.drift_ppb, line.sigma_ns, line.drift_sigma_ppb)
+            if line is not None
+            else (0, 0.0, 0.0, 0.0, 0.0)
+            for line in lines
+        ]
+        ref_ns = np.array([field[0] for field in fields], dtype=np.int64)
+        rest = np.array([field[1:] for field in fields], dtype=np.float64)[index]
+        return cls(ref_ns[index], rest[:, 0], rest[:, 1] * 1e-9, rest[:, 2], rest[:, 3] * 1e-9)
+
+    def to_fleet(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Fleet instants of local ones, int64 ns of shape (n,)."""
+        shift = np.rint(self.offset_ns + self.drift * (local_ns - self.ref_ns))
+        return np.asarray(local_ns + shift.astype(np.int64), dtype=np.int64)
+
+    def sigma_at(self, local_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """1-sigma of those fleet instants, ns."""
+        spread = np.hypot(self.sigma_ns, self.drift_sigma * (local_ns - self.ref_ns))
+        return np.asarray(spread, dtype=np.float64)
+
+
+class _Probes(NamedTuple):
+    """Records with their flow and both ends' clocks, shape (n,) each."""
+
+    records: Records
+    flow: NDArray[np.intp]
+    local: _Clock
+    remote: _Clock
+    comparable: NDArray[np.bool_]
+    """Whether both clocks are on one timeline, so that a one-way delay means something."""
+
+    @classmethod
+    def of(
+        cls,
+        records: Records,
+        ids: NDArray[np.uint32],
+        flows: Sequence[FlowInfo],
+        timelines: Mapping[str, Timeline],
+    ) -> _Probes:
+        index = np.searchsorted(ids, records["flow_id"])
+        ours = [timelines.get(info.src_clock) for info in flows]
+        theirs = [timelines.get(info.dst_clock) for info in flows]
+        pairs = zip(ours, theirs, strict=True)
+        comparable = np.array([_comparable(mine, other) for mine, other in pairs], dtype=np.bool_)
+        local, remote = _Clock.of(ours, index), _Clock.of(theirs, index)
+        return cls(records, index, local, remote, comparable[index])
+
+
+def _comparable(mine: Timeline | None, other: Timeline | None) -> bool:
+    if mine is None or other is None:
+        return False
+    told = ClockState.UNKNOWN not in {mine.state, other.state}
+    return told and mine.component == other.component
+
+
+def _rows(flows: Sequence[FlowInfo], probes: _Probes, sent_ns: NDArray[np.int64]) -> Columns:
+    keys, group = np.unique(
+        np.stack([sent_ns // S, probes.flow.astype(np.int64)]), axis=1, return_inverse=True
+    )
+    group = group.reshape(-1)
+    records = probes.records
+    clk_err = np.hypot(
+        probes.local.sigma_at(records["t1_ns"]), probes.remote.sigma_at(records["t2_ns"])
+    )
+    shared = _identity([flows[place] for place in keys[1]], keys[0] * S)
+    halves = [
+        {**naming, **_summary(direction, group, keys.shape[1], clk_err)}
+        for naming, direction in zip(shared, (_forward(probes), _reverse(probes)), strict=True)
+    ]
+    return {name: _joined([half[name] for half in halves]) for name in halves[0]}
+
+
+class _Direction(NamedTuple):
+    """What each probe says of one direction, shape (n,) each."""
+
+    owd_ns: NDArray[np.int64]
+    measured: NDArray[np.bool_]
+    sent: NDArray[np.bool_]
+    lost: NDArray[np.bool_]
+    unresolved: NDArray[np.bool_]
+    stalled: NDArray[np.bool_]
+
+
+def _forward(probes: _Probes) -> _Direction:
+    records, flags = probes.records, probes.records["flags"]
+    stalled = _has(flags, LOST) & _has(flags, STALLED)
+    stamped = (records["t1_ns"] != 0) & (records["t2_ns"] != 0)
+    return _Direction(
+        owd_ns=probes.remote.to_fleet(records["t2_ns"]) - probes.local.to_fleet(records["t1_ns"]),
+        measured=stamped & probes.comparable,
+        sent=~stalled,
+        lost=_has(flags, ProbeFlag.LOST_FWD) & ~stalled,
+        unresolved=_has(flags, ProbeFlag.LOST_UNKNOWN) & ~stalled,
+        stalled=stalled,
+    )
+
+
+def _reverse(probes: _Probes) -> _Direction:
+    records, flags = probes.records, probes.records["flags"]
+    stalled = _has(flags, LOST) & _has(flags, STALLED)
+    stamped = (records["t3_ns"] != 0) & (records["t4_ns"] != 0)
+    return _Direction(
+        owd_ns=probes.local.to_fleet(records["t4_ns"]) - probes.remote.to_fleet(records["t3_ns"]),
+        measured=stamped & probes.comparable,
+        sent=~stalled & ~_has(flags, ProbeFlag.LOST_FWD),
+        lost=_has(flags, ProbeFlag.LOST_REV) & ~stalled,
+        unresolved=_has(flags, ProbeFlag.LOST_UNKNOWN) & ~stalled,
+        stalled=stalled,
+    )
+
+
+def _has(flags: NDArray[Any], bits: ProbeFlag) -> NDArray[np.bool_]:
+    return np.asarray((flags & int(bits)) != 0, dtype=np.bool_)
+
+
+def _identity(infos: Sequence[FlowInfo], ts_ns: NDArray[np.int64]) -> tuple[Columns, Columns]:
+    """The naming columns of the forward and of the reverse rows."""
+    src = [info.src for info in infos]
+    dst = [info.flow.dst for info in infos]
+    common: Columns = {
+        "ts_ns": ts_ns,
+        "prober": src,
+        "sport": np.array([info.flow.src_port for info in infos], dtype=np.uint16),
+        "flow_label": np.array([info.flow.flow_label for info in infos], dtype=np.uint32),
+        "dscp": np.array([info.flow.dscp for info in infos], dtype=np.uint16),
+    }
+    return {**common, "src": src, "dst": dst}, {**common, "src": dst, "dst": src}
+
+
+def _summary(
+    direction: _Direction, group: NDArray[np.intp], groups: int, clk_err: NDArray[np.float64]
+) -> Columns:
+    def count(mask: NDArray[np.bool_]) -> NDArray[np.uint32]:
+        return np.bincount(group[mask], minlength=groups).astype(np.uint32)
+
+    measured = direction.measured
+    errors = np.zeros(groups)
+    np.maximum.at(errors, group[measured], clk_err[measured])
+    counts: Columns = {
+        "sent": count(direction.sent),
+        "lost": count(direction.lost),
+        "unresolved": count(direction.unresolved),
+        "stalled": count(direction.stalled),
+        "count": count(measured),
+        "clk_err_ns": errors.astype(np.float32),
+    }
+    return {**counts, **_quantiles(direction.owd_ns[measured], group[measured], groups)}
+
+
+_QUANTILES = {
+    "owd_min_ns": 0.0,
+    "owd_p50_ns": 0.5,
+    "owd_p90_ns": 0.9,
+    "owd_p99_ns": 0.99,
+    "owd_max_ns": 1.0,
+}
+
+
+def _quantiles(
+    values: NDArray[np.int64], group: NDArray[np.intp], groups: int
+) -> dict[str, NDArray[np.int64]]:
+    """Per group, the nearest-rank quantiles of its values; 0 for an empty group."""
+    order = np.lexsort((values, group))
+    ranked = values[order]
+    sizes = np.bincount(group, minlength=groups)
+    starts = np.cumsum(sizes) - sizes
+    filled = sizes > 0
+    result = {}
+    for name, quantile in _QUANTILES.items():
+        column = np.zeros(groups, dtype=np.int64)
+        places = starts + np.maximum(np.ceil(quantile * sizes).astype(np.int64) - 1, 0)
+        column[filled] = ranked[places[filled]]
+        result[name] = column
+    return result
+
+
+def _joined(parts: Sequence[Sequence[str] | NDArray[Any]]) -> Sequence[str] | NDArray[Any]:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate([np.asarray(part) for part in parts])
+    return [str(name) for part in parts for name in part]

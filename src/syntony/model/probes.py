@@ -1,0 +1,36 @@
+"""What the probe engine says of one probe, as every consumer reads it."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ProbeFlag(enum.IntFlag):
+    """Bits of a probe record's `flags`. Mirrors the engine's header, which a test compares."""
+
+    LOST_FWD = 1
+    """The request never arrived."""
+    LOST_REV = 2
+    """The request arrived, its reply did not."""
+    LOST_UNKNOWN = 4
+    """No reply, and nothing later told which way was broken."""
+    STALL_LOCAL = 8
+    """This engine was late while the probe was in flight."""
+    STALL_REMOTE = 16
+    """The reflecting engine was late."""
+    NO_T1 = 32
+    """The stamp of the request leaving never came."""
+    NO_T2 = 64
+    """The stamp of the request arriving is missing."""
+    NO_T3 = 128
+    """The stamp of the reply leaving never came."""
+    NO_T4 = 256
+    """The stamp of the reply arriving is missing."""
+    HW_LOCAL = 512
+    """t1 and t4 are in the local NIC's own clock."""
+    HW_REMOTE = 1024
+    """t2 and t3 are in the remote NIC's own clock."""
+
+
+LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
+STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE

@@ -1,0 +1,114 @@
+import numpy as np
+
+from syntony.agent.pipeline import Pipeline, agent_row
+from syntony.model import ClockState, S, Timeline
+from syntony.wire.messages import Plan, ProbeFlow
+from syntony.wire.tables import AGENT, HEARD
+
+T0 = 1_700_000_000 * S
+RECORD = np.dtype(
+    [("flow_id", "<u4"), ("flags", "<u4")]
+    + [(stamp, "<i8") for stamp in ("sent_ns", "t1_ns", "t2_ns", "t3_ns", "t4_ns")]
+)
+HEARD_ROW = np.dtype([("src_nic_id", "<u4"), ("dst_nic_id", "<u4"), ("requests", "<u8")])
+
+
+def plan(*flow_ids: int) -> Plan:
+    flows = tuple(
+        ProbeFlow(
+            flow_id=flow_id,
+            src="rail0",
+            dst="h1/rail0",
+            dst_nic_id=2,
+            dst_addr="10.0.0.2",
+            dst_port=8620,
+            src_port=61_000,
+            interval_ns=S,
+        )
+        for flow_id in flow_ids
+    )
+    return Plan(
+        generation=1,
+        nic_ids={"rail0": 1},
+        nic_names={2: "h1/rail0"},
+        clocks={"h0/rail0": "h0", "h1/rail0": "h1"},
+        key_id=1,
+        key=b"k" * 16,
+        flows=flows,
+    )
+
+
+def probes(count: int, flow_id: int = 7) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    records = np.zeros(count, dtype=RECORD)
+    records["flow_id"] = flow_id
+    records["t1_ns"] = T0 + np.arange(count) * 10_000_000
+    records["sent_ns"] = records["t1_ns"]
+    for stamp, after in (("t2_ns", 5_000), ("t3_ns", 9_000), ("t4_ns", 16_000)):
+        records[stamp] = records["t1_ns"] + after
+    return records
+
+
+def line(node: str) -> Timeline:
+    return Timeline(
+        node=node,
+        ref_ns=T0,
+        offset_ns=1_000.0,
+        drift_ppb=0.0,
+        sigma_ns=1.0,
+        state=ClockState.SYNCHRONIZED,
+        component="h0",
+    )
+
+
+def test_nothing_is_placed_before_the_clock_is_known_and_nothing_is_lost_meanwhile() -> None:
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    pipeline.add(probes(50))
+    assert pipeline.fleet_ns(T0) is None
+    assert pipeline.probe_rows(T0 + 10 * S) is None
+    pipeline.timelines([line("h0"), line("h1")])
+    assert pipeline.fleet_ns(T0) == T0 + 1_000
+    rows = pipeline.probe_rows(T0 + 10 * S)
+    assert rows is not None
+    assert int(np.sum(np.asarray(rows["sent"]))) == 100
+    assert pipeline.dropped == 0
+
+
+def test_pairs_become_edges() -> None:
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    pipeline.add(probes(50))
+    (edge,) = pipeline.edges(T0 + S)
+    assert (edge.a, edge.b) == ("h0", "h1")
+    assert abs(edge.theta_ns - (5_000 - 7_000) / 2) < 10
+
+
+def test_a_new_plan_keeps_the_window_of_paths_that_stay() -> None:
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    pipeline.add(probes(50))
+    pipeline.plan(plan(7, 8))
+    assert len(pipeline.edges(T0 + S)) == 1
+    pipeline.plan(plan(8))
+    assert pipeline.edges(T0 + S) == ()
+
+
+def test_heard_rows_count_what_came_since_the_last_call() -> None:
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    heard = np.array([(2, 1, 10), (99, 1, 3)], dtype=HEARD_ROW)
+    rows = pipeline.heard_rows(heard, T0)
+    assert rows is not None
+    assert set(rows) == {column.name for column in HEARD.columns}
+    assert (list(rows["src"]), list(rows["dst"])) == (["h1/rail0"], ["h0/rail0"])
+    assert list(rows["received"]) == [10]
+    assert pipeline.heard_rows(heard, T0 + S) is None
+    heard["requests"] += 4
+    rows = pipeline.heard_rows(heard, T0 + 2 * S)
+    assert rows is not None
+    assert list(rows["received"]) == [4]
+
+
+def test_an_agent_row_has_the_columns_of_its_table() -> None:
+    counters = {column.name: 1 for column in AGENT.columns if column.name not in {"ts_ns", "host"}}
+    assert set(agent_row("h0", T0, counters)) == {column.name for column in AGENT.columns}

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from syntony.clock.cross import CrossStamps
+from syntony.clock.windows import WINDOW_NS
+from syntony.model import MS, S
+
+T0 = 1_750_000_000 * S
+TAI_NS = 37 * S
+"""A PHC usually keeps TAI, a host UTC."""
+
+
+def filled(*, drift_ppb: float = 12_000.0, doubt_ns: int = 300, seed: int = 1) -> CrossStamps:
+    rng = np.random.default_rng(seed)
+    stamps = CrossStamps("h0", "h0/rail0")
+    for tick in range(40):
+        since_ns = tick * 200 * MS
+        theta_ns = TAI_NS + drift_ppb * 1e-9 * since_ns + rng.uniform(-doubt_ns, doubt_ns)
+        stamps.add(T0 + since_ns, T0 + since_ns + round(theta_ns), doubt_ns)
+    return stamps
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_offset_and_drift_are_found_within_sigma(seed: int) -> None:
+    edge = filled(seed=seed).edge()
+    assert edge is not None
+    assert (edge.a, edge.b) == ("h0", "h0/rail0")
+    truth_ns = TAI_NS + 12_000e-9 * (edge.ref_ns - T0)
+    assert abs(edge.theta_ns - truth_ns) < edge.sigma_ns
+    assert edge.drift_ppb == pytest.approx(12_000, abs=3 * edge.drift_sigma_ppb)
+
+
+def test_only_the_window_counts() -> None:
+    edge = filled().edge()
+    assert edge is not None
+    assert edge.probes == WINDOW_NS // (200 * MS) + 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_readings_give_no_edge(count: int) -> None:
+    stamps = CrossStamps("h0", "h0/rail0")
+    for tick in range(count):
+        stamps.add(T0 + tick * S, T0 + tick * S, 100)
+    assert stamps.edge() is None
+
+
+def test_readings_at_one_instant_give_no_edge() -> None:
+    stamps = CrossStamps("h0", "h0/rail0")
+    for _ in range(5):
+        stamps.add(T0, T0, 100)
+    assert stamps.edge() is None

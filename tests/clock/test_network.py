@@ -1,0 +1,157 @@
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from syntony.clock import network
+from syntony.clock.network import NetworkSolver
+from syntony.clock.pair import PairEstimator
+from syntony.model import ClockState, Edge, S, Timeline
+from syntony.sim.clocks import EPOCH_NS, SimulatedClocks
+
+NODES = 12
+
+
+def name(clock: int) -> str:
+    return f"h{clock:02d}"
+
+
+class Fleet:
+    """Simulated clocks, each probing some others; speaks to one solver."""
+
+    def __init__(self, seed: int, count: int = NODES) -> None:
+        self.clocks = SimulatedClocks(count, seed=seed)
+        self.solver = NetworkSolver()
+        self.now_ns = 10 * S
+        self.alive = set(range(count))
+        self._estimators: dict[tuple[int, int], PairEstimator] = {}
+
+    def edges(self, *, islands: int = 1) -> list[Edge]:
+        found = []
+        for a in sorted(self.alive):
+            for step in (1, 2, 3):
+                b = (a + step * islands) % len(self.clocks.offset_ns)
+                if b not in self.alive or b % islands != a % islands:
+                    continue
+                samples = self.clocks.probe(a, b, at_ns=EPOCH_NS + self.now_ns)
+                estimator = self._estimators.setdefault((a, b), PairEstimator(name(a), name(b)))
+                edge = estimator.estimate(samples)
+                if edge is not None:
+                    found.append(edge)
+        return found
+
+    def step(self, *, islands: int = 1) -> tuple[Timeline, ...]:
+        self.now_ns += 2 * S
+        self.solver.update(self.edges(islands=islands), self.now_ns)
+        return self.solver.solve(self.now_ns)
+
+    def fleet_ns(self, line: Timeline, true_ns: int) -> int:
+        clock = int(line.node[1:])
+        local_ns = int(self.clocks.read(clock, np.array([true_ns], dtype=np.int64))[0])
+        return line.to_fleet_ns(local_ns)
+
+    def errors_ns(self, lines: tuple[Timeline, ...], ahead_ns: int = 3 * S) -> list[float]:
+        true_ns = EPOCH_NS + self.now_ns + ahead_ns
+        readings = [self.fleet_ns(line, true_ns) - true_ns for line in lines]
+        middle = float(np.median(readings))
+        return [reading - middle for reading in readings]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_clocks_agree_and_sigma_is_honest(seed: int) -> None:
+    fleet = Fleet(seed)
+    for _ in range(3):
+        lines = fleet.step()
+        errors = fleet.errors_ns(lines)
+        assert {line.state for line in lines} == {ClockState.SYNCHRONIZED}
+        assert {line.component for line in lines} == {"h00"}
+        assert max(map(abs, errors)) < 200
+        for line, error in zip(lines, errors, strict=True):
+            ahead_ns = line.drift_sigma_ppb * 1e-9 * 6 * S
+            assert abs(error) < 6 * math.hypot(line.sigma_ns, ahead_ns)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_timeline_goes_on_when_any_host_dies(seed: int) -> None:
+    fleet = Fleet(seed)
+    before = fleet.step()
+    true_ns = EPOCH_NS + fleet.now_ns
+    fleet.alive.remove(0)
+    after = fleet.step()
+    held = {line.node: line for line in after}
+    shift = [
+        fleet.fleet_ns(held[line.node], true_ns) - fleet.fleet_ns(line, true_ns) for line in before
+    ]
+    assert abs(float(np.median(shift))) < 200
+
+
+def test_a_silent_clock_is_held_over_with_a_growing_sigma_then_forgotten() -> None:
+    fleet = Fleet(seed=1)
+    sigma_ns = fleet.step()[5].sigma_ns
+    fleet.alive.remove(5)
+    for _ in range(5):
+        lines = {line.node: line for line in fleet.step()}
+    assert lines[name(5)].state is ClockState.HOLDOVER
+    assert lines[name(5)].sigma_ns > 2 * sigma_ns
+    fleet.now_ns += network.HOLDOVER_LIFETIME_NS
+    assert name(5) not in {line.node for line in fleet.step()}
+
+
+def test_a_stepped_clock_is_disrupted_and_the_others_do_not_move() -> None:
+    fleet = Fleet(seed=2)
+    fleet.step()
+    fleet.clocks.step_ns[4] = 1e6
+    lines = fleet.step()
+    states = {line.node: line.state for line in lines}
+    assert states.pop(name(4)) is ClockState.DISRUPTED
+    assert set(states.values()) == {ClockState.SYNCHRONIZED}
+    assert max(map(abs, fleet.errors_ns(lines))) < 200
+    assert {line.state for line in fleet.step()} == {ClockState.SYNCHRONIZED}
+
+
+def test_islands_are_told_apart_and_join_again() -> None:
+    fleet = Fleet(seed=3)
+    lines = fleet.step(islands=2)
+    assert {line.component for line in lines} == {"h00", "h01"}
+    for part in ("h00", "h01"):
+        mine = tuple(line for line in lines if line.component == part)
+        assert max(map(abs, fleet.errors_ns(mine))) < 200
+    assert {line.component for line in fleet.step()} == {"h00"}
+
+
+def test_large_fleets_take_the_sparse_path_to_the_same_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(seed=4)
+    edges = fleet.edges()
+    dense = network.solve_component(edges, {})
+    monkeypatch.setattr(network, "DENSE_NODES", 1)
+    sparse = network.solve_component(edges, {})
+    for node, line in dense.items():
+        assert sparse[node].offset_ns == pytest.approx(line.offset_ns, abs=0.01)
+        assert sparse[node].drift_ppb == pytest.approx(line.drift_ppb, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"theta_ns": math.nan},
+        {"drift_ppb": math.inf},
+        {"sigma_ns": 0.0},
+        {"sigma_ns": -1.0},
+        {"drift_sigma_ppb": math.nan},
+        {"drift_ppb": -2e9},
+        {"b": "h00"},
+    ],
+    ids=str,
+)
+def test_senseless_edges_are_ignored(change: dict[str, object]) -> None:
+    good = Fleet(seed=5).edges()[0]
+    solver = NetworkSolver()
+    solver.update([msgspec.structs.replace(good, **change)], now_ns=0)
+    assert solver.solve(now_ns=0) == ()
+
+
+def test_no_edges_no_timelines() -> None:
+    assert NetworkSolver().solve(now_ns=0) == ()

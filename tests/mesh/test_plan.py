@@ -1,0 +1,102 @@
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.mesh import plan as planner
+from syntony.mesh.plan import MeshNic, make_plan, mesh, ports_to_cover, survives_any_host
+from syntony.model import NicRef
+
+
+def fleet(hosts: int, rails: int) -> list[NicRef]:
+    return [NicRef(f"h{host}", f"rail{rail}") for host, rail in product(range(hosts), range(rails))]
+
+
+def mesh_nics(hosts: int, rails: int) -> list[MeshNic]:
+    return [
+        MeshNic(
+            ref=ref, nic_id=number, rail=0, address=f"10.0.{number}.1", port=8620, clock=ref.host
+        )
+        for number, ref in enumerate(fleet(hosts, rails), start=1)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hosts=st.integers(3, 40), rails=st.integers(1, 8), peers=st.integers(2, 12), seed=st.integers()
+)
+def test_the_mesh_is_regular_connected_and_survives_any_host(
+    hosts: int, rails: int, peers: int, seed: int
+) -> None:
+    adjacency = mesh(fleet(hosts, rails), peers=peers, seed=seed)
+    assert survives_any_host(adjacency)
+    for ref, others in adjacency.items():
+        assert all(other.host != ref.host for other in others)
+        assert all(ref in adjacency[other] for other in others)
+    wanted = min(peers, (hosts - 1) * rails)
+    degrees = Counter(len(others) for others in adjacency.values())
+    # Where an odd sum of degrees cannot be met, one NIC has one peer less.
+    assert degrees[wanted] >= hosts * rails - 1
+    assert max(degrees) <= wanted
+
+
+@pytest.mark.parametrize(
+    ("edges", "survives"),
+    [
+        ([("a", "b"), ("b", "c"), ("c", "a")], True),
+        ([("a", "b"), ("b", "c")], False),  # b is a cut
+        ([("a", "b"), ("c", "d")], False),  # two islands
+        ([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "c")], False),
+        ([("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")], True),
+        ([("a", "b")], True),
+    ],
+)
+def test_survival_is_judged_right(edges: list[tuple[str, str]], survives: bool) -> None:
+    adjacency: dict[NicRef, set[NicRef]] = {}
+    for one, other in edges:
+        a, b = NicRef(one, "rail0"), NicRef(other, "rail0")
+        adjacency.setdefault(a, set()).add(b)
+        adjacency.setdefault(b, set()).add(a)
+    assert survives_any_host(adjacency) is survives
+
+
+def edge_set(adjacency: dict[NicRef, set[NicRef]]) -> set[frozenset[NicRef]]:
+    return {frozenset((ref, other)) for ref, others in adjacency.items() for other in others}
+
+
+def test_a_host_that_joins_leaves_most_pairs_alone() -> None:
+    before = edge_set(mesh(fleet(63, 2), peers=10, seed=1))
+    after = edge_set(mesh(fleet(64, 2), peers=10, seed=1))
+    assert len(before - after) <= 0.05 * len(before)
+
+
+@pytest.mark.parametrize(("paths", "ports"), [(1, 1), (2, 8), (4, 21), (8, 51), (16, 115)])
+def test_ports_cover_all_paths(paths: int, ports: int) -> None:
+    assert ports_to_cover(paths) == ports
+
+
+def test_a_plan_probes_each_pair_from_both_ends_on_every_port() -> None:
+    plan = make_plan(mesh_nics(8, 2), peers=10, ecmp_paths=2, interval_ns=10**9, seed=1)
+    pairs = Counter(
+        (f"{host}/{flow.src}", flow.dst) for host, flows in plan.items() for flow in flows
+    )
+    assert set(pairs.values()) == {8}
+    assert {(dst, src) for src, dst in pairs} == set(pairs)
+    for flows in plan.values():
+        assert len({flow.flow_id for flow in flows}) == len(flows)
+        assert min(flow.src_port for flow in flows) >= planner.FIRST_SOURCE_PORT
+
+
+def test_flow_ids_depend_on_the_path_alone() -> None:
+    small = make_plan(mesh_nics(6, 1), peers=3, ecmp_paths=1, interval_ns=1, seed=1)["h0"]
+    large = make_plan(mesh_nics(7, 1), peers=3, ecmp_paths=1, interval_ns=1, seed=1)["h0"]
+    ids = {flow.dst: flow.flow_id for flow in small}
+    common = [flow for flow in large if flow.dst in ids]
+    assert common
+    assert all(flow.flow_id == ids[flow.dst] for flow in common)
+
+
+def test_one_host_alone_has_nothing_to_probe() -> None:
+    assert make_plan(mesh_nics(1, 2), peers=10, ecmp_paths=2, interval_ns=1, seed=1) == {"h0": ()}

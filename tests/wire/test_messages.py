@@ -1,0 +1,99 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.errors import WireError
+from syntony.model import ClockState, Edge, Timeline
+from syntony.wire import messages as m
+
+EDGE = Edge(
+    a="h0",
+    b="h1",
+    ref_ns=1,
+    theta_ns=2.0,
+    drift_ppb=3.0,
+    sigma_ns=4.0,
+    drift_sigma_ppb=5.0,
+    rtt_floor_ns=6.0,
+    probes=7,
+)
+LINE = Timeline(
+    node="h0", ref_ns=1, offset_ns=2.0, drift_ppb=3.0, sigma_ns=4.0, state=ClockState.HOLDOVER
+)
+NIC = m.NicInfo(
+    name="rail0", rail=0, addresses=("10.0.0.1",), clock="h0", stamping="kernel", port=8620
+)
+FLOW = m.ProbeFlow(
+    flow_id=1,
+    src="rail0",
+    dst="h1/rail0",
+    dst_nic_id=2,
+    dst_addr="10.0.0.3",
+    dst_port=8620,
+    src_port=61000,
+    interval_ns=1,
+)
+
+AGENT: list[m.AgentMessage] = [
+    m.Hello(protocol=1, version="0", host="h0", nics=(NIC,), stream="ab"),
+    m.Batch(seq=1, table="probe_1s", rows=1, dropped=0, arrow=b"x"),
+    m.Edges(edges=(EDGE,)),
+]
+CONTROLLER: list[m.ControllerMessage] = [
+    m.Plan(
+        generation=1,
+        nic_ids={"rail0": 1},
+        nic_names={2: "h1/rail0"},
+        clocks={"h0/rail0": "h0"},
+        key_id=1,
+        key=b"k" * 16,
+        flows=(FLOW,),
+    ),
+    m.Ack(seq=1),
+    m.Timelines(timelines=(LINE,)),
+    m.Refuse(reason="no"),
+]
+
+
+@pytest.mark.parametrize("message", AGENT, ids=lambda message: type(message).__name__)
+def test_agent_messages_round_trip(message: m.AgentMessage) -> None:
+    assert m.decode_agent(m.encode(message)) == message
+
+
+@pytest.mark.parametrize("message", CONTROLLER, ids=lambda message: type(message).__name__)
+def test_controller_messages_round_trip(message: m.ControllerMessage) -> None:
+    assert m.decode_controller(m.encode(message)) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa4type\xa4plan", m.encode(m.Ack(seq=1))])
+def test_what_is_not_an_agent_message_is_refused(data: bytes) -> None:
+    with pytest.raises(WireError):
+        m.decode_agent(data)
+
+
+def test_a_message_over_the_limit_is_refused_unread() -> None:
+    with pytest.raises(WireError, match="over the limit"):
+        m.decode_agent(bytes(m.MAX_MESSAGE_BYTES + 1))
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    for decode in (m.decode_agent, m.decode_controller, m.decode_query, m.decode_answer):
+        try:
+            decode(data)
+        except WireError:
+            continue
+
+
+@given(st.sampled_from(AGENT), st.data())
+def test_a_corrupted_message_decodes_or_is_refused(
+    message: m.AgentMessage, data: st.DataObject
+) -> None:
+    good = bytearray(m.encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(good)))
+    try:
+        m.decode_agent(bytes(good[:cut]))
+    except WireError:
+        return
