@@ -9,7 +9,6 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from syntony.controller.answers import Answers
 from syntony.controller.batches import probe_rate
@@ -20,7 +19,7 @@ from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
-from syntony.controller.solve import Solver, SolveLoop, timelines_per_host
+from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.errors import StoreError
 from syntony.model import MS, S
 from syntony.store import Store
@@ -74,8 +73,6 @@ class Controller:
         await self._learn_time()
         server, self.port = open_server(self._config, FleetService(self).handlers())
         await server.start()
-        if self._config.local_socket:
-            Path(self._config.local_socket).chmod(0o600)
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
@@ -126,9 +123,7 @@ class Controller:
         plan = self._fleet.plan_of(host)
         if plan is not None:
             session.outbox.put(plan)
-        _log.info(
-            "agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics)
-        )
+        _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
 
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
@@ -195,9 +190,7 @@ class Controller:
             return
         plans = self._fleet.replan(now_ns)
         flows = sum(len(plan.flows) for plan in plans.values())
-        _log.info(
-            "plan generation=%d hosts=%d flows=%d", self._fleet.generation, len(plans), flows
-        )
+        _log.info("plan generation=%d hosts=%d flows=%d", self._fleet.generation, len(plans), flows)
         for host, plan in plans.items():
             session = self._sessions.get(host)
             if session is not None:
