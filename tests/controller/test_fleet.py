@@ -27,7 +27,7 @@ def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:
     fleet = new_fleet()
     for host in hosts:
         fleet.join(hello(host, "s"), 0)
-    return fleet, fleet.replan(SETTLE_NS)
+    return fleet, fleet.replan(SETTLE_NS).plans
 
 
 HOSTS = ("h0", "h1", "h2", "h3")
@@ -72,7 +72,7 @@ def test_every_part_of_a_plan_fits_the_others() -> None:
 
 def test_each_host_is_told_the_clocks_of_both_directions() -> None:
     fleet, plans = fleet_of(*HOSTS)
-    clocks = fleet.clocks_of()
+    clocks = fleet.mesh.clocks
     for host, plan in plans.items():
         assert host in clocks[host]
         for flow in plan.flows:
@@ -87,7 +87,7 @@ def test_a_short_absence_changes_nothing() -> None:
     assert not fleet.due(10 * S + ABSENCE_NS)
     fleet.join(hello("h1", "t"), 10 * S + ABSENCE_NS)
     assert not fleet.due(10 * S + ABSENCE_NS + SETTLE_LIMIT_NS)
-    assert fleet.plan_of("h1") == plans["h1"]
+    assert fleet.mesh.plans == plans
 
 
 def test_a_long_absence_takes_the_host_out_and_its_return_brings_it_back() -> None:
@@ -96,11 +96,11 @@ def test_a_long_absence_takes_the_host_out_and_its_return_brings_it_back() -> No
     gone_ns = ABSENCE_NS + 1
     assert not fleet.due(gone_ns)
     assert fleet.due(gone_ns + SETTLE_NS)
-    assert set(fleet.replan(gone_ns + SETTLE_NS)) == {"h0", "h2", "h3"}
+    assert set(fleet.replan(gone_ns + SETTLE_NS).plans) == {"h0", "h2", "h3"}
     assert not fleet.due(gone_ns + 10 * SETTLE_NS)
     fleet.join(hello("h1", "s"), 2 * ABSENCE_NS)
     assert fleet.due(2 * ABSENCE_NS + SETTLE_NS)
-    again = fleet.replan(2 * ABSENCE_NS + SETTLE_NS)
+    again = fleet.replan(2 * ABSENCE_NS + SETTLE_NS).plans
     assert {host: plan.flows for host, plan in again.items()} == {
         host: plan.flows for host, plan in plans.items()
     }
@@ -110,11 +110,11 @@ def test_a_changed_nic_asks_for_a_new_plan() -> None:
     fleet, _ = fleet_of(*HOSTS)
     fleet.join(hello("h1", "s", rails=1), 10 * S)
     assert fleet.due(10 * S + SETTLE_NS)
-    assert set(fleet.replan(11 * S)["h1"].nic_ids) == {"rail0"}
+    assert set(fleet.replan(11 * S).plans["h1"].nic_ids) == {"rail0"}
 
 
 def test_taken_numbers_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.controller.fleet.nic_number", lambda ref: 0xFFFFFFFF)
+    monkeypatch.setattr("syntony.controller.fleet.nic_number", lambda _: 0xFFFFFFFF)
     _, plans = fleet_of(*HOSTS)
     numbers = [number for plan in plans.values() for number in plan.nic_ids.values()]
     assert sorted(numbers) == [1, 2, 3, 4, 5, 6, 7, 0xFFFFFFFF]
