@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from syntony.errors import WireError
 from syntony.model import S
@@ -22,7 +25,7 @@ MAX_AHEAD_NS = HOUR_NS
 
 
 class Piece(NamedTuple):
-    """One batch ready to be stored: its rows with their origin, and what is known of them."""
+    """One batch ready to be stored, and what is known of it."""
 
     table: Table
     host: str
@@ -44,8 +47,6 @@ def open_batch(
         WireError: it is not rows of an ingested table, speaks for another host, or its instants
             cannot be.
     """
-    import pyarrow.compute as pc
-
     table = TABLES.get(batch.table)
     if table not in {PROBE, HEARD, AGENT}:
         raise WireError(f"{batch.table[:80]!r} is not a table agents write")
@@ -53,37 +54,30 @@ def open_batch(
     if rows.num_rows != batch.rows or not rows.num_rows:
         raise WireError(f"{table.name}: {rows.num_rows} rows where {batch.rows} were announced")
     _check_owner(table, rows, host)
-    span = pc.min_max(rows.column("ts_ns")).as_py()
-    first_ns, last_ns = span["min"], span["max"]
+    instants = rows.column("ts_ns").to_numpy()
+    first_ns, last_ns = int(instants.min()), int(instants.max())
     _check_instants(table, first_ns, last_ns, fleet_now_ns)
-    return Piece(
-        table,
-        host,
-        stream,
-        batch.seq,
-        with_origin(rows, host, stream, batch.seq),
-        first_ns,
-        last_ns,
-        check,
-    )
+    return Piece(table, host, stream, batch.seq, rows, first_ns, last_ns, check)
 
 
-def with_origin(rows: pa.Table, host: str, stream: str, seq: int) -> pa.Table:
-    """The rows with `host`, `stream` and `seq` in front (an own `host` column stays its own)."""
+def joined(pieces: Sequence[Piece]) -> pa.Table:
+    """The rows of pieces of one table, with `host`, `stream` and `seq` (an own `host` column stays
+    its own).
+    """
     import pyarrow as pa
 
-    constants = {
-        "host": pa.scalar(host),
-        "stream": pa.scalar(stream),
-        "seq": pa.scalar(seq, pa.uint64()),
+    lengths = [piece.rows.num_rows for piece in pieces]
+    owner = np.repeat(np.arange(len(pieces)), lengths)
+    rows = pa.concat_tables([piece.rows for piece in pieces])
+    origin = {
+        "host": pa.array([piece.host for piece in pieces]),
+        "stream": pa.array([piece.stream for piece in pieces]),
+        "seq": pa.array([piece.seq for piece in pieces], pa.uint64()),
     }
-    columns: dict[str, Any] = {
-        name: pa.repeat(value, rows.num_rows)
-        for name, value in constants.items()
-        if name not in rows.column_names
-    }
-    columns.update(zip(rows.column_names, rows.columns, strict=True))
-    return pa.table(columns)
+    for name, values in origin.items():
+        if name not in rows.column_names:
+            rows = rows.append_column(name, values.take(pa.array(owner)))
+    return rows
 
 
 def unrecorded(piece: Piece, recorded: frozenset[Recorded]) -> Piece | None:
@@ -108,27 +102,34 @@ def probe_rate(piece: Piece) -> float:
     """Requests per second that a batch of `probe_1s` reports."""
     import pyarrow.compute as pc
 
-    rows = piece.rows.filter(pc.equal(piece.rows.column("prober"), piece.rows.column("src")))
-    sent = pc.sum(rows.column("sent")).as_py() or 0
-    return float(sent) / ((piece.last_ns - piece.first_ns) // S + 1)
+    rows = piece.rows
+    requests = rows.column("sent").filter(pc.equal(rows.column("prober"), rows.column("src")))
+    return float(pc.sum(requests).as_py() or 0) / ((piece.last_ns - piece.first_ns) // S + 1)
 
 
 def _check_owner(table: Table, rows: pa.Table, host: str) -> None:
-    """An agent speaks for its own NICs only."""
+    """An agent speaks for its own NICs only, and of paths they are an end of."""
+    if table is AGENT:
+        own = set(rows.column("host").to_pylist()) == {host}
+    elif table is HEARD:
+        own = _all_of_host(rows.column("dst"), host)
+    else:
+        prober, src, dst = (rows.column(name) for name in ("prober", "src", "dst"))
+        own = _all_of_host(prober, host) and _either(prober, src, dst)
+    if not own:
+        raise WireError(f"{table.name}: rows of other hosts than {host}")
+
+
+def _all_of_host(names: pa.ChunkedArray, host: str) -> bool:
+    # A host has a handful of NICs: each distinct name is looked at once.
+    return all(name.startswith(f"{host}/") for name in names.unique().to_pylist())
+
+
+def _either(values: pa.ChunkedArray, one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     import pyarrow.compute as pc
 
-    if table is AGENT:
-        own = pc.all(pc.equal(rows.column("host"), host))
-    elif table is HEARD:
-        own = pc.all(pc.starts_with(rows.column("dst"), f"{host}/"))
-    else:
-        prober = rows.column("prober")
-        involved = pc.or_(
-            pc.equal(prober, rows.column("src")), pc.equal(prober, rows.column("dst"))
-        )
-        own = pc.all(pc.and_(pc.starts_with(prober, f"{host}/"), involved))
-    if not own.as_py():
-        raise WireError(f"{table.name}: rows of other hosts than {host}")
+    found = pc.or_(pc.equal(values, one), pc.equal(values, other))
+    return bool(pc.all(found).as_py())
 
 
 def _check_instants(table: Table, first_ns: int, last_ns: int, fleet_now_ns: int | None) -> None:

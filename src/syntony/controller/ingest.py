@@ -14,17 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from syntony.controller.batches import Piece, open_batch, unrecorded
+from syntony.controller.batches import Piece, joined, open_batch, probe_rate, unrecorded
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire.messages import MAX_UNACKED, Batch
-from syntony.wire.tables import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from syntony.wire.tables import PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +61,15 @@ class Outcome(NamedTuple):
     seq: int
     rows: int
     dropped: int
-    piece: Piece | None
-    """None if it was refused."""
+    newest_ns: int
+    """Fleet time of its newest row; 0 if the batch was refused."""
+    probes_per_s: float | None
+    """Requests per second it reports; None if it is not of `probe_1s`."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing of it was stored."""
+        return self.newest_ns == 0
 
 
 class Ingest:
@@ -175,14 +179,17 @@ class Ingest:
     def _open(self, items: Iterable[_Item]) -> tuple[list[Outcome], list[Piece]]:
         outcomes, pieces = [], []
         now_ns = self._fleet_now()
-        for batch, host, stream, check in items:
+        for item in items:
             try:
-                piece = open_batch(batch, host, stream, check=check, fleet_now_ns=now_ns)
-                pieces.append(piece)
+                piece = _opened(item, now_ns)
             except WireError as error:
-                piece = None
-                _log.warning("batch refused host=%s seq=%d reason=%s", host, batch.seq, error)
-            outcomes.append(Outcome(host, stream, batch.seq, batch.rows, batch.dropped, piece))
+                _log.warning(
+                    "batch refused host=%s seq=%d reason=%s", item.host, item.batch.seq, error
+                )
+                outcomes.append(_outcome(item, None))
+            else:
+                pieces.append(piece)
+                outcomes.append(_outcome(item, piece))
         return outcomes, pieces
 
     def _insert(self, waiting: dict[str, _Waiting]) -> None:
@@ -194,7 +201,7 @@ class Ingest:
             if suspects:
                 pieces = self._new_of(work.table, pieces, suspects)
             if pieces:
-                self._store.insert(work.table, _concat([piece.rows for piece in pieces]))
+                self._store.insert(work.table, joined(pieces))
             del waiting[name]
 
     def _new_of(self, table: Table, pieces: list[Piece], suspects: list[Piece]) -> list[Piece]:
@@ -231,14 +238,26 @@ class _Waiting:
         self.tried = False
 
 
+def _opened(item: _Item, now_ns: int | None) -> Piece:
+    batch, host, stream, check = item
+    return open_batch(batch, host, stream, check=check, fleet_now_ns=now_ns)
+
+
+def _outcome(item: _Item, piece: Piece | None) -> Outcome:
+    batch = item.batch
+    return Outcome(
+        item.host,
+        item.stream,
+        batch.seq,
+        batch.rows,
+        batch.dropped,
+        newest_ns=piece.last_ns if piece else 0,
+        probes_per_s=probe_rate(piece) if piece and piece.table is PROBE else None,
+    )
+
+
 def _by_table(pieces: Iterable[Piece]) -> dict[str, _Waiting]:
     waiting: dict[str, _Waiting] = {}
     for piece in pieces:
         waiting.setdefault(piece.table.name, _Waiting(piece.table)).pieces.append(piece)
     return waiting
-
-
-def _concat(rows: list[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables(rows)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syntony.controller.answers import Answers
-from syntony.controller.batches import probe_rate
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
@@ -25,7 +24,6 @@ from syntony.errors import StoreError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire.messages import Ack, Answer, Batch, Edges, Hello, Query
-from syntony.wire.tables import PROBE
 
 _log = logging.getLogger(__name__)
 
@@ -164,15 +162,14 @@ class Controller:
         member = self._fleet.members[outcome.host]
         member.batches += 1
         member.dropped = outcome.dropped
-        piece = outcome.piece
-        if piece is None:
+        if outcome.refused:
             member.refused_rows += outcome.rows
             return
         member.rows += outcome.rows
-        member.newest_ns = max(member.newest_ns, piece.last_ns)
-        if piece.table is PROBE:
-            member.probes_per_s = probe_rate(piece)
-        self._time.observe(outcome.host, piece.last_ns, now_ns)
+        member.newest_ns = max(member.newest_ns, outcome.newest_ns)
+        if outcome.probes_per_s is not None:
+            member.probes_per_s = outcome.probes_per_s
+        self._time.observe(outcome.host, outcome.newest_ns, now_ns)
 
     async def _solve(self) -> None:
         now_ns = time.monotonic_ns()

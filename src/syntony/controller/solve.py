@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from syntony.controller.batches import Piece, with_origin
+from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
 from syntony.model import ClockState, Edge, Timeline
 from syntony.wire.arrow import arrow_schema
@@ -81,7 +81,7 @@ class SolveLoop:
             ORIGIN_HOST,
             self._stream,
             self._seq,
-            with_origin(rows, ORIGIN_HOST, self._stream, self._seq),
+            rows,
             fleet_ns,
             fleet_ns,
             check=False,

@@ -6,6 +6,7 @@ offline tools, uses pyarrow, whose reader validates offsets and lengths.
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -75,12 +76,13 @@ def decode_columns(table: Table, data: bytes) -> pa.Table:
         raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
     if rows.num_rows > MAX_ROWS:
         raise WireError(f"{table.name}: {rows.num_rows} rows in one batch, over {MAX_ROWS}")
-    for name in rows.column_names:
-        if rows.column(name).null_count:
-            raise WireError(f"{table.name}: nulls in column {name}")
+    for column, values in zip(table.columns, rows.columns, strict=True):
+        if values.null_count:
+            raise WireError(f"{table.name}: nulls in column {column.name}")
     return rows
 
 
+@functools.cache
 def arrow_schema(table: Table) -> pa.Schema:
     """The table's columns as a pyarrow schema."""
     import pyarrow as pa
@@ -98,6 +100,8 @@ def _check_schema(table: Table, found: pa.Schema) -> None:
     wanted = arrow_schema(table)
     if found.names != wanted.names:
         raise WireError(f"{table.name}: columns {found.names} are not {wanted.names}")
+    if found.equals(wanted):
+        return
     for field in wanted:
         if found.field(field.name).type != field.type:
             raise WireError(
