@@ -1,0 +1,79 @@
+"""Disks that are really full: a small tmpfs in a mount namespace of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SPOOL = """
+from pathlib import Path
+from syntony.agent.spool import Spool
+disk = Path("{disk}")
+spool = Spool(disk / "spool", 64 << 20)
+for number in range(1, 400):
+    spool.append("t", 10, bytes([number % 256]) * 1000)
+kept = [frame.seq for frame in spool.pending()]
+shed = spool.dropped_rows
+assert shed > 0, "the disk was not full"
+assert len(kept) * 10 + shed == 3990
+spool.acknowledge(kept[-1])
+assert list(spool.pending()) == []
+after = spool.append("t", 10, b"after")
+spool.close()
+spool = Spool(disk / "spool", 64 << 20)
+assert [(frame.seq, frame.payload) for frame in spool.pending()] == [(after, b"after")]
+assert spool.dropped_rows == shed
+"""
+
+_STORE = """
+from pathlib import Path
+import os
+from syntony.errors import StoreError
+from syntony.store import open_store
+from tests.store.rows import T0, fill, probed
+disk = Path("{disk}")
+store = open_store(str(disk / "store"))
+fill(store, [probed("a/n", "b/n")])
+filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
+try:
+    while os.write(filler, bytes(4096)) == 4096:
+        pass
+except OSError:
+    pass
+refused = 0
+for second in range(1, 4):
+    try:
+        fill(store, [probed("a/n", "b/n", second)])
+    except StoreError as error:
+        assert len(str(error).splitlines()) == 1, error
+        refused += 1
+assert refused == 3, refused
+os.ftruncate(filler, 0)
+fill(store, [probed("a/n", "b/n", 9)])
+(cell,) = store.matrix(T0, T0 + 60_000_000_000)
+assert cell.sent == 80, cell
+store.close()
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("script", "size"), [(_SPOOL, "256k"), (_STORE, "48m")])
+def test_on_a_full_disk(script: str, size: str, tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-Urm", "true"], check=False).returncode:
+        pytest.skip("no user namespaces here: a private full disk cannot be made")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = f'mount -t tmpfs -o size={size} none "{disk}" && exec "$0" -W error -c "$1"'
+    done = subprocess.run(
+        [unshare, "-Urm", "sh", "-c", mounted, sys.executable, script.format(disk=disk)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
