@@ -62,8 +62,7 @@ def routes(
     alive = {
         (link.a.node, link.b.node): link
         for link in plan.of_kind(LinkKind.FABRIC)
-        if link.name not in failed_links
-        and not {link.a.node, link.b.node} & set(failed_switches)
+        if link.name not in failed_links and not {link.a.node, link.b.node} & set(failed_switches)
     }
     table: dict[str, tuple[Route, ...]] = {host: host_routes(plan, host) for host in plan.hosts}
     table[CONTROLLER] = host_routes(plan, CONTROLLER)
