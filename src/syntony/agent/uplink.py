@@ -83,7 +83,8 @@ class Uplink:
         self._edges: tuple[Edge, ...] | None = None
         self._link: _Link | None = None
         self._closing = False
-        self._trouble = ""
+        self._reported: set[str] = set()
+        """What was said since the link was last up: each reason once per episode."""
         self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
 
     def start(self) -> None:
@@ -177,8 +178,8 @@ class Uplink:
             self._changed.notify_all()
 
     def _report(self, reason: str) -> None:
-        if reason != self._trouble:
-            self._trouble = reason
+        if reason not in self._reported:
+            self._reported.add(reason)
             _log.warning(
                 "uplink down, retrying controller=%s reason=%s", self._config.controller, reason
             )
@@ -188,7 +189,7 @@ class Uplink:
         if not link.established:
             link.established = not isinstance(message, Refuse)
             if link.established:
-                self._trouble = ""
+                self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):
             self._spool.acknowledge(message.seq)
@@ -262,9 +263,21 @@ def _read(path: str) -> bytes:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+_TLS_TROUBLE = ("Tls handshake failed", "SSL_ERROR", "verification check failed")
+
+
 def _explain(error: grpc.RpcError) -> str:
-    """gRPC's account of a failed stream as one short line."""
+    """gRPC's account of a failed stream as one line."""
     details = " ".join(str(error.details() or "").split())
-    if "CERTIFICATE_VERIFY_FAILED" in details:
-        return f"the controller's certificate is not trusted (not of our CA, expired, or not issued for this address): {details[:200]}"
+    if any(mark in details for mark in _TLS_TROUBLE):
+        return (
+            "TLS: a certificate is not accepted; check that both are of the same CA, not expired, "
+            f"and the controller's made for this address ({details[-160:]})"
+        )
+    if "Socket closed" in details:
+        # With TLS 1.3 a server refuses a client's certificate only after the client is done.
+        return (
+            "the controller closed the connection: it is going down, or does not accept this "
+            "agent's certificate (of another CA, or expired by the controller's clock)"
+        )
     return f"{error.code().name}: {details[:300]}"

@@ -43,7 +43,9 @@ def encode_columns(table: Table, columns: Mapping[str, Values]) -> bytes:
     children = [
         _string_array(columns[column.name])
         if column.type == "string"
-        else na.c_array(_fitting(column, columns[column.name]))
+        else na.c_array_from_buffers(
+            getattr(na, column.type)(), rows, [None, _fitting(column, columns[column.name])]
+        )
         for column in table.columns
     ]
     schema = na.struct({column.name: getattr(na, column.type)() for column in table.columns})

@@ -1,0 +1,299 @@
+"""Who gets in, who does not and what they are told; and what flows once attached."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import msgspec
+import pytest
+
+from syntony.agent.config import AgentConfig
+from syntony.agent.spool import Spool
+from syntony.agent.uplink import Uplink
+from syntony.controller.client import ask
+from syntony.controller.pki import create_authority
+from syntony.errors import RemoteError, WireError
+from syntony.model import Edge, S
+from syntony.wire.messages import (
+    ATTACH,
+    PROTOCOL,
+    ClockQuery,
+    Clocks,
+    ControllerMessage,
+    FleetQuery,
+    Hello,
+    MatrixQuery,
+    Plan,
+    Refuse,
+    Timelines,
+    decode_controller,
+    encode,
+)
+from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
+
+
+class Agent:
+    """An uplink with everything it was told."""
+
+    def __init__(self, config: AgentConfig, says: str | None = None) -> None:
+        self.told: list[ControllerMessage] = []
+        self.spool = Spool(config.spool_dir, 1 << 20)
+        name = says or config.host
+        self.uplink = Uplink(
+            config, lambda stream: hello(name, stream), self.told.append, self.spool
+        )
+
+    def of(self, kind: type[ControllerMessage]) -> list[ControllerMessage]:
+        return [message for message in self.told if isinstance(message, kind)]
+
+
+@contextlib.contextmanager
+def attached(config: AgentConfig, says: str | None = None) -> Iterator[Agent]:
+    agent = Agent(config, says)
+    try:
+        with agent.uplink:
+            yield agent
+    finally:
+        agent.spool.close()
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ]
+
+
+def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> None:
+    with attached(controller.agent_config("a1")) as agent:
+        for second in range(100):  # more than the window
+            agent.uplink.submit("probe_1s", *probe_rows("a1", second))
+        wait_until(lambda: agent.spool.acknowledged == 100)
+        status = {status.host: status for status in controller.fleet().agents}["a1"]
+        assert (status.connected, status.batches, status.rows, status.dropped) == (True, 100, 100, 0)
+        assert status.probes_per_s == 40
+    wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
+
+
+def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerProcess) -> None:
+    with (
+        attached(controller.agent_config("p1")) as one,
+        attached(controller.agent_config("p2")) as two,
+    ):
+        wait_until(lambda: bool(one.of(Plan)) and bool(two.of(Plan)))
+        plan = one.of(Plan)[-1]
+        assert isinstance(plan, Plan)
+        assert set(plan.nic_ids) == {"rail0", "rail1"}
+        assert {flow.src for flow in plan.flows} == {"rail0", "rail1"}
+        assert all(flow.dst in plan.clocks and not flow.dst.startswith("p1/") for flow in plan.flows)
+        assert len(plan.key) == 16
+
+        def send_edge() -> bool:
+            one.uplink.send_edges([_edge("p1", "p2"), _edge("elsewhere", "p2")])
+            return bool(one.of(Timelines))
+
+        wait_until(send_edge)
+        clocks = ask(f"unix:{controller.socket}", ClockQuery())
+        assert isinstance(clocks, Clocks)
+        assert {timeline.node for timeline in clocks.timelines} == {"p1", "p2"}
+
+
+def _edge(a: str, b: str) -> Edge:
+    return Edge(
+        a=a,
+        b=b,
+        ref_ns=1_700_000_000 * S,
+        theta_ns=100.0,
+        drift_ppb=1.0,
+        sigma_ns=5.0,
+        drift_sigma_ppb=1.0,
+        rtt_floor_ns=20_000.0,
+        probes=400,
+    )
+
+
+def test_a_malformed_batch_is_counted_and_the_rest_goes_on(controller: ControllerProcess) -> None:
+    rows, good = probe_rows("m1", 0)
+    _, foreign = probe_rows("other", 0)
+    with attached(controller.agent_config("m1")) as agent:
+        for table, count, data in (
+            ("probe_1s", rows, good),
+            ("probe_1s", 3, b"not arrow"),
+            ("no_such_table", 4, good),
+            ("heard_1s", 5, good),
+            ("probe_1s", 6, good),
+            ("probe_1s", rows, foreign),
+            ("probe_1s", rows, good),
+        ):
+            agent.uplink.submit(table, count, data)
+        wait_until(lambda: agent.spool.acknowledged == 7)
+        status = {status.host: status for status in controller.fleet().agents}["m1"]
+        assert (status.rows, status.dropped) == (2, 3 + 4 + 5 + 6 + 1)
+
+
+def test_another_hosts_certificate_is_refused(
+    controller: ControllerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    with attached(controller.agent_config("c1"), says="c2") as agent:
+        wait_until(lambda: bool(agent.of(Refuse)))
+        assert not agent.uplink.connected
+    refusal = agent.of(Refuse)[0]
+    assert isinstance(refusal, Refuse)
+    assert "'c2' attached with the certificate of 'c1'" in refusal.reason
+    assert len(_warnings(caplog)) == 1
+
+
+def test_a_certificate_of_another_ca_is_refused(
+    controller: ControllerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = create_authority(tmp_path / "ca").issue(
+        "s1", addresses=[], lifetime_ns=HOUR_NS, directory=tmp_path / "tls"
+    )
+    # The stranger trusts the fleet's CA; it is the controller that must refuse it.
+    mixed = stranger._replace(ca=controller.directory / "tls" / "ca.crt")
+    with attached(controller.agent_config("s1", mixed)) as agent:
+        wait_until(lambda: bool(_warnings(caplog)))
+        assert agent.told == []
+    assert "does not accept this agent's certificate" in _warnings(caplog)[0]
+    assert "s1" not in {status.host for status in controller.fleet().agents}
+
+
+def test_a_controller_of_another_ca_is_not_trusted(
+    controller: ControllerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_authority(tmp_path / "ca")
+    paths = controller.issue("w1", place="w1")._replace(ca=tmp_path / "ca" / "ca.crt")
+    with attached(controller.agent_config("w1", paths)) as agent:
+        wait_until(lambda: bool(_warnings(caplog)))
+        assert agent.told == []
+    (line,) = _warnings(caplog)
+    assert "a certificate is not accepted" in line
+
+
+def test_a_controller_at_another_address_is_not_trusted(
+    controller: ControllerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = controller.agent_config("w2")
+    elsewhere = msgspec.structs.replace(config, controller=f"127.0.0.2:{controller.port}")
+    with (
+        _forwarded("127.0.0.2", controller.port),
+        attached(elsewhere) as agent,
+    ):
+        wait_until(lambda: bool(_warnings(caplog)))
+        assert agent.told == []
+    (line,) = _warnings(caplog)
+    assert "a certificate is not accepted" in line
+
+
+@contextlib.contextmanager
+def _forwarded(address: str, port: int) -> Iterator[None]:
+    """The loopback controller, reachable at another loopback address."""
+    listener = socket.create_server((address, port))
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection(("127.0.0.1", port))
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield
+    finally:
+        listener.close()
+
+
+def test_an_expired_certificate_is_one_clear_line(
+    controller: ControllerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    expired = controller.issue("e1", lifetime_ns=-60 * S, place="expired")
+    with attached(controller.agent_config("e1", expired)):
+        wait_until(lambda: bool(_warnings(caplog)))
+    (line,) = _warnings(caplog)
+    assert "e1.crt expired on" in line
+    assert "issue a new one" in line
+
+
+def _raw_attach(controller: ControllerProcess, *messages: bytes, tls: bool = True) -> Refuse:
+    """The refusal that a stream of our own making meets."""
+    paths = controller.issue("r1", place="raw")
+    if tls:
+        credentials = grpc.ssl_channel_credentials(
+            paths.ca.read_bytes(), paths.key.read_bytes(), paths.cert.read_bytes()
+        )
+        channel = grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials)
+    else:
+        channel = grpc.insecure_channel(f"unix:{controller.socket}")
+    with channel:
+        call = channel.stream_stream(ATTACH)(iter(messages), timeout=30)
+        for data in call:
+            message = decode_controller(data)
+            if isinstance(message, Refuse):
+                return message
+    raise AssertionError("not refused")
+
+
+GREETING = hello("r1", "stream1")
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ((b"\xff\x00garbage",), "not a message"),
+        ((encode(MatrixQuery()),), "not a message"),
+        ((encode(Hello(protocol=PROTOCOL + 1, version="9", host="r1", nics=(), stream="s")),), "prot"),
+        ((encode(hello("r1", "../etc")),), "a name that cannot be one"),
+        ((encode(GREETING), b"garbage"), "not a message"),
+        ((encode(GREETING), encode(GREETING)), "second hello"),
+    ],
+)
+def test_streams_that_make_no_sense_are_refused(
+    controller: ControllerProcess, messages: tuple[bytes, ...], reason: str
+) -> None:
+    assert reason in _raw_attach(controller, *messages).reason
+    assert controller.up()
+
+
+def test_the_local_socket_takes_questions_only(controller: ControllerProcess) -> None:
+    refusal = _raw_attach(controller, encode(GREETING), tls=False)
+    assert "attach over TLS" in refusal.reason
+
+
+def test_no_certificate_no_connection(controller: ControllerProcess) -> None:
+    ca = (controller.directory / "tls" / "ca.crt").read_bytes()
+    target = f"127.0.0.1:{controller.port}"
+    for channel in (
+        grpc.secure_channel(target, grpc.ssl_channel_credentials(ca)),
+        grpc.insecure_channel(target),
+    ):
+        with channel, pytest.raises(grpc.RpcError) as caught:
+            list(channel.stream_stream(ATTACH)(iter([encode(GREETING)]), timeout=20))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_questions_over_tls_and_their_failures(controller: ControllerProcess) -> None:
+    target = f"127.0.0.1:{controller.port}"
+    tls = controller.issue("q1", place="q1")
+    assert isinstance(ask(target, ClockQuery(), tls=tls), Clocks)
+    with pytest.raises(RemoteError, match="ask for up to 7 days"):
+        ask(target, MatrixQuery(window_ns=0), tls=tls)
+    with pytest.raises(RemoteError, match="certificates are needed"):
+        ask(target, ClockQuery())
+    with pytest.raises(RemoteError, match="no controller answers at unix:/nonexistent"):
+        ask("unix:/nonexistent/socket", FleetQuery())
+    expired = controller.issue("q2", lifetime_ns=-60 * S, place="q2")
+    with pytest.raises(WireError, match="expired on"):
+        ask(target, ClockQuery(), tls=expired)

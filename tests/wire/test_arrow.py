@@ -1,0 +1,120 @@
+"""Columns survive the wire, and nothing else gets through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.errors import WireError
+from syntony.wire.arrow import arrow_schema, decode_columns, encode_columns
+from syntony.wire.tables import AGENT, HEARD, PROBE, TABLES, Column, Table
+
+_FLOATS = {"float32": 32, "float64": 64}
+
+
+def _values(column: Column, rows: int) -> st.SearchStrategy[list[Any]]:
+    if column.type == "string":
+        element: st.SearchStrategy[Any] = st.text(max_size=12)
+    elif column.type in _FLOATS:
+        width: Any = _FLOATS[column.type]
+        element = st.floats(width=width, allow_nan=False)
+    else:
+        limits = np.iinfo(column.type)
+        element = st.integers(int(limits.min), int(limits.max))
+    return st.lists(element, min_size=rows, max_size=rows)
+
+
+@st.composite
+def _filled(draw: st.DrawFn) -> tuple[Table, dict[str, list[Any]]]:
+    table = draw(st.sampled_from(list(TABLES.values())))
+    rows = draw(st.integers(0, 5))
+    return table, {column.name: draw(_values(column, rows)) for column in table.columns}
+
+
+def _typed(table: Table, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    return {
+        column.name: columns[column.name]
+        if column.type == "string"
+        else np.array(columns[column.name], column.type)
+        for column in table.columns
+    }
+
+
+@given(_filled())
+def test_round_trip(filled: tuple[Table, dict[str, list[Any]]]) -> None:
+    table, columns = filled
+    assert decode_columns(table, encode_columns(table, _typed(table, columns))).to_pydict() == columns
+
+
+HEARD_ROW: dict[str, Any] = {"ts_ns": [1], "src": ["a/x"], "dst": ["b/y"], "received": [2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"extra": [1]}, "extra"),
+        ({"received": [1, 2]}, "different lengths"),
+        ({"received": [-1]}, "does not fit uint32"),
+        ({"received": [1 << 32]}, "does not fit uint32"),
+        ({"received": [1.5]}, "does not fit uint32"),
+        ({"received": ["x"]}, "does not fit uint32"),
+        ({"src": [7]}, "not text"),
+    ],
+)
+def test_columns_that_do_not_fit(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        encode_columns(HEARD, HEARD_ROW | change)
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(WireError, match="received"):
+        encode_columns(HEARD, {key: HEARD_ROW[key] for key in ("ts_ns", "src", "dst")})
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _heard(**columns: Any) -> pa.Table:  # noqa: ANN401 — any column's values
+    return pa.table(HEARD_ROW | columns, schema=arrow_schema(HEARD))
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (_heard(src=[None]), "nulls in column src"),
+        (_heard().drop_columns(["dst"]), "columns"),
+        (_heard().set_column(3, "received", pa.array([2.0])), "received is double, not uint32"),
+        (
+            _heard().set_column(1, "src", pa.array(["a/x"]).dictionary_encode()),
+            "column src is dictionary",
+        ),
+        (pa.table({"x": [1]}), "columns"),
+    ],
+)
+def test_other_arrow_is_refused(rows: pa.Table, reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        decode_columns(HEARD, _stream(rows))
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    damaged = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    with pytest.raises(WireError, match="UTF"):
+        decode_columns(HEARD, _stream(_heard().set_column(1, "src", damaged)))
+
+
+def test_tables_are_not_interchangeable() -> None:
+    for table in (PROBE, AGENT):
+        with pytest.raises(WireError):
+            decode_columns(table, encode_columns(HEARD, HEARD_ROW))

@@ -1,0 +1,91 @@
+"""Validity read by our own eyes agrees with what a full X.509 library reads."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.controller.pki import create_authority
+from syntony.errors import WireError
+from syntony.model import S
+from syntony.wire.x509 import check_validity, read_validity
+
+_KEY = ec.generate_private_key(ec.SECP256R1())
+_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "h1")])
+_UTC = datetime.UTC
+
+
+def _certificate(since: datetime.datetime, until: datetime.datetime) -> bytes:
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(_NAME)
+        .issuer_name(_NAME)
+        .public_key(_KEY.public_key())
+        .serial_number(1)
+        .not_valid_before(since)
+        .not_valid_after(until)
+        .sign(_KEY, hashes.SHA256())
+    )
+    return built.public_bytes(Encoding.PEM)
+
+
+_INSTANTS = st.datetimes(
+    datetime.datetime(1951, 1, 1), datetime.datetime(2200, 1, 1)  # noqa: DTZ001 — made UTC below
+).map(lambda instant: instant.replace(microsecond=0, tzinfo=_UTC))
+
+
+@settings(max_examples=50)
+@given(st.tuples(_INSTANTS, _INSTANTS).map(sorted))
+def test_both_kinds_of_time(period: list[datetime.datetime]) -> None:
+    since, until = period
+    assert read_validity(_certificate(since, until)) == (since, until)
+
+
+def test_a_certificate_of_ours(tmp_path: Path) -> None:
+    authority = create_authority(tmp_path)
+    paths = authority.issue("h1", addresses=[], lifetime_ns=60 * S, directory=tmp_path)
+    pem = paths.cert.read_bytes()
+    reference = x509.load_pem_x509_certificate(pem)
+    validity = read_validity(pem)
+    assert validity.not_before == reference.not_valid_before_utc
+    assert validity.not_after == reference.not_valid_after_utc
+
+
+_SINCE = datetime.datetime(2030, 1, 1, tzinfo=_UTC)
+_UNTIL = datetime.datetime(2030, 1, 2, tzinfo=_UTC)
+_SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (_SINCE - _SECOND, r"x\.crt is valid only from 2030-01-01 00:00:00 UTC"),
+        (_SINCE, None),
+        (_UNTIL, None),
+        (_UNTIL + _SECOND, r"x\.crt expired on 2030-01-02 00:00:00 UTC; issue a new one"),
+    ],
+)
+def test_use_outside_of_validity(now: datetime.datetime, reason: str | None) -> None:
+    pem = _certificate(_SINCE, _UNTIL)
+    expectation = pytest.raises(WireError, match=reason) if reason else contextlib.nullcontext()
+    with expectation:
+        check_validity(pem, "x.crt", now)
+
+
+@given(st.data())
+def test_damage_never_escapes(data: st.DataObject) -> None:
+    pem = bytearray(_certificate(_SINCE, _UNTIL))
+    for _ in range(data.draw(st.integers(1, 10))):
+        pem[data.draw(st.integers(0, len(pem) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(WireError):
+        read_validity(bytes(pem))
