@@ -115,6 +115,14 @@ static inline int64_t syn_clock_read(clockid_t id)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* A short stall loses nothing: packets wait in the socket, their stamps are the kernel's, and the
+ * patience with probes in flight grows by it. Only a stall that is long against the timeout makes
+ * a loss doubtful; an overflowing socket tells of itself. */
+static inline int64_t syn_grave_stall_ns(const struct syn_probe_engine *engine)
+{
+    return engine->options.timeout_ns / 4;
+}
+
 static inline struct syn_sink syn_sink_of(struct syn_probe_engine *engine)
 {
     return (struct syn_sink){&engine->ring, &engine->counters};

@@ -145,8 +145,8 @@ static void note_lateness(struct syn_probe_engine *engine, int64_t now_ns)
         return;
     engine->counters.stalls++;
     engine->counters.stall_ns += (uint64_t)late_ns;
-    engine->stall.mark++;
     engine->stall.total_ns += late_ns;
+    engine->stall.mark += late_ns > syn_grave_stall_ns(engine);
 }
 
 static void note_load(struct syn_probe_engine *engine, int64_t now_ns)

@@ -337,7 +337,7 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
             continue;
         arrival.stamp_ns = local_stamp(engine, socket, &stamps);
         arrival.late = overflowed || (stamps.software_ns != 0 &&
-                                      now_ns - stamps.software_ns > engine->options.stall_ns);
+                                      now_ns - stamps.software_ns > syn_grave_stall_ns(engine));
         if (socket->reflector)
             replies += (unsigned)reflect(engine, socket, &arrival, replies);
         else

@@ -9,15 +9,16 @@ import pytest
 
 from syntony.errors import MissingError
 from syntony.io import _library, packet, probe
+from syntony.model.probes import ProbeFlag
 
 
 @pytest.fixture
-def native() -> Any:  # noqa: ANN401 - cffi
+def native() -> Any:
     return _library.library()
 
 
 def test_flags_have_the_headers_values(native: Any) -> None:
-    for flag in probe.Flag:
+    for flag in ProbeFlag:
         assert getattr(native, f"SYN_{flag.name}") == flag.value
 
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from syntony.errors import MissingError, UsageError
 from syntony.io import packet as wire
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.probe import LOST, Flag, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.model import MS, S, SyntheticClockSpec
+from syntony.model.probes import LOST, ProbeFlag
 from syntony.wire.messages import ProbeFlow
 
 KEY = (7, b"sixteen byte key")
@@ -105,7 +106,10 @@ def test_every_probe_has_its_four_stamps_in_order(
     pair.up()
     pair.local.set_flows([pair.flow(**changes)])
     rows = pair.records(100)
-    complete = rows[(rows["flags"] & int(Flag.NO_T1 | Flag.NO_T2 | Flag.NO_T3 | Flag.NO_T4)) == 0]
+    complete = rows[
+        (rows["flags"] & int(ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4))
+        == 0
+    ]
     assert len(complete) >= 50
     assert (complete["t1_ns"] >= complete["sent_ns"]).all()
     assert (complete["t2_ns"] >= complete["t1_ns"]).all()
@@ -165,7 +169,7 @@ def test_a_wrong_key_is_foreign_and_no_reply_comes(stack: ExitStack) -> None:
     pair.remote.set_keys((KEY[0], b"x" * 16))
     pair.local.set_flows([pair.flow()])
     rows = pair.records(10)
-    assert (rows["flags"] & int(Flag.LOST_UNKNOWN)).all()
+    assert (rows["flags"] & int(ProbeFlag.LOST_UNKNOWN)).all()
     assert (rows["t1_ns"] != 0).sum() >= 8
     counters = pair.remote.counters()
     assert counters.foreign >= 10
@@ -316,7 +320,7 @@ def test_what_the_kernel_refuses_is_a_record_of_its_own(stack: ExitStack) -> Non
     }
     pair.local.set_flows([ProbeFlow(**refused)])
     rows = pair.records(6)
-    assert (rows["flags"] & int(Flag.NOT_SENT)).all()
+    assert (rows["flags"] & int(ProbeFlag.NOT_SENT)).all()
     assert not (rows["flags"] & int(LOST)).any()
     assert pair.local.counters().sent == 0
     assert pair.local.counters().send_errors >= 6

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.io.probe import LOST, STALLED, Flag
+from syntony.model.probes import LOST, STALLED, ProbeFlag
 
 PEER = Path(__file__).with_name("engine_peer.py")
 STOP_S = 0.6
@@ -64,9 +64,9 @@ def test_an_initiator_that_was_stopped_reports_no_loss() -> None:
 
 def test_a_reflector_that_was_stopped_is_not_blamed_on_the_network() -> None:
     rows = run_with(lambda _, reflector: reflector.freeze(STOP_S))
-    directed = Flag.LOST_FWD | Flag.LOST_REV
+    directed = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV
     assert [row for row in rows if row[1] & directed and not row[1] & STALLED] == []
-    assert any(row[1] & Flag.STALL_REMOTE for row in rows)
+    assert any(row[1] & ProbeFlag.STALL_REMOTE for row in rows)
 
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--net", "--kill-child", "--fork")
@@ -83,11 +83,11 @@ exec "$@"
 @pytest.mark.parametrize(
     ("match", "expected", "other"),
     [
-        ("udp dport 8620", Flag.LOST_FWD, Flag.LOST_REV),
-        ("udp sport 8620", Flag.LOST_REV, Flag.LOST_FWD),
+        ("udp dport 8620", ProbeFlag.LOST_FWD, ProbeFlag.LOST_REV),
+        ("udp sport 8620", ProbeFlag.LOST_REV, ProbeFlag.LOST_FWD),
     ],
 )
-def test_one_way_loss_has_its_direction(match: str, expected: Flag, other: Flag) -> None:
+def test_one_way_loss_has_its_direction(match: str, expected: ProbeFlag, other: ProbeFlag) -> None:
     """A third of the packets of one direction dropped by the kernel's own filter."""
     world = (*NAMESPACE, "sh", "-c", WORLD, "sh")
     both = Peer("--both", "--drop", match, "--timeout-ms", "400", prefix=world)
@@ -99,5 +99,5 @@ def test_one_way_loss_has_its_direction(match: str, expected: Flag, other: Flag)
     lost = [row for row in rows if row[1] & expected]
     assert len(lost) > len(rows) / 10
     assert [row for row in rows if row[1] & other] == []
-    assert len([row for row in rows if row[1] & Flag.LOST_UNKNOWN]) <= len(rows) / 10
+    assert len([row for row in rows if row[1] & ProbeFlag.LOST_UNKNOWN]) <= len(rows) / 10
     assert counters["sent"] >= len(rows)

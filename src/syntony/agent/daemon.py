@@ -139,13 +139,18 @@ class Agent:
             NicInfo(
                 name=nic.name,
                 rail=nic.rail,
-                addresses=addresses(nic.name),
+                addresses=self._addresses(nic.name),
                 clock=f"{host}/{nic.name}" if status[nic.name].stamping == "hardware" else host,
                 stamping=status[nic.name].reason,
                 port=self._config.probe_port,
             )
             for nic in self._config.nics
         )
+
+    def _addresses(self, name: str) -> tuple[str, ...]:
+        """The one that is probed first, as the controller expects."""
+        probed = address(name, self._config.family)
+        return (probed, *(other for other in addresses(name) if other != probed))
 
     def _open_crossings(self) -> list[tuple[Phc, CrossStamps]]:
         return [

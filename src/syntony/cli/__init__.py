@@ -19,11 +19,12 @@ from syntony.errors import MissingError, SyntonyError
 
 GROUPS = {
     "lab": "A whole fleet on this machine: bring up, break, compare with the truth.",
-    "demo": "See every path of a fleet, in one command.",
+    "demo": "The story on one machine: measure, break, check against the truth.",
     "agent": "Run the daemon of one host.",
     "controller": "Run the daemon of the fleet.",
     "probe": "One-way delay between NICs.",
     "clock": "Clocks of the fleet.",
+    "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
     "version": "Print the version.",
 }
@@ -64,7 +65,7 @@ def _missing(command: str, module: str) -> str:
 )
 @click.version_option(__version__, message="syntony %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def root(debug: bool) -> None:  # noqa: ARG001 - read by `run` before parsing
+def root(debug: bool) -> None:
     """Make a GPU fleet's communication visible and resilient, in software."""
 
 

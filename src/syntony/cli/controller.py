@@ -22,7 +22,9 @@ from syntony.errors import MissingError
 @click.option("--store", "store_url", default=None, help="Overrides the configured store.")
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning, error.")
 @click.pass_context
-def group(context: click.Context, config_path: str, store_url: str | None, log_level: str) -> None:
+def command(
+    context: click.Context, config_path: str, store_url: str | None, log_level: str
+) -> None:
     """Run the fleet daemon: ingest, clock solve, probe plan, questions.
 
     \b
@@ -40,6 +42,7 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     _log_to_stderr(log_level)
     try:
         import pyarrow  # noqa: F401 — said clearly here rather than in the middle of ingest
+
         from syntony.clock.network import NetworkSolver
     except ImportError as error:
         raise MissingError(

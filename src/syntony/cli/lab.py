@@ -16,11 +16,11 @@ from syntony.cli import _labview
 from syntony.errors import UsageError
 from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
-from syntony.lab.clocks import ClockOptions, draw_clocks, parse_step, parse_swing
+from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
 from syntony.lab.messages import LabFile
-from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
-from syntony.lab.world import World
+from syntony.lab.world import World, new_lab
 from syntony.model import S, parse_duration_ns
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -111,15 +111,12 @@ def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
         ),
         seed=_bounded("--seed", options["seed"], 0, 1_000_000),
     )
-    plan = make_plan(spec)
-    started_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    return LabFile(
-        name=state.check_name(name),
-        spec=spec,
+    return new_lab(
+        name,
+        spec,
         family=options["family"],
         agents=not options["no_agents"],
-        started_ns=started_ns,
-        clocks=draw_clocks(plan.hosts, spec.seed, started_ns, _clock_options(options)),
+        clocks=_clock_options(options),
         options=_daemon_options(options),
     )
 

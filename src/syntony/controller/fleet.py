@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic
 from syntony.model import NicRef, S
+from syntony.model.names import nic_number
 from syntony.wire.messages import Hello, NicInfo, Plan, ProbeFlow
 
 SETTLE_NS = 1 * S
@@ -166,7 +166,7 @@ class Fleet:
         """A number that depends on the name, so that it survives restarts; the next if taken."""
         if ref not in self._nic_ids:
             taken = set(self._nic_ids.values())
-            number = int.from_bytes(hashlib.blake2b(str(ref).encode(), digest_size=4).digest())
+            number = nic_number(ref)
             while number in taken or number == 0:
                 number = (number + 1) & MAX_ID
             self._nic_ids[ref] = number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import ipaddress
 import threading
 from collections.abc import Callable, Sequence
@@ -39,28 +38,6 @@ HEARD = dtype_of("syn_probe_heard")
 FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
 """flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
 ``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
-
-
-class Flag(enum.IntFlag):
-    """What is known about one probe (`RECORD` field ``flags``)."""
-
-    LOST_FWD = 1
-    LOST_REV = 2
-    LOST_UNKNOWN = 4
-    STALL_LOCAL = 8
-    STALL_REMOTE = 16
-    NO_T1 = 32
-    NO_T2 = 64
-    NO_T3 = 128
-    NO_T4 = 256
-    HW_LOCAL = 512
-    HW_REMOTE = 1024
-    NOT_SENT = 2048
-
-
-LOST = Flag.LOST_FWD | Flag.LOST_REV | Flag.LOST_UNKNOWN
-STALLED = Flag.STALL_LOCAL | Flag.STALL_REMOTE
-"""A lost probe with one of these says nothing about the network."""
 
 
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +126,7 @@ class ProbeEngine:
         }
         self._engine = self._open(options)
 
-    def _open(self, options: dict[str, int]) -> Any:  # noqa: ANN401 - a cffi pointer
+    def _open(self, options: dict[str, int]) -> Any:
         c_nics = ffi.new("struct syn_probe_nic[]", [_c_nic(nic) for nic in self._nics])
         try:
             c_options = ffi.new("struct syn_probe_options *", options)
@@ -254,7 +231,7 @@ class ProbeEngine:
                 return rows[:count]
             room = count
 
-    def _alive(self) -> Any:  # noqa: ANN401 - a cffi pointer
+    def _alive(self) -> Any:
         if self._engine is None:
             raise UsageError("the probe engine is closed")
         return self._engine
@@ -304,7 +281,7 @@ def _address(text: str) -> tuple[int, bytes]:
     return address.version, address.packed.ljust(16, b"\0")
 
 
-def _error(code: int, message: Any) -> SyntonyError:  # noqa: ANN401 - a cffi char[]
+def _error(code: int, message: Any) -> SyntonyError:
     text = ffi.string(message).decode()
     if code == library().SYN_ERROR_USAGE:
         return UsageError(text)

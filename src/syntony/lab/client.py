@@ -152,7 +152,7 @@ class Lab:
         except ModuleNotFoundError as error:
             raise MissingError(f"synthetic clocks need {error.name}; reinstall syntony") from error
         file = self.file()
-        clocks = {host: SyntheticClock(spec) for host, spec in file.clocks.items()}
+        clocks = {host: SyntheticClock(host, spec) for host, spec in file.clocks.items()}
         at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
         truths = [
             TrueClock(
@@ -173,7 +173,7 @@ class Lab:
         from syntony.wire.messages import ClockQuery, Clocks
 
         try:
-            answer = ask(self.controller_socket, ClockQuery())
+            answer = ask(f"unix:{self.controller_socket}", ClockQuery())
         except RemoteError:
             return ()
         return answer.timelines if isinstance(answer, Clocks) else ()

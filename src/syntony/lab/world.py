@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,9 @@ import msgspec
 
 from syntony.errors import MissingError
 from syntony.lab import state
+from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import Event, LabFile
+from syntony.lab.plan import FabricSpec, make_plan
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
          "nsenter": "util-linux", "sh": "dash"}  # fmt: skip
@@ -82,6 +85,33 @@ def _why_not() -> str:
     if os.geteuid() == 0:
         return "this container forbids them; it needs CAP_SYS_ADMIN (docker: --privileged)"
     return "user namespaces are forbidden here (a container?); run as root"
+
+
+def new_lab(
+    name: str,
+    spec: FabricSpec,
+    *,
+    family: str = "ipv4",
+    agents: bool = True,
+    clocks: ClockOptions | None = None,
+    options: dict[str, str | int | float] | None = None,
+) -> LabFile:
+    """Everything a lab is made from, its clocks drawn and started now.
+
+    Raises:
+        UsageError: a bad name, or sizes or clocks that do not fit.
+    """
+    started_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    hosts = make_plan(spec).hosts
+    return LabFile(
+        name=state.check_name(name),
+        spec=spec,
+        family=family,
+        agents=agents,
+        started_ns=started_ns,
+        clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
+        options=options or {},
+    )
 
 
 class World:
