@@ -69,6 +69,12 @@ class ControllerProcess:
         if not self.up():
             raise AssertionError(self.log())
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def up(self) -> bool:
         """Whether it answers on its local socket."""
         try:

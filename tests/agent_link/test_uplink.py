@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import msgspec
 import pytest
+from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
@@ -35,7 +36,6 @@ from syntony.wire.messages import (
     decode_controller,
     encode,
 )
-from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
 
 
 class Agent:
@@ -64,9 +64,7 @@ def attached(config: AgentConfig, says: str | None = None) -> Iterator[Agent]:
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
-        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
-    ]
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> None:
@@ -75,7 +73,12 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
             agent.uplink.submit("probe_1s", *probe_rows("a1", second))
         wait_until(lambda: agent.spool.acknowledged == 100)
         status = {status.host: status for status in controller.fleet().agents}["a1"]
-        assert (status.connected, status.batches, status.rows, status.dropped) == (True, 100, 100, 0)
+        assert (status.connected, status.batches, status.rows, status.dropped) == (
+            True,
+            100,
+            100,
+            0,
+        )
         assert status.probes_per_s == 40
     wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
 
@@ -90,7 +93,9 @@ def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerP
         assert isinstance(plan, Plan)
         assert set(plan.nic_ids) == {"rail0", "rail1"}
         assert {flow.src for flow in plan.flows} == {"rail0", "rail1"}
-        assert all(flow.dst in plan.clocks and not flow.dst.startswith("p1/") for flow in plan.flows)
+        assert all(
+            flow.dst in plan.clocks and not flow.dst.startswith("p1/") for flow in plan.flows
+        )
         assert len(plan.key) == 16
 
         def send_edge() -> bool:
@@ -254,7 +259,10 @@ GREETING = hello("r1", "stream1")
     [
         ((b"\xff\x00garbage",), "not a message"),
         ((encode(MatrixQuery()),), "not a message"),
-        ((encode(Hello(protocol=PROTOCOL + 1, version="9", host="r1", nics=(), stream="s")),), "prot"),
+        (
+            (encode(Hello(protocol=PROTOCOL + 1, version="9", host="r1", nics=(), stream="s")),),
+            "prot",
+        ),
         ((encode(hello("r1", "../etc")),), "a name that cannot be one"),
         ((encode(GREETING), b"garbage"), "not a message"),
         ((encode(GREETING), encode(GREETING)), "second hello"),

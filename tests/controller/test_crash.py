@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import subprocess
 import sys
@@ -11,18 +12,22 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+from tests.link import T0, ControllerProcess, hello, probe_rows, running, wait_until
+
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.model import S
 from syntony.store import open_store
 from syntony.wire.tables import PROBE
-from tests.link import T0, ControllerProcess, hello, probe_rows, running, wait_until
 
 BATCHES = 300
 _AGENT = """
 import sys
 from tests.link import ControllerProcess, hello, probe_rows
 from syntony.agent.config import AgentConfig
+import pytest
+
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 import msgspec, time
@@ -48,8 +53,11 @@ def _stored(store_path: str) -> Counter[tuple[str, int]]:
         recorded = store.recorded(PROBE, T0, T0 + 3600 * S)
         points = store.series(T0, T0 + 3600 * S)
         assert store.count_rows() == len(recorded)
-        return Counter((p.src.partition("/")[0], (p.ts_ns - T0) // S) for p in points
-                       for _ in range(p.sent // 40))
+        return Counter(
+            (p.src.partition("/")[0], (p.ts_ns - T0) // S)
+            for p in points
+            for _ in range(p.sent // 40)
+        )
     finally:
         store.close()
 
@@ -60,16 +68,13 @@ def test_the_controller_is_killed_twice(tmp_path: Path) -> None:
         for host in ("k1", "k2", "k3"):
             config = controller.agent_config(host)
             spool = Spool(config.spool_dir, 1 << 24)
-            uplink = Uplink(
-                config, lambda stream, host=host: hello(host, stream), lambda _: None, spool
-            )
+            uplink = Uplink(config, functools.partial(hello, host), lambda _: None, spool)
             uplink.start()
             agents.append((host, spool, uplink))
         feeding = threading.Thread(target=_feed, args=(agents,))
         feeding.start()
         for _ in range(2):
-            seen = min(spool.acknowledged for _, spool, _ in agents)
-            wait_until(lambda seen=seen: all(s.acknowledged > seen for _, s, _ in agents))
+            _wait_for_progress([spool for _, spool, _ in agents])
             controller.end(signal.SIGKILL)
             controller.start()
         feeding.join()
@@ -81,6 +86,11 @@ def test_the_controller_is_killed_twice(tmp_path: Path) -> None:
         assert controller.end() == 0
         expected = {(host, second) for host, _, _ in agents for second in range(BATCHES)}
         assert _stored(controller.store) == Counter(expected)
+
+
+def _wait_for_progress(spools: list[Spool]) -> None:
+    seen = [spool.acknowledged for spool in spools]
+    wait_until(lambda: all(spool.acknowledged > s for spool, s in zip(spools, seen, strict=True)))
 
 
 def _feed(agents: list[tuple[str, Spool, Uplink]]) -> None:
@@ -129,11 +139,5 @@ def _agent(config: object, until: int) -> subprocess.Popen[str]:
 def test_a_second_controller_on_the_same_store_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         second = ControllerProcess(tmp_path / "second", store=controller.store)
-        try:
+        with pytest.raises(AssertionError, match="in use by another controller"):
             second.start()
-        except AssertionError as error:
-            assert "in use by another controller" in str(error)
-        else:
-            raise AssertionError("two controllers on one store")
-        finally:
-            second.end(signal.SIGKILL)

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +14,21 @@ import pytest
 
 from syntony.store import Store, open_store
 
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(str(tmp_path / "store"))
-    yield store
-    store.close()
+
+@pytest.fixture(params=["embedded", pytest.param("clickhouse", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of either kind."""
+    if request.param == "embedded":
+        url = str(tmp_path / "store")
+    else:
+        url = f"{request.getfixturevalue('clickhouse_server')}/t{uuid.uuid4().hex}"
+    opened = open_store(url)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")
-def clickhouse_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A private ClickHouse server on loopback, as Debian packages it."""
     binary = shutil.which("clickhouse-server") or shutil.which(
         "clickhouse-server", path="/usr/sbin"
@@ -39,7 +46,7 @@ def clickhouse_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ):
         try:
             _wait(port, server)
-            yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}/syntony_test"
+            yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}"
         finally:
             server.kill()
 
@@ -67,7 +74,7 @@ def _config(directory: Path, http_port: int, tcp_port: int) -> str:
   <logger><level>error</level><log>{directory}/log</log><errorlog>{directory}/err</errorlog></logger>
   <listen_host>127.0.0.1</listen_host>
   <http_port>{http_port}</http_port><tcp_port>{tcp_port}</tcp_port>
-  <path>{directory}/data/</path><tmp_path>{directory}/tmp/</tmp_path>
+  <path>{directory}/data/</path><tmp_path>{directory}/scratch/</tmp_path>
   <users_config>users.xml</users_config>
   <default_profile>default</default_profile><default_database>default</default_database>
   <mark_cache_size>67108864</mark_cache_size>

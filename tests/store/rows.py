@@ -28,7 +28,7 @@ def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-def _default(name: str, kind: str) -> Any:  # noqa: ANN401 — a value of any column
+def _default(name: str, kind: str) -> Any:
     return _DEFAULTS.get(name, "" if kind == "string" else 0)
 
 
@@ -62,7 +62,9 @@ def heard(src: str, dst: str, second: int = 0, received: int = 40) -> dict[str, 
     return {"ts_ns": T0 + second * S, "src": src, "dst": dst, "received": received}
 
 
-def fill(store: Store, probes: Sequence[Mapping[str, Any]], hearings: Sequence[Mapping[str, Any]] = ()) -> None:
+def fill(
+    store: Store, probes: Sequence[Mapping[str, Any]], hearings: Sequence[Mapping[str, Any]] = ()
+) -> None:
     store.insert(PROBE, rows_of(PROBE, probes))
     if hearings:
         store.insert(HEARD, rows_of(HEARD, hearings))

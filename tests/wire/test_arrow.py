@@ -48,7 +48,9 @@ def _typed(table: Table, columns: dict[str, list[Any]]) -> dict[str, Any]:
 @given(_filled())
 def test_round_trip(filled: tuple[Table, dict[str, list[Any]]]) -> None:
     table, columns = filled
-    assert decode_columns(table, encode_columns(table, _typed(table, columns))).to_pydict() == columns
+    assert (
+        decode_columns(table, encode_columns(table, _typed(table, columns))).to_pydict() == columns
+    )
 
 
 HEARD_ROW: dict[str, Any] = {"ts_ns": [1], "src": ["a/x"], "dst": ["b/y"], "received": [2]}
@@ -84,7 +86,7 @@ def _stream(rows: pa.Table) -> bytes:
     return data
 
 
-def _heard(**columns: Any) -> pa.Table:  # noqa: ANN401 — any column's values
+def _heard(**columns: Any) -> pa.Table:
     return pa.table(HEARD_ROW | columns, schema=arrow_schema(HEARD))
 
 

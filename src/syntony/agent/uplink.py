@@ -1,13 +1,13 @@
 """The agent's one connection: batches up until they are acknowledged, decisions down.
 
 Everything submitted goes to the spool first and is sent from there, so there is one path for the
-live second and for the backlog of an outage. A bounded number of batches is under way unacknowledged;
-beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
+live second and for the backlog of an outage. A bounded number of batches is under way
+unacknowledged; beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import logging
 import os
 import random
@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
@@ -33,11 +34,12 @@ from syntony.wire.messages import (
     decode_controller,
     encode,
 )
+from syntony.wire.spoolfile import Frame
 from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself; each is logged here, once.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc  # noqa: E402
+import grpc
 
 _log = logging.getLogger(__name__)
 
@@ -91,12 +93,15 @@ class Uplink:
         """Begin to connect."""
         self._thread.start()
 
-    def __enter__(self) -> Uplink:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -139,7 +144,7 @@ class Uplink:
                 established = self._connect()
             except (MissingError, WireError) as error:
                 self._report(str(error))
-            except Exception:  # the uplink outlives a fault in one message's handling
+            except Exception:  # noqa: BLE001 — supervisor: the uplink outlives one message's fault
                 _log.exception("uplink failed, reconnecting controller=%s", self._config.controller)
             backoff_ns = BACKOFF_MIN_NS if established else min(2 * backoff_ns, BACKOFF_MAX_NS)
             self._pause(backoff_ns)
@@ -154,7 +159,7 @@ class Uplink:
         """One stream from dial to end. Returns whether the controller ever answered on it."""
         tls = self._config.tls
         certificate = _read(tls.cert)
-        check_validity(certificate, tls.cert, datetime.datetime.now(datetime.UTC))
+        check_validity(certificate, tls.cert, dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
         with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
             link = _Link(self, channel)
@@ -204,30 +209,36 @@ class Uplink:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
         yield encode(self._hello(self._spool.stream))
         sent = self._spool.acknowledged
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
-                if link.over or self._closing:
-                    return
-                edges, self._edges = self._edges, None
+        while self._wait_for_work(link, sent):
+            edges = self._take_edges()
             if edges is not None:
                 yield encode(Edges(edges=edges))
             if self._window_open(sent):
-                for frame in self._spool.pending(sent):
-                    sent = frame.seq
-                    yield encode(
-                        Batch(
-                            seq=frame.seq,
-                            table=frame.table,
-                            rows=frame.rows,
-                            dropped=self._spool.dropped_rows,
-                            arrow=frame.payload,
-                        )
-                    )
-                    break
-                else:
-                    # What was numbered but is no longer readable was shed and counted.
-                    sent = self._spool.last_seq
+                frame = next(self._spool.pending(sent), None)
+                # What was numbered but is no longer readable has been shed and counted.
+                sent = self._spool.last_seq if frame is None else frame.seq
+                if frame is not None:
+                    yield encode(self._batch(frame))
+
+    def _wait_for_work(self, link: _Link, sent: int) -> bool:
+        """Whether there is something to send, rather than an end to the stream."""
+        with self._changed:
+            self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
+            return not (link.over or self._closing)
+
+    def _take_edges(self) -> tuple[Edge, ...] | None:
+        with self._changed:
+            edges, self._edges = self._edges, None
+            return edges
+
+    def _batch(self, frame: Frame) -> Batch:
+        return Batch(
+            seq=frame.seq,
+            table=frame.table,
+            rows=frame.rows,
+            dropped=self._spool.dropped_rows,
+            arrow=frame.payload,
+        )
 
     def _has_work(self, sent: int) -> bool:
         return self._edges is not None or self._window_open(sent)
@@ -245,12 +256,12 @@ class _Link:
         self.over = False
         self.established = False
         method = channel.stream_stream(ATTACH, _registered_method=False)
-        self._call = method(uplink._messages(self))  # noqa: SLF001 — two halves of one object
+        self._call = method(uplink._messages(self))
 
     def listen(self) -> None:
         """Hand on every message; raises grpc.RpcError when the stream ends badly."""
         for data in self._call:
-            self._uplink._take(data, self)  # noqa: SLF001
+            self._uplink._take(data, self)
 
     def cancel(self) -> None:
         self._call.cancel()

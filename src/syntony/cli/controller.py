@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 
 import click
@@ -40,14 +41,10 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
 
     config = load_config(config_path, ControllerConfig)
     _log_to_stderr(log_level)
-    try:
-        import pyarrow  # noqa: F401 — said clearly here rather than in the middle of ingest
-
-        from syntony.clock.network import NetworkSolver
-    except ImportError as error:
-        raise MissingError(
-            f"the controller needs {error.name}; pip install 'syntony[controller]'"
-        ) from error
+    for module in ("pyarrow", "scipy"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
+    from syntony.clock.network import NetworkSolver
     from syntony.controller.server import run
     from syntony.mesh.plan import make_plan
     from syntony.store import open_store

@@ -35,7 +35,9 @@ class Answers:
             case wire.ClockQuery():
                 return wire.Clocks(timelines=self._solving.timelines)
             case wire.PlanQuery():
-                return wire.ProbePlan(generation=self._fleet.generation, flows=self._fleet.flows())
+                return wire.ProbePlan(
+                    generation=self._fleet.mesh.generation, flows=self._fleet.flows()
+                )
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)

@@ -138,4 +138,6 @@ def _check_instants(table: Table, first_ns: int, last_ns: int, fleet_now_ns: int
         return
     oldest_ns = fleet_now_ns - table.retention_days * DAY_NS
     if last_ns > fleet_now_ns + MAX_AHEAD_NS or first_ns < oldest_ns:
-        raise WireError(f"{table.name}: instants from {first_ns}, when fleet time is {fleet_now_ns}")
+        raise WireError(
+            f"{table.name}: instants from {first_ns}, when fleet time is {fleet_now_ns}"
+        )

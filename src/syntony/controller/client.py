@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +22,7 @@ from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc  # noqa: E402
+import grpc
 
 DEFAULT_TIMEOUT_NS = 10 * S
 _OPTIONS = (
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 class TlsLike(Protocol):
-    """PEM files of an identity: `syntony.agent.config.TlsFiles` or `syntony.controller.pki.TlsPaths`."""
+    """PEM files of an identity, for example `syntony.controller.pki.TlsPaths`."""
 
     @property
     def ca(self) -> str | Path: ...
@@ -78,7 +78,7 @@ def _channel(target: str, tls: TlsLike | None) -> grpc.Channel:
     if tls is None:
         raise RemoteError(f"{target}: certificates are needed to ask a controller over the network")
     certificate = _read(tls.cert)
-    check_validity(certificate, str(tls.cert), datetime.datetime.now(datetime.UTC))
+    check_validity(certificate, str(tls.cert), dt.datetime.now(dt.UTC))
     credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
     return grpc.secure_channel(target, credentials, options=_OPTIONS)
 

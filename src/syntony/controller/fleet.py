@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic
@@ -17,7 +17,7 @@ SETTLE_NS = 1 * S
 SETTLE_LIMIT_NS = 5 * S
 """… but no longer than this after the first."""
 ABSENCE_NS = 300 * S
-"""A host away for less keeps its place in the plan: restarts and flaps must not reshape the mesh."""
+"""A host away for less keeps its place in the plan: a restart must not reshape the mesh."""
 MAX_ID = (1 << 32) - 1
 
 
@@ -44,6 +44,17 @@ class Member:
         self.probes_per_s = 0.0
 
 
+class Mesh(NamedTuple):
+    """One plan and what follows from it; never changed once made."""
+
+    generation: int
+    nics: dict[NicRef, MeshNic]
+    flows: dict[str, tuple[ProbeFlow, ...]]
+    plans: dict[str, Plan]
+    clocks: dict[str, frozenset[str]]
+    """Per host: its own clocks and those of every NIC it probes or is probed by."""
+
+
 class Fleet:
     """Members, NIC numbers and the plan in force.
 
@@ -56,14 +67,13 @@ class Fleet:
 
     def __init__(self, config: ControllerConfig, planner: Planner, key: bytes, key_id: int) -> None:
         self.members: dict[str, Member] = {}
-        self.generation = 0
+        self.mesh = Mesh(0, {}, {}, {}, {})
         self._config = config
         self._planner = planner
         self._key = key
         self._key_id = key_id
         self._nic_ids: dict[NicRef, int] = {}
-        self._nics: dict[NicRef, MeshNic] = {}
-        self._flows: dict[str, tuple[ProbeFlow, ...]] = {}
+        self._taken: set[int] = set()
         self._due_ns: int | None = None
         self._limit_ns = 0
 
@@ -76,8 +86,7 @@ class Fleet:
         else:
             member.hello = hello
             member.connected = True
-        planned = {ref for ref in self._nics if ref.host == hello.host}
-        if not known or planned != set(_refs(hello)):
+        if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
             self._request(now_ns)
 
     def leave(self, host: str, now_ns: int) -> None:
@@ -89,51 +98,36 @@ class Fleet:
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""
-        if self._due_ns is None and any(self._gone(host, now_ns) for host in self._flows):
+        if self._due_ns is None and any(self._gone(host, now_ns) for host in self.mesh.flows):
             self._request(now_ns)
         return self._due_ns is not None and now_ns >= self._due_ns
 
-    def replan(self, now_ns: int) -> dict[str, Plan]:
-        """Make the plan of the present members; each host's part of it."""
+    def replan(self, now_ns: int) -> Mesh:
+        """Make the plan of the present members and put it in force.
+
+        May run in a thread of its own while the other methods are called from another: members
+        that join meanwhile make the next plan due.
+        """
         self._due_ns = None
-        nics = [nic for host in sorted(self.members) for nic in self._mesh_nics(host, now_ns)]
-        self._nics = {nic.ref: nic for nic in nics}
+        hosts = [host for host in sorted(self.members) if not self._gone(host, now_ns)]
+        nics = {nic.ref: nic for host in hosts for nic in self._mesh_nics(host)}
         config = self._config
-        self._flows = self._planner(
-            nics,
+        flows = self._planner(
+            list(nics.values()),
             peers=config.mesh_peers,
             ecmp_paths=config.ecmp_paths,
             interval_ns=config.probe_interval_ns,
             seed=config.seed,
         )
-        self.generation += 1
-        sources = self._sources()
-        return {host: self._plan(host, sources[host]) for host in self._flows}
-
-    def plan_of(self, host: str) -> Plan | None:
-        """The host's part of the plan in force, if it has one."""
-        if host not in self._flows:
-            return None
-        return self._plan(host, self._sources()[host])
-
-    def clocks_of(self) -> dict[str, frozenset[str]]:
-        """Per host: its own clocks and those of every NIC it probes or is probed by."""
-        clocks: dict[str, set[str]] = defaultdict(set)
-        for ref, nic in self._nics.items():
-            clocks[ref.host].add(nic.clock)
-        for host, flows in self._flows.items():
-            for flow in flows:
-                ours, theirs = self._nics[NicRef(host, flow.src)], self._nics[_ref(flow.dst)]
-                clocks[host].add(theirs.clock)
-                clocks[theirs.ref.host].add(ours.clock)
-        return {host: frozenset(nodes) for host, nodes in clocks.items()}
+        generation = self.mesh.generation + 1
+        plans = self._plans(generation, nics, flows)
+        self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows))
+        return self.mesh
 
     def flows(self) -> tuple[tuple[str, ProbeFlow], ...]:
         """(source NIC, flow) of the plan in force."""
         return tuple(
-            (f"{host}/{flow.src}", flow)
-            for host in sorted(self._flows)
-            for flow in self._flows[host]
+            (f"{host}/{flow.src}", flow) for host, mine in self.mesh.flows.items() for flow in mine
         )
 
     def _request(self, now_ns: int) -> None:
@@ -145,9 +139,7 @@ class Fleet:
         member = self.members[host]
         return not member.connected and now_ns - member.left_ns > ABSENCE_NS
 
-    def _mesh_nics(self, host: str, now_ns: int) -> Iterable[MeshNic]:
-        if self._gone(host, now_ns):
-            return
+    def _mesh_nics(self, host: str) -> Iterable[MeshNic]:
         for info in sorted(self.members[host].hello.nics, key=lambda info: info.name):
             if info.addresses:
                 yield self._mesh_nic(NicRef(host, info.name), info)
@@ -165,34 +157,62 @@ class Fleet:
     def _nic_id(self, ref: NicRef) -> int:
         """A number that depends on the name, so that it survives restarts; the next if taken."""
         if ref not in self._nic_ids:
-            taken = set(self._nic_ids.values())
             number = nic_number(ref)
-            while number in taken or number == 0:
+            while number in self._taken or number == 0:
                 number = (number + 1) & MAX_ID
+            self._taken.add(number)
             self._nic_ids[ref] = number
         return self._nic_ids[ref]
 
-    def _sources(self) -> dict[str, set[NicRef]]:
-        """Per host: the NICs that probe it."""
-        sources: dict[str, set[NicRef]] = defaultdict(set)
-        for host, flows in self._flows.items():
-            for flow in flows:
-                sources[_ref(flow.dst).host].add(NicRef(host, flow.src))
-        return sources
+    def _plans(
+        self,
+        generation: int,
+        nics: dict[NicRef, MeshNic],
+        flows: dict[str, tuple[ProbeFlow, ...]],
+    ) -> dict[str, Plan]:
+        own: dict[str, set[NicRef]] = defaultdict(set)
+        for ref in nics:
+            own[ref.host].add(ref)
+        targets = {host: {_ref(flow.dst) for flow in mine} for host, mine in flows.items()}
+        sources = _sources(flows)
+        return {
+            host: Plan(
+                generation=generation,
+                nic_ids={ref.nic: nics[ref].nic_id for ref in sorted(own[host])},
+                nic_names={nics[ref].nic_id: str(ref) for ref in sorted(sources[host])},
+                clocks={
+                    str(ref): nics[ref].clock
+                    for ref in sorted(own[host] | targets[host] | sources[host])
+                },
+                key_id=self._key_id,
+                key=self._key,
+                flows=mine,
+            )
+            for host, mine in flows.items()
+        }
 
-    def _plan(self, host: str, sources: set[NicRef]) -> Plan:
-        flows = self._flows[host]
-        mine = {ref: nic for ref, nic in self._nics.items() if ref.host == host}
-        partners = {_ref(flow.dst) for flow in flows} | sources | mine.keys()
-        return Plan(
-            generation=self.generation,
-            nic_ids={ref.nic: nic.nic_id for ref, nic in mine.items()},
-            nic_names={self._nics[ref].nic_id: str(ref) for ref in sorted(sources)},
-            clocks={str(ref): self._nics[ref].clock for ref in sorted(partners)},
-            key_id=self._key_id,
-            key=self._key,
-            flows=flows,
-        )
+
+def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:
+    """Per host: the NICs that probe it."""
+    sources: dict[str, set[NicRef]] = defaultdict(set)
+    for host, mine in flows.items():
+        for src, dst in {(flow.src, flow.dst) for flow in mine}:
+            sources[_ref(dst).host].add(NicRef(host, src))
+    return sources
+
+
+def _clocks(
+    nics: dict[NicRef, MeshNic], flows: dict[str, tuple[ProbeFlow, ...]]
+) -> dict[str, frozenset[str]]:
+    clocks: dict[str, set[str]] = defaultdict(set)
+    for ref, nic in nics.items():
+        clocks[ref.host].add(nic.clock)
+    for host, mine in flows.items():
+        for src, dst in {(flow.src, flow.dst) for flow in mine}:
+            ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
+            clocks[host].add(theirs.clock)
+            clocks[theirs.ref.host].add(ours.clock)
+    return {host: frozenset(nodes) for host, nodes in clocks.items()}
 
 
 def _refs(hello: Hello) -> Iterable[NicRef]:

@@ -31,6 +31,8 @@ class FleetTime:
     def now(self, now_ns: int) -> int | None:
         """Fleet time at the local monotonic instant `now_ns`; None before any data."""
         fresh = [
-            offset_ns for offset_ns, seen_ns in self._offsets.values() if now_ns - seen_ns <= FORGET_NS
+            offset_ns
+            for offset_ns, seen_ns in self._offsets.values()
+            if now_ns - seen_ns <= FORGET_NS
         ]
         return now_ns + statistics.median_low(fresh) if fresh else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc  # noqa: E402
+import grpc
 
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
@@ -59,7 +59,7 @@ def server_credentials(config: ControllerConfig) -> grpc.ServerCredentials:
     """Mutual TLS: clients must show a certificate of the configured CA."""
     certificate = _read(config.tls_cert)
     try:
-        check_validity(certificate, config.tls_cert, datetime.datetime.now(datetime.UTC))
+        check_validity(certificate, config.tls_cert, dt.datetime.now(dt.UTC))
     except WireError as error:
         raise ConfigError(str(error)) from error
     return grpc.ssl_server_credentials(

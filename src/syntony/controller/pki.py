@@ -5,7 +5,7 @@ The common name of a certificate is the identity of its holder: an agent's is it
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from syntony.errors import ConfigError, UsageError
 from syntony.model import US
 from syntony.model.names import is_name
 
-AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
-BACKDATE = datetime.timedelta(minutes=5)
+AUTHORITY_LIFETIME = dt.timedelta(days=3650)
+BACKDATE = dt.timedelta(minutes=5)
 """Certificates begin this much earlier, for hosts whose clocks are a little behind."""
 
 
@@ -57,8 +57,8 @@ class Authority(NamedTuple):
         if not is_name(name):
             raise UsageError(f"{name!r} cannot be a certificate's name; use a host's name")
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.datetime.now(datetime.UTC)
-        until = now + datetime.timedelta(microseconds=lifetime_ns // US)
+        now = dt.datetime.now(dt.UTC)
+        until = now + dt.timedelta(microseconds=lifetime_ns // US)
         certificate = (
             _builder(name, self.certificate.subject, min(now, until) - BACKDATE, until)
             .public_key(key.public_key())
@@ -90,7 +90,7 @@ def create_authority(directory: Path) -> Authority:
     if key_path.exists():
         return _load(cert_path, key_path)
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Syntony fleet CA")])
     certificate = (
         _builder("Syntony fleet CA", subject, now - BACKDATE, now + AUTHORITY_LIFETIME)
@@ -117,7 +117,7 @@ def _load(cert_path: Path, key_path: Path) -> Authority:
 
 
 def _builder(
-    name: str, issuer: x509.Name, since: datetime.datetime, until: datetime.datetime
+    name: str, issuer: x509.Name, since: dt.datetime, until: dt.datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

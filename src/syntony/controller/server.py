@@ -8,8 +8,8 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from syntony.controller.answers import Answers
 from syntony.controller.batches import probe_rate
@@ -20,7 +20,7 @@ from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
-from syntony.controller.solve import Solver, SolveLoop, timelines_per_host
+from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.errors import StoreError
 from syntony.model import MS, S
 from syntony.store import Store
@@ -74,8 +74,6 @@ class Controller:
         await self._learn_time()
         server, self.port = open_server(self._config, FleetService(self).handlers())
         await server.start()
-        if self._config.local_socket:
-            Path(self._config.local_socket).chmod(0o600)
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
@@ -123,12 +121,10 @@ class Controller:
         self._sessions[host] = session
         session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
         self._fleet.join(hello, time.monotonic_ns())
-        plan = self._fleet.plan_of(host)
+        plan = self._fleet.mesh.plans.get(host)
         if plan is not None:
             session.outbox.put(plan)
-        _log.info(
-            "agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics)
-        )
+        _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
 
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
@@ -184,7 +180,7 @@ class Controller:
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        for host, message in timelines_per_host(timelines, self._fleet.clocks_of()).items():
+        for host, message in timelines_per_host(timelines, self._fleet.mesh.clocks).items():
             session = self._sessions.get(host)
             if session is not None and message.timelines:
                 session.outbox.put(message)
@@ -193,12 +189,11 @@ class Controller:
         now_ns = time.monotonic_ns()
         if not self._fleet.due(now_ns):
             return
-        plans = self._fleet.replan(now_ns)
-        flows = sum(len(plan.flows) for plan in plans.values())
-        _log.info(
-            "plan generation=%d hosts=%d flows=%d", self._fleet.generation, len(plans), flows
-        )
-        for host, plan in plans.items():
+        # Seconds for a large fleet: not on the event loop.
+        mesh = await asyncio.to_thread(self._fleet.replan, now_ns)
+        flows = sum(map(len, mesh.flows.values()))
+        _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
+        for host, plan in mesh.plans.items():
             session = self._sessions.get(host)
             if session is not None:
                 session.outbox.put(plan)
@@ -216,10 +211,13 @@ class Controller:
             _log.info("retention dropped partitions=%d", dropped)
 
 
-async def _every(interval_ns: int, work: Callable[[], Awaitable[None]]) -> None:
+async def _every(interval_ns: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     while True:
         started_ns = time.monotonic_ns()
-        await work()
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 — supervisor: one loop's fault must not stop ingest
+            _log.exception("controller loop failed, going on loop=%s", work.__name__)
         spent_ns = time.monotonic_ns() - started_ns
         await asyncio.sleep(max(0, interval_ns - spent_ns) / S)
 

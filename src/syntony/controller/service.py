@@ -69,7 +69,7 @@ class FleetService:
             },
         )
 
-    async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:  # noqa: ANN401
+    async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:
         try:
             hello = await _greeting(requests, _common_name(context))
         except (RefusedError, WireError) as error:
@@ -103,7 +103,7 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _query(self, data: bytes, context: Any) -> bytes:  # noqa: ANN401, ARG002 — gRPC's signature
+    async def _query(self, data: bytes, context: Any) -> bytes:  # noqa: ARG002 — gRPC's signature
         try:
             return encode(await self._hub.answer(decode_query(data)))
         except SyntonyError as error:
@@ -144,7 +144,7 @@ def _check_nics(hello: Hello) -> None:
             raise RefusedError(f"NIC {nic.name} claims the clock of {nic.clock[:80]!r}")
 
 
-def _common_name(context: Any) -> str | None:  # noqa: ANN401 — gRPC is untyped
+def _common_name(context: Any) -> str | None:
     names = context.auth_context().get("x509_common_name") or [None]
     name = names[0]
     return name.decode(errors="replace") if isinstance(name, bytes) else name

@@ -53,7 +53,9 @@ def parse_url(url: str) -> Address:
     try:
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"store URL: {error}; write clickhouse://user@host:8123/database") from error
+        raise UsageError(
+            f"store URL: {error}; write clickhouse://user@host:8123/database"
+        ) from error
     database = parts.path.strip("/") or "syntony"
     if parts.scheme not in {"clickhouse", "clickhouses"} or not parts.hostname:
         raise UsageError("store URL: write clickhouse://user@host:8123/database")
@@ -81,8 +83,13 @@ class ClickHouseEngine:
         """
         self._address = address
         self._local = threading.local()
-        self._known = self._probe_settings()
-        self._post(f"CREATE DATABASE IF NOT EXISTS {address.database}", database="")
+        self._connections: list[http.client.HTTPConnection] = []
+        try:
+            self._known = self._probe_settings()
+            self._post(f"CREATE DATABASE IF NOT EXISTS {address.database}", database="")
+        except StoreError:
+            self.close()
+            raise
 
     def execute(self, sql: str) -> None:
         self._post(sql)
@@ -95,8 +102,7 @@ class ClickHouseEngine:
         self._post(f"INSERT INTO {table} ({names}) FORMAT Native", encode_block(columns, rows))
 
     def close(self) -> None:
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
+        for connection in self._connections:
             connection.close()
 
     def _probe_settings(self) -> dict[str, str]:
@@ -135,9 +141,9 @@ class ClickHouseEngine:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            # A broken connection is not reused; whoever inserts looks up what arrived.
+            # A closed connection opens again at its next request; whoever inserts looks up what
+            # arrived of this one.
             connection.close()
-            self._local.connection = None
             raise StoreError(
                 f"store {address.host}:{address.port} does not answer: "
                 f"{str(error) or type(error).__name__}"
@@ -159,4 +165,5 @@ class ClickHouseEngine:
                     address.host, address.port, timeout=TIMEOUT_S
                 )
             self._local.connection = connection
+            self._connections.append(connection)
         return connection

@@ -10,7 +10,7 @@ from syntony.model import ClockState, S, Timeline
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, Value
 from syntony.store.interface import ClockPoint, Recorded
-from syntony.store.loss import BrokenSecond, losses_per_direction, losses_per_second
+from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
     DAY_NS,
     capabilities,
@@ -23,6 +23,8 @@ from syntony.wire.tables import PROBE, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NONE = Correction()
 
 
 class ColumnarStore:
@@ -51,36 +53,33 @@ class ColumnarStore:
         )
 
     def matrix(self, first_ns: int, last_ns: int) -> tuple[MatrixCell, ...]:
-        broken = losses_per_direction(self._broken(first_ns, last_ns))
+        corrections = correct_directions(self._broken(first_ns, last_ns))
         rows = self._engine.select(queries.directions(first_ns, last_ns))
-        cells = {
-            way: _cell(row, broken.pop(way, 0))
-            for row in rows
-            if (way := (str(row[0]), str(row[1])))
-        }
-        for (src, dst), lost in broken.items():
-            # Not one reply came back: the way back has no rows of its own.
-            cells[src, dst] = _dark_cell(src, dst, cells[dst, src].paths, lost)
-        return tuple(cells[way] for way in sorted(cells))
+        cells = {(str(row[0]), str(row[1])): row for row in rows}
+        found = {way: _cell(row, corrections.pop(way, _NONE)) for way, row in cells.items()}
+        for (src, dst), correction in corrections.items():
+            if correction.lost:
+                # Not one reply came back: the way back may have no rows of its own.
+                paths = found[dst, src].paths
+                found[src, dst] = _dark_cell(src, dst, paths, correction.lost)
+        return tuple(found[way] for way in sorted(found))
 
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
     ) -> tuple[SeriesPoint, ...]:
-        # The way back of a probe is seen from the other end: take both ends' view of the pair.
-        broken = losses_per_second(
-            [*self._broken(first_ns, last_ns, src, dst)]
-            + ([*self._broken(first_ns, last_ns, dst, src)] if src or dst else [])
-        )
+        broken = list(self._broken(first_ns, last_ns, src, dst))
+        if src or dst:
+            # The way back of a probe is known from the other end's probing: take that too.
+            broken += self._broken(first_ns, last_ns, dst, src)
+        corrections = correct_seconds(broken)
         rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst))
-        points = {
-            key: _point(row, broken.pop(key, 0))
-            for row in rows
-            if (key := (str(row[0]), str(row[1]), _int(row[2])))
-        }
-        for key, lost in broken.items():
-            if key[0] == (src or key[0]) and key[1] == (dst or key[1]):
-                points[key] = _dark_point(*key, lost)
-        return tuple(points[key] for key in sorted(points))
+        seconds = {(str(row[0]), str(row[1]), _int(row[2])): row for row in rows}
+        found = {key: _point(row, corrections.pop(key, _NONE)) for key, row in seconds.items()}
+        for key, correction in corrections.items():
+            asked = src in {"", key[0]} and dst in {"", key[1]}
+            if correction.lost and asked:
+                found[key] = _dark_point(*key, correction.lost)
+        return tuple(found[key] for key in sorted(found))
 
     def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
         rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
@@ -121,21 +120,21 @@ class ColumnarStore:
         ]
 
 
-def _cell(row: Row, broken: int) -> MatrixCell:
-    src, dst, paths, sent, lost, count, least, quantiles, clk_err, stalled = row
+def _cell(row: Row, correction: Correction) -> MatrixCell:
+    src, dst, paths, sent, doubtful, lost, count, least, quantiles, clk_err, stalled = row
     arrived = _int(count)
     p50, p99 = cast("list[Scalar]", quantiles)
     return MatrixCell(
         src=str(src),
         dst=str(dst),
         paths=_int(paths),
-        # A reply that died on its way is not among those its prober could count as sent.
-        sent=max(_int(sent), arrived + _int(lost) + broken),
-        lost=_int(lost) + broken,
+        sent=_sent(_int(sent), _int(doubtful), arrived + _int(lost), correction),
+        lost=_int(lost) + correction.lost,
         owd_min_ns=_int(least) if arrived else None,
         owd_p50_ns=_int(p50) if arrived else None,
         owd_p99_ns=_int(p99) if arrived else None,
-        clk_err_ns=round(_float(clk_err)) if arrived else None,
+        # An error that is not finite has no place in JSON and arrives as null: not known.
+        clk_err_ns=round(_float(clk_err)) if arrived and clk_err is not None else None,
         dropped=_int(stalled),
     )
 
@@ -168,20 +167,32 @@ def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
     )
 
 
-def _point(row: Row, broken: int) -> SeriesPoint:
-    src, dst, second, sent, lost, count, least, quantiles = row
+def _point(row: Row, correction: Correction) -> SeriesPoint:
+    src, dst, second, sent, doubtful, lost, count, least, quantiles = row
     arrived = _int(count)
     p50, p99 = cast("list[Scalar]", quantiles)
     return SeriesPoint(
         ts_ns=_int(second) * S,
         src=str(src),
         dst=str(dst),
-        sent=max(_int(sent), arrived + _int(lost) + broken),
-        lost=_int(lost) + broken,
+        sent=_sent(_int(sent), _int(doubtful), arrived + _int(lost), correction),
+        lost=_int(lost) + correction.lost,
         owd_min_ns=_int(least) if arrived else None,
         owd_p50_ns=_int(p50) if arrived else None,
         owd_p99_ns=_int(p99) if arrived else None,
     )
+
+
+def _sent(counted: int, doubtful: int, accounted: int, correction: Correction) -> int:
+    """Sent in one direction: less what cannot have been, never fewer than are accounted for.
+
+    Args:
+        counted: as the probers say.
+        doubtful: of these, replies to requests that may not have arrived.
+        accounted: arrived, or known to be lost.
+        correction: what the other end's counts say.
+    """
+    return max(counted - min(doubtful, correction.unsent), accounted + correction.lost)
 
 
 def _clock_point(row: Row) -> ClockPoint:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 Direction = tuple[str, str]
 Second = tuple[str, str, int]
+_Key = TypeVar("_Key", Direction, Second)
 
 
 class BrokenSecond(NamedTuple):
@@ -47,8 +48,25 @@ def attribute(unresolved: int, missing: int) -> Attribution:
     return Attribution(there, unresolved - there)
 
 
-def losses_per_direction(broken: Iterable[BrokenSecond]) -> dict[Direction, int]:
-    """Losses to add per direction over all the given seconds.
+class Correction(NamedTuple):
+    """What attribution changes in the plain sums of one direction."""
+
+    lost: int = 0
+    """Losses to add."""
+    unsent: int = 0
+    """Replies counted as sent whose requests turn out never to have arrived."""
+
+
+def _correct(
+    corrections: dict[_Key, Correction], there: _Key, back: _Key, split: Attribution
+) -> None:
+    forward, reverse = (corrections.get(key, Correction()) for key in (there, back))
+    corrections[there] = forward._replace(lost=forward.lost + split.there)
+    corrections[back] = Correction(reverse.lost + split.back, reverse.unsent + split.there)
+
+
+def correct_directions(broken: Iterable[BrokenSecond]) -> dict[Direction, Correction]:
+    """Corrections per direction over all the given seconds.
 
     Counts are summed before they are split, so that a request sent at the end of one second and
     heard at the start of the next does not read as lost.
@@ -59,19 +77,18 @@ def losses_per_direction(broken: Iterable[BrokenSecond]) -> dict[Direction, int]
         way = (second.src, second.dst)
         unresolved[way] += second.unresolved
         missing[way] += second.sent - second.lost - second.heard
-    lost: dict[Direction, int] = defaultdict(int)
+    corrections: dict[Direction, Correction] = {}
     for (src, dst), count in unresolved.items():
         split = attribute(count, missing[src, dst])
-        lost[src, dst] += split.there
-        lost[dst, src] += split.back
-    return {way: count for way, count in lost.items() if count}
+        _correct(corrections, (src, dst), (dst, src), split)
+    return corrections
 
 
-def losses_per_second(broken: Iterable[BrokenSecond]) -> dict[Second, int]:
-    """Losses to add per direction and second, each second by itself."""
-    lost: dict[Second, int] = defaultdict(int)
-    for second in broken:
-        split = attribute(second.unresolved, second.sent - second.lost - second.heard)
-        lost[second.src, second.dst, second.second] += split.there
-        lost[second.dst, second.src, second.second] += split.back
-    return {key: count for key, count in lost.items() if count}
+def correct_seconds(broken: Iterable[BrokenSecond]) -> dict[Second, Correction]:
+    """Corrections per direction and second, each second by itself."""
+    corrections: dict[Second, Correction] = {}
+    for each in broken:
+        split = attribute(each.unresolved, each.sent - each.lost - each.heard)
+        there, back = (each.src, each.dst, each.second), (each.dst, each.src, each.second)
+        _correct(corrections, there, back, split)
+    return corrections

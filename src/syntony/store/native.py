@@ -47,7 +47,7 @@ def _values(column: Column, values: pa.ChunkedArray) -> bytes:
     if column.type != "string":
         # "<" forces the order of bytes the format wants whatever this machine's is.
         wanted = np.dtype(column.type).newbyteorder("<")
-        return values.to_numpy().astype(wanted, copy=False).tobytes()
+        return bytes(values.to_numpy().astype(wanted, copy=False).data)
     # Names repeat row after row: each distinct one is encoded once.
     coded = values.combine_chunks().dictionary_encode()
     texts = [_text(text) for text in coded.dictionary.to_pylist()]

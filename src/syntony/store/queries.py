@@ -18,11 +18,13 @@ _SHARES = (
 _POINTS = ", ".join(name for name, _ in _SHARES)
 _WEIGHTS = ", ".join(f"count * {share}" for _, share in _SHARES)
 _QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
+# Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
+_DOUBTFUL = "sumIf(unresolved, prober = dst)"
 _SECOND = f"intDiv(ts_ns, {S})"
 
 
 def window(first_ns: int, last_ns: int) -> str:
-    """The condition for ``[first_ns, last_ns)``, said also in terms of the sort key's first part."""
+    """The condition for ``[first_ns, last_ns)``, also in terms of the sort key's first part."""
     return (
         f"ts_ns >= {first_ns} AND ts_ns < {last_ns} "
         f"AND intDiv(ts_ns, {BUCKET_NS}) >= {first_ns // BUCKET_NS} "
@@ -37,18 +39,22 @@ def pair(src: str, dst: str) -> str:
 
 
 def directions(first_ns: int, last_ns: int) -> str:
-    """Per direction: src, dst, paths, sent, lost, count, min, [p50, p99], clk_err, stalled."""
+    """Per direction: src, dst, paths, sent, doubtful, lost, count, min, [p50, p99], clk_err,
+    stalled.
+    """
     return (
-        "SELECT src, dst, uniqExact(sport, flow_label), sum(sent), sum(lost), sum(count), "
+        f"SELECT src, dst, uniqExact(sport, flow_label), sum(sent), "
+        f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES}, maxIf(clk_err_ns, count > 0), sum(stalled) "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} GROUP BY src, dst"
     )
 
 
 def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
-    """Per direction and second: src, dst, second, sent, lost, count, min, [p50, p99]."""
+    """Per direction and second: src, dst, second, sent, doubtful, lost, count, min, [p50, p99]."""
     return (
-        f"SELECT src, dst, {_SECOND} AS second, sum(sent), sum(lost), sum(count), "
+        f"SELECT src, dst, {_SECOND} AS second, sum(sent), "
+        f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "
         "GROUP BY src, dst, second"

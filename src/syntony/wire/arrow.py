@@ -134,7 +134,7 @@ def _fitting(column: Column, values: Values) -> NDArray[Any]:
     return found.astype(wanted)
 
 
-def _string_array(values: Values) -> Any:  # noqa: ANN401 — nanoarrow is untyped
+def _string_array(values: Values) -> Any:
     import nanoarrow as na
 
     if any(not isinstance(value, str) for value in values):

@@ -8,7 +8,7 @@ Validity field; it verifies nothing: TLS does.
 from __future__ import annotations
 
 import binascii
-import datetime
+import datetime as dt
 import re
 from typing import NamedTuple
 
@@ -26,8 +26,8 @@ _FIELDS_BEFORE_VALIDITY = 3
 class Validity(NamedTuple):
     """First and last instant at which a certificate may be used, UTC."""
 
-    not_before: datetime.datetime
-    not_after: datetime.datetime
+    not_before: dt.datetime
+    not_after: dt.datetime
 
 
 def read_validity(pem: bytes) -> Validity:
@@ -46,7 +46,7 @@ def read_validity(pem: bytes) -> Validity:
         raise WireError(f"not an X.509 certificate: {error}") from error
 
 
-def check_validity(pem: bytes, name: str, now: datetime.datetime) -> None:
+def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
     """Whether the certificate may be used at `now` (civil time: certificates live on it).
 
     Raises:
@@ -94,11 +94,11 @@ def _element(data: bytes, tag: int) -> tuple[bytes, bytes]:
     return data[start : start + length], data[start + length :]
 
 
-def _instant(tag: int, text: bytes) -> datetime.datetime:
+def _instant(tag: int, text: bytes) -> dt.datetime:
     digits = text.decode("ascii")
     if tag == _UTC_TIME:
         # RFC 5280, 4.1.2.5.1: two-digit years from 50 on are of the twentieth century.
         digits = ("19" if digits[:2] >= "50" else "20") + digits
     elif tag != _GENERALIZED_TIME:
         raise ValueError(f"tag {tag:#x} is not a time")
-    return datetime.datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC)
+    return dt.datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=dt.UTC)

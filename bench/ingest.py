@@ -1,0 +1,243 @@
+"""How much one controller takes: rows/s into the embedded store, and its CPU for many agents.
+
+Everything is real except the agents: the controller is its own process with mutual TLS, gRPC
+streams, application acks and the embedded store on disk. The agents are simulated by one client
+process that holds one TLS channel and one stream per agent and sends ready-made Arrow batches; its
+own CPU is reported beside the controller's, so that a limit of the client is not taken for one of
+the controller.
+
+    python -m bench.ingest flood --rows 2000000 --rows-per-batch 2000
+    python -m bench.ingest fleet --agents 1000 --seconds 20 --rows-per-batch 160
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+from tests.link import ControllerProcess, hello
+
+from syntony.controller.pki import TlsPaths
+from syntony.model import S
+from syntony.wire.arrow import encode_columns
+from syntony.wire.messages import ATTACH, Ack, Batch, Refuse, decode_controller, encode
+from syntony.wire.tables import PROBE
+
+START_NS = 1_700_000_000 * S
+_TICKS = os.sysconf("SC_CLK_TCK")
+WINDOW = 64
+
+
+class Outcome(NamedTuple):
+    """What was measured, as printed."""
+
+    agents: int
+    batches: int
+    rows: int
+    seconds: float
+    rows_per_s: float
+    controller_cpu_percent: float
+    controller_rss_mb: float
+    client_cpu_percent: float
+    ack_p50_ms: float
+    ack_p99_ms: float
+
+
+class Agent:
+    """One stream: sends batches, remembers when each went and when it was acknowledged."""
+
+    def __init__(self, host: str, channel: grpc.aio.Channel, rows: int) -> None:
+        self._host = host
+        self._rows = rows
+        self._call = channel.stream_stream(ATTACH)()
+        self._sent: dict[int, float] = {}
+        self._progress = asyncio.Event()
+        self._payloads: dict[int, bytes] = {}
+        self.seq = 0
+        self.acknowledged = 0
+        self.delays: list[float] = []
+
+    async def attach(self) -> asyncio.Task[None]:
+        await self._call.write(encode(hello(self._host, "bench")))
+        return asyncio.create_task(self._listen())
+
+    async def send(self, second: int) -> None:
+        """One batch, when the window allows it."""
+        while self.seq - self.acknowledged >= WINDOW:
+            self._progress.clear()
+            await self._progress.wait()
+        self.seq += 1
+        data = second_of_probes(self._host, second, self._rows)
+        self._sent[self.seq] = time.monotonic()
+        batch = Batch(seq=self.seq, table=PROBE.name, rows=self._rows, dropped=0, arrow=data)
+        await self._call.write(encode(batch))
+
+    async def settle(self) -> None:
+        """Until everything sent is acknowledged."""
+        while self.acknowledged < self.seq:
+            self._progress.clear()
+            await self._progress.wait()
+        await self._call.done_writing()
+
+    async def _listen(self) -> None:
+        async for data in _messages(self._call):
+            message = decode_controller(data)
+            if isinstance(message, Refuse):
+                raise SystemExit(f"refused: {message.reason}")
+            if isinstance(message, Ack):
+                now = time.monotonic()
+                for seq in range(self.acknowledged + 1, message.seq + 1):
+                    self.delays.append(now - self._sent.pop(seq))
+                self.acknowledged = max(self.acknowledged, message.seq)
+                self._progress.set()
+
+
+async def _messages(call: Any) -> AsyncIterator[bytes]:
+    async for data in call:
+        yield data
+
+
+_TEMPLATES: dict[tuple[str, int], dict[str, Any]] = {}
+
+
+def second_of_probes(host: str, second: int, rows: int) -> bytes:
+    """`rows` rows of `probe_1s`, as an agent with ten peers and some source ports reports them."""
+    columns = _TEMPLATES.get((host, rows))
+    if columns is None:
+        columns = _TEMPLATES[host, rows] = _template(host, rows)
+    return encode_columns(PROBE, columns | {"ts_ns": np.full(rows, START_NS + second * S)})
+
+
+def _template(host: str, rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(len(host) + rows)
+    owd = np.sort(rng.integers(5_000, 90_000, (rows, 5)), axis=1)
+    numbers = {column.name: np.zeros(rows, column.type) for column in PROBE.columns[4:]}
+    delays = ("owd_min_ns", "owd_p50_ns", "owd_p90_ns", "owd_p99_ns", "owd_max_ns")
+    numbers |= {name: owd[:, place] for place, name in enumerate(delays)}
+    numbers |= {name: np.full(rows, 4, np.uint32) for name in ("sent", "count")}
+    numbers["sport"] = (61_000 + np.arange(rows) % 8).astype(np.uint16)
+    source = f"{host}/rail0"
+    peers = [f"p{(place // 8) % 10}/rail0" for place in range(rows)]
+    return numbers | {"src": [source] * rows, "prober": [source] * rows, "dst": peers}
+
+
+class Usage(NamedTuple):
+    """CPU seconds so far."""
+
+    controller: float
+    client: float
+    at: float
+
+    @classmethod
+    def now(cls, pid: int) -> Usage:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        controller = (int(fields[11]) + int(fields[12])) / _TICKS
+        return cls(controller, own.ru_utime + own.ru_stime, time.monotonic())
+
+
+async def drive(controller: ControllerProcess, arguments: argparse.Namespace) -> Outcome:
+    """Attach every agent, send, wait for the last ack."""
+    tls = {f"b{number}": controller.issue(f"b{number}") for number in range(arguments.agents)}
+    agents = [
+        Agent(host, _channel(controller, paths), arguments.rows_per_batch)
+        for host, paths in tls.items()
+    ]
+    listening = [await agent.attach() for agent in agents]
+    await asyncio.sleep(arguments.settle)
+    before = Usage.now(controller.pid)
+    if arguments.load == "flood":
+        await asyncio.gather(*(_flood(agent, arguments) for agent in agents))
+    else:
+        await asyncio.gather(
+            *(_steady(agent, place, arguments) for place, agent in enumerate(agents))
+        )
+    await asyncio.gather(*(agent.settle() for agent in agents))
+    after = Usage.now(controller.pid)
+    for task in listening:
+        task.cancel()
+    return _outcome(agents, arguments.rows_per_batch, before, after, controller.pid)
+
+
+async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
+    batches = arguments.rows // arguments.rows_per_batch // arguments.agents
+    for second in range(batches):
+        await agent.send(second)
+
+
+async def _steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
+    # Agents report at their own moment of the second, not all at once.
+    await asyncio.sleep(place / arguments.agents)
+    started = time.monotonic()
+    for second in range(arguments.seconds):
+        await agent.send(second)
+        await asyncio.sleep(max(0.0, started + second + 1 - time.monotonic()))
+
+
+def _outcome(agents: list[Agent], rows: int, before: Usage, after: Usage, pid: int) -> Outcome:
+    seconds = after.at - before.at
+    batches = sum(agent.acknowledged for agent in agents)
+    delays = np.sort([delay for agent in agents for delay in agent.delays]) * 1e3
+    status = Path(f"/proc/{pid}/status").read_text()
+    rss_kb = int(status.partition("VmRSS:")[2].split()[0])
+    return Outcome(
+        agents=len(agents),
+        batches=batches,
+        rows=batches * rows,
+        seconds=round(seconds, 2),
+        rows_per_s=round(batches * rows / seconds),
+        controller_cpu_percent=round(100 * (after.controller - before.controller) / seconds, 1),
+        controller_rss_mb=round(rss_kb / 1024, 1),
+        client_cpu_percent=round(100 * (after.client - before.client) / seconds, 1),
+        ack_p50_ms=round(float(delays[len(delays) // 2]), 1),
+        ack_p99_ms=round(float(delays[int(len(delays) * 0.99)]), 1),
+    )
+
+
+def _channel(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
+    credentials = grpc.ssl_channel_credentials(
+        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+    )
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    return grpc.aio.secure_channel(f"127.0.0.1:{controller.port}", credentials, options)
+
+
+def main() -> int:
+    """Run one load and print one JSON object."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("load", choices=("flood", "fleet"))
+    parser.add_argument("--agents", type=int, default=0, help="streams (flood: 8, fleet: 1000)")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="flood: rows in all")
+    parser.add_argument("--seconds", type=int, default=20, help="fleet: batches per agent")
+    parser.add_argument("--rows-per-batch", type=int, default=0, help="flood: 2000, fleet: 160")
+    parser.add_argument("--settle", type=float, default=3.0, help="seconds after attaching")
+    arguments = parser.parse_args()
+    flood = arguments.load == "flood"
+    arguments.agents = arguments.agents or (8 if flood else 1000)
+    arguments.rows_per_batch = arguments.rows_per_batch or (2000 if flood else 160)
+    with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:
+        controller = ControllerProcess(Path(directory))
+        controller.start()
+        try:
+            outcome = asyncio.run(drive(controller, arguments))
+        finally:
+            controller.end()
+    print(json.dumps(outcome._asdict(), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

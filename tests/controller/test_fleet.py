@@ -1,0 +1,145 @@
+"""Membership and plans: what changes them, what does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.link import hello
+
+from syntony.controller.config import ControllerConfig
+from syntony.controller.fleet import ABSENCE_NS, SETTLE_LIMIT_NS, SETTLE_NS, Fleet
+from syntony.controller.fleet_time import FORGET_NS, FleetTime
+from syntony.mesh.plan import make_plan
+from syntony.model import NicRef, S
+from syntony.model.names import nic_number
+from syntony.wire.messages import Plan
+
+CONFIG = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="", mesh_peers=4)
+KEY = bytes(16)
+
+
+def new_fleet() -> Fleet:
+    return Fleet(CONFIG, make_plan, KEY, 7)
+
+
+def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:
+    fleet = new_fleet()
+    for host in hosts:
+        fleet.join(hello(host, "s"), 0)
+    return fleet, fleet.replan(SETTLE_NS).plans
+
+
+HOSTS = ("h0", "h1", "h2", "h3")
+
+
+def test_starting_agents_give_one_plan() -> None:
+    fleet = new_fleet()
+    for place, host in enumerate(HOSTS):
+        fleet.join(hello(host, "s"), place * SETTLE_NS // 2)
+        assert not fleet.due(place * SETTLE_NS // 2)
+    last = (len(HOSTS) - 1) * SETTLE_NS // 2
+    assert not fleet.due(last + SETTLE_NS - 1)
+    assert fleet.due(last + SETTLE_NS)
+    fleet.replan(last + SETTLE_NS)
+    assert not fleet.due(last + SETTLE_NS)
+
+
+def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
+    fleet = new_fleet()
+    for tick in range(20):
+        now_ns = tick * SETTLE_NS // 2
+        fleet.join(hello(f"h{tick}", "s"), now_ns)
+        if fleet.due(now_ns):
+            assert now_ns >= SETTLE_LIMIT_NS
+            return
+    raise AssertionError("never due")
+
+
+def test_every_part_of_a_plan_fits_the_others() -> None:
+    _, plans = fleet_of(*HOSTS)
+    assert set(plans) == set(HOSTS)
+    for host, plan in plans.items():
+        assert plan.nic_ids == {nic: nic_number(NicRef(host, nic)) for nic in ("rail0", "rail1")}
+        assert (plan.key, plan.key_id) == (KEY, 7)
+        for flow in plan.flows:
+            target = NicRef.parse(flow.dst)
+            theirs = plans[target.host]
+            assert theirs.nic_ids[target.nic] == flow.dst_nic_id
+            assert theirs.nic_names[plan.nic_ids[flow.src]] == f"{host}/{flow.src}"
+            assert plan.clocks[flow.dst] == target.host
+
+
+def test_each_host_is_told_the_clocks_of_both_directions() -> None:
+    fleet, plans = fleet_of(*HOSTS)
+    clocks = fleet.mesh.clocks
+    for host, plan in plans.items():
+        assert host in clocks[host]
+        for flow in plan.flows:
+            peer = NicRef.parse(flow.dst).host
+            assert peer in clocks[host]
+            assert host in clocks[peer]
+
+
+def test_a_short_absence_changes_nothing() -> None:
+    fleet, plans = fleet_of(*HOSTS)
+    fleet.leave("h1", 10 * S)
+    assert not fleet.due(10 * S + ABSENCE_NS)
+    fleet.join(hello("h1", "t"), 10 * S + ABSENCE_NS)
+    assert not fleet.due(10 * S + ABSENCE_NS + SETTLE_LIMIT_NS)
+    assert fleet.mesh.plans == plans
+
+
+def test_a_long_absence_takes_the_host_out_and_its_return_brings_it_back() -> None:
+    fleet, plans = fleet_of(*HOSTS)
+    fleet.leave("h1", 0)
+    gone_ns = ABSENCE_NS + 1
+    assert not fleet.due(gone_ns)
+    assert fleet.due(gone_ns + SETTLE_NS)
+    assert set(fleet.replan(gone_ns + SETTLE_NS).plans) == {"h0", "h2", "h3"}
+    assert not fleet.due(gone_ns + 10 * SETTLE_NS)
+    fleet.join(hello("h1", "s"), 2 * ABSENCE_NS)
+    assert fleet.due(2 * ABSENCE_NS + SETTLE_NS)
+    again = fleet.replan(2 * ABSENCE_NS + SETTLE_NS).plans
+    assert {host: plan.flows for host, plan in again.items()} == {
+        host: plan.flows for host, plan in plans.items()
+    }
+
+
+def test_a_changed_nic_asks_for_a_new_plan() -> None:
+    fleet, _ = fleet_of(*HOSTS)
+    fleet.join(hello("h1", "s", rails=1), 10 * S)
+    assert fleet.due(10 * S + SETTLE_NS)
+    assert set(fleet.replan(11 * S).plans["h1"].nic_ids) == {"rail0"}
+
+
+def test_taken_numbers_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syntony.controller.fleet.nic_number", lambda _: 0xFFFFFFFF)
+    _, plans = fleet_of(*HOSTS)
+    numbers = [number for plan in plans.values() for number in plan.nic_ids.values()]
+    assert sorted(numbers) == [1, 2, 3, 4, 5, 6, 7, 0xFFFFFFFF]
+
+
+def test_fleet_time_runs_on_between_data() -> None:
+    time = FleetTime()
+    assert time.now(5) is None
+    time.observe("h0", 1000 * S, 10 * S)
+    assert time.now(12 * S) == 1002 * S
+    time.observe("h0", 900 * S, 13 * S)  # a backlog says nothing of now
+    assert time.now(13 * S) == 1003 * S
+
+
+@given(lie=st.integers(-(1 << 62), 1 << 62))
+def test_one_liar_does_not_move_the_fleets_now(lie: int) -> None:
+    time = FleetTime()
+    for host in ("h0", "h1", "h2", "h3"):
+        time.observe(host, 1000 * S, 0)
+    time.observe("liar", lie, 0)
+    assert time.now(0) == 1000 * S
+
+
+def test_what_is_long_silent_is_forgotten() -> None:
+    time = FleetTime()
+    time.observe("h0", 1000 * S, 0)
+    assert time.now(FORGET_NS) == 1000 * S + FORGET_NS
+    assert time.now(FORGET_NS + 1) is None

@@ -1,0 +1,262 @@
+"""Exactly once, whatever fails in between: ingest against a store that fails on command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from tests.link import T0
+
+from syntony.controller import ingest as ingest_module
+from syntony.controller.ingest import Ingest, Outcome
+from syntony.errors import StoreError
+from syntony.model import S
+from syntony.store import Recorded, Store
+from syntony.store.schema import HOUR_NS, partition_ns
+from syntony.wire.arrow import encode_columns
+from syntony.wire.messages import MAX_UNACKED, Batch
+from syntony.wire.tables import HEARD, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = tuple[str, str, int, int]
+"""host, stream, seq, ts_ns"""
+
+
+class FlakyStore:
+    """As much of a store as ingest uses: rows in memory, by partition; fails on command."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[Row] = Counter()
+        self.inserts = 0
+        self.looked_up = 0
+        self.refuse = False
+        self.fail_after_partitions: int | None = None
+
+    def insert(self, table: Table, rows: pa.Table) -> None:
+        if self.refuse:
+            raise StoreError("no space left on device")
+        self.inserts += 1
+        width = partition_ns(table)
+        columns = (rows.column(name).to_pylist() for name in ("host", "stream", "seq", "ts_ns"))
+        found: list[Row] = list(zip(*columns, strict=True))
+        for done, partition in enumerate(sorted({row[3] // width for row in found})):
+            if done == self.fail_after_partitions:
+                self.fail_after_partitions = None
+                raise StoreError("connection lost")
+            self.rows.update(row for row in found if row[3] // width == partition)
+        if self.fail_after_partitions is not None:
+            self.fail_after_partitions = None
+            raise StoreError("connection lost after everything was written")
+
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+        self.looked_up += 1
+        width = partition_ns(table)
+        return frozenset(
+            Recorded(host, stream, seq, ts_ns // width)
+            for host, stream, seq, ts_ns in self.rows
+            if first_ns <= ts_ns < last_ns
+        )
+
+
+def batch(seq: int, *ts_ns: int) -> Batch:
+    count = len(ts_ns)
+    data = encode_columns(
+        HEARD,
+        {
+            "ts_ns": list(ts_ns),
+            "src": ["h9/rail0"] * count,
+            "dst": ["h1/rail0"] * count,
+            "received": [1] * count,
+        },
+    )
+    return Batch(seq=seq, table=HEARD.name, rows=count, dropped=0, arrow=data)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_module, "GATHER_NS", 0)
+    monkeypatch.setattr(ingest_module, "RETRY_NS", 0)
+
+
+class Bench:
+    """An ingest with what it told."""
+
+    def __init__(self, store: FlakyStore) -> None:
+        self.store = store
+        self.told: list[Outcome] = []
+        self.ingest = Ingest(cast("Store", store), lambda: T0, self.told.extend)
+
+    @property
+    def acknowledged(self) -> list[int]:
+        return [outcome.seq for outcome in self.told]
+
+
+def drive(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_batches_of_many_agents_make_one_insert() -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        for host in ("h1",):
+            bench.ingest.greet(host, "s")
+            for seq in range(1, 11):
+                assert await bench.ingest.put(host, batch(seq, T0 + seq * S))
+        await bench.ingest.flush()
+        assert bench.store.inserts == 1
+        assert bench.acknowledged == list(range(1, 11))
+
+    drive(work)
+
+
+def test_a_repetition_is_not_queued() -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        assert await bench.ingest.put("h1", batch(1, T0))
+        assert not await bench.ingest.put("h1", batch(1, T0))
+        await bench.ingest.flush()
+        assert bench.ingest.greet("h1", "s") == 1
+        assert not await bench.ingest.put("h1", batch(1, T0))
+        assert bench.ingest.greet("h1", "another") == 0
+        assert await bench.ingest.put("h1", batch(1, T0))
+
+    drive(work)
+
+
+EDGE = (T0 // HOUR_NS + 1) * HOUR_NS
+
+
+@pytest.mark.parametrize("partitions_done", [0, 1, 2])
+def test_a_half_done_insert_is_completed_not_repeated(
+    partitions_done: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        await bench.ingest.put("h1", batch(1, EDGE - 2, EDGE - 1))
+        await bench.ingest.put("h1", batch(2, EDGE - 1, EDGE, EDGE + 1))
+        await bench.ingest.put("h1", batch(3, EDGE + 1))
+        bench.store.fail_after_partitions = partitions_done
+        await bench.ingest.flush()
+        assert set(bench.store.rows.values()) == {1}
+        assert len(bench.store.rows) == 6
+        assert bench.acknowledged == [1, 2, 3]
+
+    drive(work)
+    assert [r.levelno for r in caplog.records] == [logging.ERROR, logging.WARNING]
+
+
+@pytest.mark.parametrize("partitions_done", [0, 1, 2])
+def test_a_successor_stores_the_rest_of_what_a_dead_controller_left(partitions_done: int) -> None:
+    async def work() -> None:
+        store = FlakyStore()
+        first = Bench(store)
+        first.ingest.greet("h1", "s")
+        await first.ingest.put("h1", batch(1, EDGE - 1, EDGE))
+        store.fail_after_partitions = partitions_done
+        with pytest.raises(StoreError):  # it dies here: no retry, no acknowledgement
+            first.ingest._insert(_waiting_of(first))
+        second = Bench(store)
+        second.ingest.greet("h1", "s")
+        await second.ingest.put("h1", batch(1, EDGE - 1, EDGE))
+        await second.ingest.put("h1", batch(2, EDGE + 1))
+        await second.ingest.flush()
+        assert set(store.rows.values()) == {1}
+        assert len(store.rows) == 3
+        assert second.acknowledged == [1, 2]
+
+    drive(work)
+
+
+def _waiting_of(bench: Bench) -> dict[str, ingest_module._Waiting]:
+    _, pieces = bench.ingest._open(bench.ingest._take())
+    return ingest_module._by_table(pieces)
+
+
+def test_only_the_first_batches_after_a_hello_are_looked_up() -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        for seq in range(1, MAX_UNACKED + 2):
+            await bench.ingest.put("h1", batch(seq, T0 + seq))
+            await bench.ingest.flush()
+        assert bench.store.looked_up == MAX_UNACKED
+        bench.ingest.greet("h1", "s")
+        await bench.ingest.put("h1", batch(MAX_UNACKED + 2, T0))
+        await bench.ingest.flush()
+        assert bench.store.looked_up == MAX_UNACKED + 1
+
+    drive(work)
+
+
+def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.store.refuse = True
+        bench.ingest.greet("h1", "s")
+        monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 3 * len(batch(1, T0).arrow))
+        running = asyncio.create_task(bench.ingest.run())
+        accepted = 0
+
+        async def send() -> None:
+            nonlocal accepted
+            for seq in range(1, 21):
+                await bench.ingest.put("h1", batch(seq, T0 + seq))
+                accepted = seq
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.3)
+        assert accepted == 3
+        assert bench.told == []
+        bench.store.refuse = False
+        await sending
+        while len(bench.told) < 20:  # noqa: ASYNC110 — the ingest under test has no such event
+            await asyncio.sleep(0.01)
+        running.cancel()
+        assert bench.acknowledged == list(range(1, 21))
+        assert len(bench.store.rows) == 20
+
+    drive(work)
+    assert [r.levelno for r in caplog.records] == [logging.ERROR, logging.WARNING]
+    assert "no space left" in caplog.records[0].getMessage()
+
+
+def test_a_stream_cut_while_waiting_has_accepted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 1)
+        await bench.ingest.put("h1", batch(1, T0))
+        waiting = asyncio.create_task(bench.ingest.put("h1", batch(2, T0 + 1)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await bench.ingest.flush()
+        bench.ingest.greet("h1", "s")
+        assert await bench.ingest.put("h1", batch(2, T0 + 1))
+
+    drive(work)
+
+
+def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        bad = Batch(seq=2, table=HEARD.name, rows=9, dropped=0, arrow=b"?")
+        for each in (batch(1, T0), bad, batch(3, T0), batch(4, T0 + 2 * HOUR_NS), batch(5, 1)):
+            await bench.ingest.put("h1", each)
+        await bench.ingest.flush()
+        assert bench.acknowledged == [1, 2, 3, 4, 5]
+        assert [outcome.piece is None for outcome in bench.told] == [False, True, False, True, True]
+        assert len(bench.store.rows) == 2
+
+    drive(work)

@@ -1,0 +1,63 @@
+"""Certificates as TLS and as an operator will see them."""
+
+from __future__ import annotations
+
+import ipaddress
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from syntony.controller.pki import create_authority
+from syntony.errors import ConfigError, UsageError
+from syntony.model import S
+
+
+def test_a_certificate_names_its_holder_and_its_addresses(tmp_path: Path) -> None:
+    authority = create_authority(tmp_path / "ca")
+    paths = authority.issue(
+        "h3",
+        addresses=["10.0.0.1", "fd00::1", "h3.cluster"],
+        lifetime_ns=60 * S,
+        directory=tmp_path,
+    )
+    certificate = x509.load_pem_x509_certificate(paths.cert.read_bytes())
+    certificate.verify_directly_issued_by(authority.certificate)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert set(names.get_values_for_type(x509.DNSName)) == {"h3", "h3.cluster"}
+    assert set(names.get_values_for_type(x509.IPAddress)) == {
+        ipaddress.ip_address("10.0.0.1"),
+        ipaddress.ip_address("fd00::1"),
+    }
+    assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+    authority = create_authority(tmp_path / "ca")
+    paths = authority.issue("h3", addresses=[], lifetime_ns=60 * S, directory=tmp_path / "tls")
+    for key in (paths.key, tmp_path / "ca" / "ca.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_an_authority_is_kept(tmp_path: Path) -> None:
+    first = create_authority(tmp_path)
+    assert create_authority(tmp_path).certificate == first.certificate
+
+
+def test_a_name_that_cannot_be_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be a certificate's name"):
+        create_authority(tmp_path).issue("../x", addresses=[], lifetime_ns=S, directory=tmp_path)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_damaged_authority_is_not_replaced(tmp_path: Path, *, missing: bool) -> None:
+    create_authority(tmp_path)
+    if missing:
+        (tmp_path / "ca.crt").unlink()
+    else:
+        (tmp_path / "ca.key").write_text("nonsense")
+    with pytest.raises(ConfigError, match="not a usable authority"):
+        create_authority(tmp_path)

@@ -1,0 +1,276 @@
+"""What goes in comes out, from the embedded engine and from a real old server alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.rows import T0, fill, heard, probed, rows_of, silent
+
+from syntony.errors import StoreError, UsageError
+from syntony.model import ClockState, S
+from syntony.store import Recorded, Store, open_store
+from syntony.store.clickhouse import parse_url
+from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
+from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.tables import AGENT, CLOCK, PROBE, TABLES
+
+A, B = "a/n", "b/n"
+END = T0 + 60 * S
+
+
+def cell(store: Store, src: str, dst: str) -> MatrixCell:
+    cells = {(each.src, each.dst): each for each in store.matrix(T0, END)}
+    return cells[src, dst]
+
+
+def test_an_empty_store_answers(store: Store) -> None:
+    assert store.matrix(T0, END) == ()
+    assert store.series(T0, END) == ()
+    assert store.clock_history(T0, END) == ()
+    assert (store.latest_ns(), store.count_rows(), store.expire(END)) == (0, 0, 0)
+
+
+def test_counts_and_order_statistics_of_one_row_are_exact(store: Store) -> None:
+    fill(store, [probed(A, B, stalled=3, lost=2, sent=42)])
+    assert cell(store, A, B) == MatrixCell(
+        src=A,
+        dst=B,
+        paths=1,
+        sent=42,
+        lost=2,
+        owd_min_ns=1000,
+        owd_p50_ns=2000,
+        owd_p99_ns=4000,
+        clk_err_ns=50,
+        dropped=3,
+    )
+
+
+def test_a_window_weighs_rows_by_their_counts(store: Store) -> None:
+    slow = dict.fromkeys(
+        ("owd_min_ns", "owd_p50_ns", "owd_p90_ns", "owd_p99_ns", "owd_max_ns"), 9000
+    )
+    fill(store, [probed(A, B, 0, count=1000), probed(A, B, 1, count=40, **slow)])
+    found = cell(store, A, B)
+    assert (found.owd_min_ns, found.owd_p50_ns, found.owd_p99_ns) == (1000, 2000, 9000)
+
+
+def test_paths_are_ports_and_labels(store: Store) -> None:
+    rows = [
+        probed(A, B, 0, sport=61000),
+        probed(A, B, 1, sport=61000),
+        probed(A, B, 1, sport=61001),
+        probed(A, B, 1, sport=61001, flow_label=7),
+    ]
+    fill(store, rows)
+    assert cell(store, A, B).paths == 3
+
+
+def test_the_window_is_half_open(store: Store) -> None:
+    fill(store, [probed(A, B, second) for second in (-1, 0, 1, 59, 60)])
+    assert cell(store, A, B).sent == 3 * 40
+
+
+def test_negative_delays_and_huge_values_survive(store: Store) -> None:
+    fill(store, [probed(A, B, owd_min_ns=-(1 << 62), owd_p50_ns=-5, clk_err_ns=float("inf"))])
+    found = cell(store, A, B)
+    assert (found.owd_min_ns, found.owd_p50_ns, found.clk_err_ns) == (-(1 << 62), -5, None)
+
+
+@pytest.mark.parametrize(
+    ("probes", "hearings", "there", "back"),
+    [
+        # (sent, lost) of a→b and of b→a
+        ([silent(A, B), silent(B, A)], [], (40, 40), (40, 40)),  # both ways dark, both probe
+        ([silent(A, B)], [], (40, 40), None),  # dead or cut off target
+        ([silent(A, B)], [heard(A, B)], (40, 0), (40, 40)),  # the way back only
+        (
+            [silent(A, B), probed(B, A, count=0, unresolved=40)],
+            [heard(B, A)],
+            (80, 80),
+            (40, 0),
+        ),  # a→b only: b's probes get there, their replies do not
+        (
+            [
+                probed(A, B, count=30, unresolved=10),
+                probed(B, A, prober=A, count=30, unresolved=10),
+            ],
+            [heard(A, B, received=30)],
+            (40, 10),
+            (30, 0),
+        ),  # one path of four dead on the way there
+        (
+            [
+                probed(A, B, count=30, unresolved=10),
+                probed(B, A, prober=A, count=30, unresolved=10),
+            ],
+            [heard(A, B, received=36)],
+            (40, 4),
+            (36, 6),
+        ),  # some each way
+        ([probed(A, B, lost=5, count=35)], [heard(A, B, received=35)], (40, 5), None),  # known
+    ],
+)
+def test_direction_of_loss(
+    store: Store,
+    probes: list[dict[str, Any]],
+    hearings: list[dict[str, Any]],
+    there: tuple[int, int],
+    back: tuple[int, int] | None,
+) -> None:
+    fill(store, probes, hearings)
+    cells = {(each.src, each.dst): (each.sent, each.lost) for each in store.matrix(T0, END)}
+    points = {(each.src, each.dst): (each.sent, each.lost) for each in store.series(T0, END)}
+    wanted = {(A, B): there} | ({(B, A): back} if back else {})
+    assert cells == wanted
+    assert points == wanted
+
+
+def test_hearing_in_another_second_excuses_nothing(store: Store) -> None:
+    fill(store, [silent(A, B, 5)], [heard(A, B, 4), heard(A, B, 6)])
+    assert cell(store, A, B).lost == 40
+
+
+def test_series_of_one_direction_of_one_end_and_of_all(store: Store) -> None:
+    fill(store, [probed(A, B, 0), probed(A, B, 1), probed("c/n", A, 0), silent(B, A, 2)])
+    assert [p.ts_ns for p in store.series(T0, END, A, B)] == [T0, T0 + S]
+    assert [p.src for p in store.series(T0, END, dst=A)] == [B, "c/n"]
+    assert len(store.series(T0, END)) == 4
+    assert store.series(T0, END, B, A) == (
+        SeriesPoint(
+            ts_ns=T0 + 2 * S,
+            src=B,
+            dst=A,
+            sent=40,
+            lost=40,
+            owd_min_ns=None,
+            owd_p50_ns=None,
+            owd_p99_ns=None,
+        ),
+    )
+
+
+def test_series_tells_the_way_back_of_the_direction_asked_for(store: Store) -> None:
+    fill(store, [silent(A, B)], [heard(A, B)])
+    assert [(p.src, p.sent, p.lost) for p in store.series(T0, END, B, A)] == [(B, 40, 40)]
+    assert [(p.src, p.sent, p.lost) for p in store.series(T0, END, A, B)] == [(A, 40, 0)]
+
+
+def test_names_are_text_whatever_is_in_them(store: Store) -> None:
+    odd = 'it\'s \\ "x"\n; DROP TABLE probe_1s --/µ'
+    fill(store, [probed(odd, B)])
+    assert [p.src for p in store.series(T0, END, odd, B)] == [odd]
+    assert store.series(T0, END, odd + "'", B) == ()
+
+
+def test_recorded_names_batches_by_partition(store: Store) -> None:
+    hour = T0 // HOUR_NS
+    edge = (hour + 1) * HOUR_NS
+    rows = [
+        probed(A, B) | {"seq": 5},
+        probed(A, B) | {"seq": (1 << 64) - 1, "stream": "t", "ts_ns": edge - 1},
+        probed(A, B) | {"seq": (1 << 64) - 1, "stream": "t", "ts_ns": edge},
+    ]
+    fill(store, rows)
+    assert store.recorded(PROBE, T0, edge) == {
+        Recorded("h0", "s", 5, hour),
+        Recorded("h0", "t", (1 << 64) - 1, hour),
+    }
+    assert Recorded("h0", "t", (1 << 64) - 1, hour + 1) in store.recorded(PROBE, T0, edge + 1)
+
+
+def test_own_host_column_is_the_origin(store: Store) -> None:
+    store.insert(AGENT, rows_of(AGENT, [{"host": "h7", "seq": 3}]))
+    assert store.recorded(AGENT, T0, END) == {Recorded("h7", "s", 3, T0 // DAY_NS)}
+
+
+def test_clock_history(store: Store) -> None:
+    rows = [
+        {"ts_ns": T0 + k * S, "node": node, "ref_ns": k, "offset_ns": -1.5, "state": "HOLDOVER"}
+        for node in ("h1", "h0")
+        for k in (1, 0)
+    ]
+    store.insert(CLOCK, rows_of(CLOCK, rows))
+    history = store.clock_history(T0, END)
+    assert [(p.timeline.node, p.ts_ns - T0) for p in history] == [
+        ("h0", 0),
+        ("h0", S),
+        ("h1", 0),
+        ("h1", S),
+    ]
+    assert history[0].timeline.state is ClockState.HOLDOVER
+    assert history[0].timeline.offset_ns == -1.5
+    assert len(store.clock_history(T0, END, "h1")) == 2
+
+
+def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:
+    fill(store, [probed(A, B), probed(A, B, 3600)])
+    store.insert(CLOCK, rows_of(CLOCK, [{"node": "h0", "state": "UNKNOWN"}]))
+    keep_ns = PROBE.retention_days * DAY_NS
+    assert store.expire(T0 + keep_ns) == 0
+    assert store.expire(T0 + HOUR_NS + keep_ns) == 1
+    assert (store.count_rows(), store.latest_ns()) == (2, T0 + HOUR_NS)
+
+
+def test_rows_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
+    first = open_store(f"chdb:{tmp_path}/s")
+    fill(first, [probed(A, B)])
+    with pytest.raises(StoreError, match="in use by another controller"):
+        open_store(f"{tmp_path}/s")
+    first.close()
+    second = open_store(f"{tmp_path}/s")
+    assert second.latest_ns() == T0
+    second.close()
+
+
+def test_missing_columns_are_named(store: Store) -> None:
+    with pytest.raises(StoreError, match="rows lack owd_max_ns"):
+        store.insert(PROBE, rows_of(PROBE, [probed(A, B)]).drop_columns(["owd_max_ns"]))
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "write a directory"),
+        ("http://x/", "write a directory"),
+        ("clickhouse://", "write clickhouse"),
+        ("clickhouse://h:99999/db", "Port out of range"),
+        ("clickhouse://h/a-b", "cannot name a database"),
+        ("clickhouse://h/x;y", "cannot name a database"),
+    ],
+)
+def test_urls_that_are_none(url: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        open_store(url)
+
+
+def test_url_parts_and_defaults() -> None:
+    assert parse_url("clickhouse://u:p%40@h:1/db") == ("h", 1, False, "u", "p@", "db")
+    assert parse_url("clickhouses://h") == ("h", 8443, True, "default", "", "syntony")
+
+
+def test_a_server_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(StoreError, match=r"store 127\.0\.0\.1:1 does not answer: .*refused"):
+        open_store("clickhouse://127.0.0.1:1/db")
+
+
+@pytest.mark.slow
+def test_a_server_that_refuses_us_is_one_line(clickhouse_server: str) -> None:
+    with pytest.raises(StoreError, match=r"store 127\.0\.0\.1:.*[Pp]assword"):
+        open_store(clickhouse_server.replace("p%40ss", "wrong"))
+
+
+@pytest.mark.parametrize(
+    ("version", "modern"), [("18.16.1", False), ("26.9.2.1", True), ("20.1", True), ("?", False)]
+)
+def test_old_engines_get_the_common_subset(version: str, *, modern: bool) -> None:
+    for table in TABLES.values():
+        statement = create_table(table, capabilities(version))
+        assert ("LowCardinality" in statement) is modern
+        assert ("CODEC" in statement) is modern
+
+
+def test_quoting() -> None:
+    assert quote("a'b\\c") == "'a\\'b\\\\c'"
