@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import LOST, STALLED, ProbeEngine, ProbeNic
+from syntony.io.probe import LOST, MISSING, STALLED, ProbeEngine, ProbeNic
 from syntony.wire.messages import ProbeFlow
 
 HOSTS, RAILS, PER_POD, SPINES = 8, 2, 4, 2
@@ -197,7 +197,7 @@ def run_host(host: int, rate: float, seconds: float) -> dict[str, Any]:
     rows = np.concatenate(records)
     lost = (rows["flags"] & int(LOST)) != 0
     stalled = (rows["flags"] & int(STALLED)) != 0
-    complete = (rows["flags"] == 0) | stalled & ~lost
+    complete = (rows["flags"] & int(MISSING)) == 0
     owd = np.concatenate(
         [(rows["t2_ns"] - rows["t1_ns"])[complete], (rows["t4_ns"] - rows["t3_ns"])[complete]]
     )

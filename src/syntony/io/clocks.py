@@ -69,8 +69,8 @@ class SyntheticClock:
     """A clock whose error against the machine's CLOCK_REALTIME follows from its spec alone.
 
     Two processes with equal specs compute the same bits, whatever they ask and in whatever order.
-    The mapping is piecewise linear with knots every 100 ms, extended without a horizon (about 5 ms
-    of computing per day past `base_ns`, once).
+    The mapping is piecewise linear with knots every 100 ms, extended without a horizon (about 4 ms
+    of computing per day past `base_ns`, once: keep it recent).
 
     Raises:
         UsageError: steps that do not ascend, a rate beyond 1 %, a swing faster than 100 ms.

@@ -63,6 +63,7 @@ class Flag(enum.IntFlag):
 
 
 LOST = Flag.LOST_FWD | Flag.LOST_REV | Flag.LOST_UNKNOWN
+MISSING = Flag.NO_T1 | Flag.NO_T2 | Flag.NO_T3 | Flag.NO_T4
 STALLED = Flag.STALL_LOCAL | Flag.STALL_REMOTE
 """A lost probe with one of these says nothing about the network."""
 
