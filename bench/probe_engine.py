@@ -2,9 +2,10 @@
 
     .venv/bin/python bench/probe_engine.py [--rate 60000] [--seconds 5] [--json]
 
-A *probe* is one packet whose one-way delay is measured: requests and replies count alike. The fabric
-is 8 hosts x 2 rails, 2 leaves per rail, 2 spines, links shaped to 200 Mb/s, in network namespaces of
-a private world (no root needed): a probe between pods crosses four veth links, one inside a pod two.
+A *probe* is one packet whose one-way delay is measured: requests and replies count alike. The
+fabric is 8 hosts x 2 rails, 2 leaves per rail, 2 spines, links shaped to 200 Mb/s, in network
+namespaces of a private world (no root needed): a probe between pods crosses four veth links, one
+inside a pod two.
 Processor time is that of the engines' processes (user and system, read by getrusage), in which the
 kernel also forwards their packets hop by hop.
 """
@@ -25,7 +26,7 @@ import numpy as np
 
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine, ProbeNic
-from syntony.model.probes import LOST, STALLED
+from syntony.model.probes import LOST, MISSING, STALLED
 from syntony.wire.messages import ProbeFlow
 
 HOSTS, RAILS, PER_POD, SPINES = 8, 2, 4, 2
@@ -197,7 +198,7 @@ def run_host(host: int, rate: float, seconds: float) -> dict[str, Any]:
     rows = np.concatenate(records)
     lost = (rows["flags"] & int(LOST)) != 0
     stalled = (rows["flags"] & int(STALLED)) != 0
-    complete = (rows["flags"] == 0) | stalled & ~lost
+    complete = (rows["flags"] & int(MISSING)) == 0
     owd = np.concatenate(
         [(rows["t2_ns"] - rows["t1_ns"])[complete], (rows["t4_ns"] - rows["t3_ns"])[complete]]
     )

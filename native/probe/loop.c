@@ -239,6 +239,7 @@ void *syn_engine_run(void *argument)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+    (void)prctl(PR_SET_NAME, "syn-probe");
     pthread_mutex_lock(&engine->lock);
     syn_begin_sending(engine);
     while (!engine->stop)

@@ -71,7 +71,9 @@ print([clock.map_ns(instant) for instant in instants])
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     clock = SyntheticClock("here", WILD)
-    assert result.stdout.strip() == str([clock.map_ns(instant) for instant in sorted(instants)][::-1])
+    assert result.stdout.strip() == str(
+        [clock.map_ns(instant) for instant in sorted(instants)][::-1]
+    )
 
 
 def test_arrays_and_single_readings_agree() -> None:

@@ -51,7 +51,7 @@ def test_arrays_have_the_structs_bytes(dtype: np.dtype[np.void], struct: str) ->
     assert dtype.names is not None
     for index, name in enumerate(dtype.names):
         setattr(row, name, 1000 + index)
-    array = np.frombuffer(ffi.buffer(row), dtype)
+    array = np.frombuffer(bytes(ffi.buffer(row)), dtype)
     assert [int(array[name][0]) for name in dtype.names] == [
         1000 + index for index in range(len(dtype.names))
     ]

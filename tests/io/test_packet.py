@@ -46,7 +46,7 @@ def test_a_flipped_bit_does_not(packet: wire.Packet, bit: int) -> None:
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="not a probe packet|unknown key"):
+    with pytest.raises(WireError, match=r"not a probe packet|unknown key"):
         wire.decode(data, (KEY,))
 
 

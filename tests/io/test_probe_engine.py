@@ -5,20 +5,25 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from syntony.errors import MissingError, UsageError
 from syntony.io import packet as wire
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.model import MS, S, SyntheticClockSpec
-from syntony.model.probes import LOST, ProbeFlag
+from syntony.model.probes import LOST, MISSING, ProbeFlag
 from syntony.wire.messages import ProbeFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
 KEY = (7, b"sixteen byte key")
 OTHER_KEY = (8, b"another key here")
@@ -106,10 +111,7 @@ def test_every_probe_has_its_four_stamps_in_order(
     pair.up()
     pair.local.set_flows([pair.flow(**changes)])
     rows = pair.records(100)
-    complete = rows[
-        (rows["flags"] & int(ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4))
-        == 0
-    ]
+    complete = rows[(rows["flags"] & int(MISSING)) == 0]
     assert len(complete) >= 50
     assert (complete["t1_ns"] >= complete["sent_ns"]).all()
     assert (complete["t2_ns"] >= complete["t1_ns"]).all()
@@ -120,7 +122,8 @@ def test_every_probe_has_its_four_stamps_in_order(
     assert (set(rows["nic_id"]), set(rows["dst_nic_id"])) == ({LOCAL}, {REMOTE})
     pair.local.set_flows([])
     wait_for(lambda: pair.remote.counters().received == pair.local.counters().sent)
-    wait_for(lambda: pair.local.counters().received == pair.remote.counters().replies)
+    in_flight = pair.remote.counters().replies - pair.local.counters().received
+    assert 0 <= in_flight <= 4  # the flow's socket closed before them
     assert pair.remote.heard().tolist() == [(LOCAL, REMOTE, pair.local.counters().sent)]
 
 
@@ -365,8 +368,10 @@ class Stranger:
         self.socket.settimeout(PATIENCE_S)
 
     def request(self, seq: int, **changes: int) -> bytes:
-        fields = {"src_nic": 9, "dst_nic": REMOTE, "flow_id": 3, "epoch": 100, "seq": seq}
-        return wire.encode(wire.Packet(type=wire.REQUEST, **(fields | changes)), KEY)
+        plain = wire.Packet(
+            type=wire.REQUEST, src_nic=9, dst_nic=REMOTE, flow_id=3, epoch=100, seq=seq
+        )
+        return wire.encode(msgspec.structs.replace(plain, **changes), KEY)
 
     def ask(self, data: bytes) -> wire.Packet:
         self.socket.send(data)
@@ -454,10 +459,9 @@ def test_a_reply_counts_once_and_only_for_its_probe(stack: ExitStack) -> None:
         flow = pair.flow(src_port=port, dst_port=reflector.getsockname()[1], interval_ns=2 * S)
         pair.local.set_flows([flow])
         request = wire.decode(reflector.recv(2000), (KEY,))
-        fields = {name: getattr(request, name) for name in wire.Packet.__struct_fields__}
 
         def answer(**changes: int) -> None:
-            packet = wire.Packet(**(fields | {"type": wire.REPLY} | changes))
+            packet = msgspec.structs.replace(request, type=wire.REPLY, **changes)
             reflector.sendto(wire.encode(packet, KEY), ("127.0.0.1", port))
 
         answer()

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from syntony.model.probes import LOST, STALLED, ProbeFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PEER = Path(__file__).with_name("engine_peer.py")
 STOP_S = 0.6

@@ -7,11 +7,13 @@ import re
 import socket
 import struct
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.io._library import ffi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _CAP_NET_ADMIN = 12  # linux/capability.h
 _CAP_NET_RAW = 13

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from syntony.errors import MissingError, SyntonyError, UsageError
-from syntony.io._library import dtype_of, ffi, library
+from syntony.io._library import dtype_of, ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.packet import KEY_BYTES, Key
 from syntony.model import MS, US, S
-from syntony.wire.messages import ProbeFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from syntony.wire.messages import ProbeFlow
 
 TIMEOUT_NS = 1 * S
 """A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""
@@ -133,13 +137,13 @@ class ProbeEngine:
         except OverflowError as error:
             raise UsageError(f"probe engine option out of range: {error}") from error
         clock = self._clock.handle if isinstance(self._clock, SyntheticClock) else ffi.NULL
-        error = ffi.new("int *")
+        code = ffi.new("int *")
         message = ffi.new("char[]", _MESSAGE_BYTES)
         engine = self._library.syn_probe_open(
-            c_nics, len(self._nics), c_options, clock, error, message
+            c_nics, len(self._nics), c_options, clock, code, message
         )
         if engine == ffi.NULL:
-            raise _error(error[0], message)
+            raise _error(code[0], message)
         return engine
 
     def __enter__(self) -> Self:
@@ -185,7 +189,7 @@ class ProbeEngine:
         """Every record finished since the last call: shape (n,), dtype `RECORD`."""
         engine = self._alive()
         records = np.empty(self._library.syn_probe_pending(engine), RECORD)
-        target = ffi.cast("struct syn_probe_record *", ffi.from_buffer(records))
+        target = pointer_to(records, "struct syn_probe_record")
         count = self._library.syn_probe_drain(engine, target, len(records))
         return records[:count]
 
@@ -214,7 +218,7 @@ class ProbeEngine:
                 name=nic.name,
                 nic_id=nic.nic_id,
                 stamping="hardware" if row.hardware else "kernel",
-                reason=ffi.string(row.reason).decode(),
+                reason=text_of(row.reason),
                 phc_index=row.phc_index if row.phc_index >= 0 else None,
             )
             for nic, row in zip(self._nics, rows, strict=True)
@@ -226,7 +230,7 @@ class ProbeEngine:
         room = 64
         while True:
             rows = np.empty(room, dtype)
-            count = read(self._alive(), ffi.cast(f"struct {struct} *", ffi.from_buffer(rows)), room)
+            count = read(self._alive(), pointer_to(rows, f"struct {struct}"), room)
             if count <= room:
                 return rows[:count]
             room = count
@@ -282,7 +286,7 @@ def _address(text: str) -> tuple[int, bytes]:
 
 
 def _error(code: int, message: Any) -> SyntonyError:
-    text = ffi.string(message).decode()
+    text = text_of(message)
     if code == library().SYN_ERROR_USAGE:
         return UsageError(text)
     return MissingError(text)

@@ -36,3 +36,4 @@ class ProbeFlag(enum.IntFlag):
 
 LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
 STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE
+MISSING = ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4
