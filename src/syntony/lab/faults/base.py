@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from syntony.errors import UsageError
-from syntony.lab.daemons import Daemons
 from syntony.lab.plan import Link, LinkKind, Plan, Port
-from syntony.lab.ports import Ports
 from syntony.lab.rates import parse_rate_bps
 from syntony.model import parse_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syntony.lab.daemons import Daemons
+    from syntony.lab.ports import Ports
 
 
 class TargetKind(enum.StrEnum):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import Fault, Order, TargetKind
 from syntony.lab.plan import Link, LinkKind, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def _end(link: Link, side: str | None) -> Port:
