@@ -146,6 +146,8 @@ class Supervisor:
             return Refused(kind="WireError", reason=f"not a request of this version: {error}")
         except SyntonyError as error:
             return Refused(kind=type(error).__name__, reason=str(error))
+        except OSError as error:  # the kernel refused something a fault needed
+            return Refused(kind="MissingError", reason=str(error))
 
     def _answer(self, request: Request) -> Reply:
         match request:

@@ -70,6 +70,10 @@ class Fault(ABC):
         """How long it lasts by itself; 0: until cleared."""
         return 0
 
+    @classmethod  # noqa: B027 - most kinds have nothing to add
+    def check(cls, plan: Plan, order: Order) -> None:
+        """What only this kind can tell about an order. Raises `UsageError`."""
+
     @abstractmethod
     def apply(self) -> None:
         """Raises `SyntonyError` when it cannot; then `undo` is called."""

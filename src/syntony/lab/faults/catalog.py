@@ -43,7 +43,9 @@ def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) 
     if missing and missing != ["side"]:
         raise UsageError(f"fault {kind} needs --{missing[0]}")
     values = {name: _read(name, text) for name, text in merged.items() if text}
-    return Order(fault, target, dict(options), values)
+    order = Order(fault, target, dict(options), values)
+    fault.check(plan, order)
+    return order
 
 
 def _read(name: str, text: str) -> int | float | str:
