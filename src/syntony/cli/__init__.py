@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from syntony import __version__
 from syntony.errors import MissingError, SyntonyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 GROUPS = {
     "lab": "A whole fleet on this machine: bring up, break, compare with the truth.",
@@ -33,21 +35,28 @@ when used: `--help` stays fast, and a missing extra is noticed only by the comma
 
 
 class _Root(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(GROUPS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in GROUPS:
             return None
         try:
             module = importlib.import_module(f"syntony.cli.{cmd_name}")
         except ModuleNotFoundError as error:
             raise MissingError(_missing(cmd_name, error.name or "a module")) from error
-        command = module.command
-        assert isinstance(command, click.Command)
+        command: click.Command = module.command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(GROUPS.items()))
 
@@ -67,6 +76,7 @@ def _missing(command: str, module: str) -> str:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def root(debug: bool) -> None:
     """Make a GPU fleet's communication visible and resilient, in software."""
+    click.get_current_context().obj = debug
 
 
 def main() -> None:
@@ -83,8 +93,7 @@ def run(args: Sequence[str]) -> int:
         _trace(debug)
         return _say(f"error: {error}", error.exit_code)
     except click.ClickException as error:
-        error.show()
-        return 2
+        return _say(f"error: {error.format_message()} {_help_hint(error)}", 2)
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", 130)
     except BrokenPipeError:  # `| head`: the reader has seen enough
@@ -95,6 +104,11 @@ def run(args: Sequence[str]) -> int:
         hint = "" if debug else " (a bug; see it with: syntony --debug …)"
         return _say(f"error: {type(error).__name__}: {error}{hint}", 1)
     return result if isinstance(result, int) else 0
+
+
+def _help_hint(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"(see: {context.command_path if context else 'syntony'} --help)"
 
 
 def _trace(debug: bool) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from syntony.lab.messages import DaemonStatus, FaultStatus, LinkStatus, Status
 from syntony.lab.plan import LinkKind
 from syntony.lab.rates import format_rate
-from syntony.lab.truth import ClockTruth
 from syntony.model import format_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.lab.messages import DaemonStatus, FaultStatus, LinkStatus, Status
+    from syntony.lab.truth import ClockTruth
 
 
 def size(status: Status) -> str:

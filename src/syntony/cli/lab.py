@@ -6,8 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -22,6 +21,9 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
 from syntony.lab.world import World, new_lab
 from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -93,7 +95,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
         click.echo(f"lab {name} has ended", err=True)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -186,7 +188,7 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
     if not words:
         raise UsageError("exec needs a command, for example: syntony lab exec h3 -- ip address")
     full = open_lab(name).enter_argv(node, words)
-    os.execv(full[0], full)  # noqa: S606 - this process becomes the command: terminal, exit code
+    os.execv(full[0], full)  # noqa: S606 - no shell: this process becomes the command
 
 
 @command.command(context_settings={"ignore_unknown_options": False})
@@ -269,7 +271,9 @@ def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> No
     Example: syntony lab path h0/rail0 h7/rail0 --sport 40000 --dport 8620
     """
     family = 6 if flow["family"] == "ipv6" else 4
-    found = open_lab(name).paths(src, dst, flow["sports"], flow["dport"], flow["proto"], family)
+    found = open_lab(name).paths(
+        src, dst, flow["sports"], flow["dport"], proto=flow["proto"], family=family
+    )
     if as_json:
         click.echo(msgspec.json.encode(found))
         return

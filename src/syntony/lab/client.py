@@ -8,9 +8,8 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -37,11 +36,16 @@ from syntony.lab.messages import (
 )
 from syntony.lab.truth import ClockTruth, TrueClock, compare
 from syntony.lab.world import search_path
-from syntony.model import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.model import Timeline
 
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
 _CREDENTIALS = struct.Struct("3i")
+_reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _R = TypeVar("_R", bound=Reply)
 
 
@@ -87,6 +91,7 @@ class Lab:
         dst: str,
         sports: Sequence[int],
         dport: int,
+        *,
         proto: str = "udp",
         family: int = 4,
     ) -> tuple[PathAnswer, ...]:
@@ -205,7 +210,7 @@ class Lab:
             except OSError as error:
                 raise RemoteError(f"lab {self.name!r} does not answer: {error}") from error
         try:
-            return msgspec.json.decode(line, type=Reply)
+            return _reply.decode(line)
         except msgspec.DecodeError as error:
             raise RemoteError(f"lab {self.name!r} is of another version: {error}") from error
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from syntony.lab.plan import CONTROLLER, Link, LinkKind, Plan, Port
 from syntony.lab.routes import Route, source_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RULE_PREFERENCE = 1000
 HASH_FIELDS = 55
@@ -27,7 +30,6 @@ _EVERYWHERE = {
     "net/ipv6/conf/default/disable_ipv6": "0",
     "net/ipv6/conf/default/accept_dad": "0",
     "net/ipv6/conf/default/accept_ra": "0",
-    "net/ipv6/conf/default/addr_gen_mode": "1",
     "net/ipv6/conf/all/keep_addr_on_down": "1",
     "net/ipv6/conf/default/keep_addr_on_down": "1",
 }

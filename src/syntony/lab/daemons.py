@@ -6,13 +6,17 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.messages import DaemonStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FIRST_BACKOFF_S = 0.25
 _LAST_BACKOFF_S = 8.0
@@ -55,6 +59,7 @@ class Daemons:
         self._note = note
         self._daemons: dict[str, _Daemon] = {}
         self._closing = False
+        self._all_gone = asyncio.Event()
 
     def start(self, spec: DaemonSpec) -> None:
         daemon = _Daemon(spec)
@@ -102,9 +107,9 @@ class Daemons:
                 daemon.timer.cancel()
             _send(daemon, signal.SIGCONT)
             _send(daemon, signal.SIGTERM)
-        deadline_s = asyncio.get_running_loop().time() + grace_s
-        while self._alive() and asyncio.get_running_loop().time() < deadline_s:
-            await asyncio.sleep(0.02)
+        if self._alive():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), grace_s)
         for daemon in self._alive():
             _send(daemon, signal.SIGKILL)
 
@@ -130,18 +135,19 @@ class Daemons:
             )
         daemon.started_s = loop.time()
         daemon.pidfd = os.pidfd_open(daemon.process.pid)
-        loop.add_reader(daemon.pidfd, self._died, daemon)
+        loop.add_reader(daemon.pidfd, self._died, daemon, daemon.process)
         if daemon.paused:
             _send(daemon, signal.SIGSTOP)
 
-    def _died(self, daemon: _Daemon) -> None:
-        assert daemon.process is not None
+    def _died(self, daemon: _Daemon, process: subprocess.Popen[bytes]) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(daemon.pidfd)
         os.close(daemon.pidfd)
-        code = daemon.process.wait()
+        code = process.wait()
         daemon.process = None
         if self._closing:
+            if not self._alive():
+                self._all_gone.set()
             return
         self._note(f"{daemon.spec.name} ended ({_reason(code)})")
         if daemon.held:

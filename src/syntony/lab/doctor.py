@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,9 @@ from syntony.errors import MissingError
 from syntony.lab import relay
 from syntony.lab.commands import SEED_SYSCTL
 from syntony.lab.world import TOOLS, missing_tools, search_path, unshare_argv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Level(enum.StrEnum):
@@ -96,7 +99,7 @@ def _tools() -> Iterator[Check]:
 
 def _features(argv: list[str]) -> Iterator[Check]:
     script = "\n".join(
-        f"if m=$( ({command}) 2>&1 ); then echo ok; else echo \"$m\" | head -n1 | sed 's/^$/no/'; fi"
+        f'm=$( ({command}) 2>&1 ) && echo ok || echo "$m" | head -n1 | sed "s/^$/no/"'
         for command in _FEATURES.values()
     )
     env = {**os.environ, "PATH": search_path()}

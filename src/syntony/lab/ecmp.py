@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from syntony.errors import RemoteError, UsageError
+from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.lab import netns
 from syntony.lab.messages import PathAnswer, PathRequest
-from syntony.lab.plan import Link, Plan, Port
 from syntony.lab.relay import RelaySpot
+
+if TYPE_CHECKING:
+    from syntony.lab.plan import Link, Plan, Port
 
 PROTOCOLS = ("udp", "tcp")
 _MAX_PORT = 65535
@@ -53,7 +56,7 @@ def _ask(request: PathRequest, src: Link, dst: Link, iif: str, sports: list[int]
     argv = ["ip", f"-{request.family}", "-json", "-batch", "-"]
     try:
         said = netns.tool(src.b.node, argv, "\n".join(lines) + "\n")
-    except netns.MissingError as error:
+    except MissingError as error:
         raise RemoteError(f"{src.b.node} has no route from {src.name} to {dst.name} now") from error
     devices = _devices(said)
     relays = {_relay(src.b, None), _relay(dst.b, dst.a)} - {iif}

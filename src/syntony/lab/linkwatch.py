@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.lab import netns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NETLINK_ROUTE = 0
 _RTMGRP_LINK = 1
@@ -22,7 +24,7 @@ _BUFFER = 1 << 18
 class LinkState(NamedTuple):
     """One interface: `up` means administratively up, and with carrier."""
 
-    index: int
+    ifindex: int
     up: bool
 
 

@@ -86,7 +86,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     node: str
     state: str
-    """``running``, ``stopped`` (SIGSTOP), ``held`` (killed by a fault) or ``waiting`` (back-off)."""
+    """``running``, ``stopped`` (SIGSTOP), ``held`` (killed by a fault), ``waiting`` (back-off)."""
     pid: int | None
     """As seen inside the lab."""
     restarts: int

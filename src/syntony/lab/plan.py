@@ -1,7 +1,7 @@
 """The fabric as data: which namespaces, links and addresses a lab of a given size has. Pure.
 
-Names: hosts ``h0``…, leaves ``leaf{rail}-{k}``, spines ``spine{k}``, the front-end router ``fe0`` and
-``ctl``, where the controller lives. A link is named after its first end: ``h3/rail0``,
+Names: hosts ``h0``…, leaves ``leaf{rail}-{k}``, spines ``spine{k}``, the front-end router ``fe0``
+and ``ctl``, where the controller lives. A link is named after its first end: ``h3/rail0``,
 ``leaf0-1/spine0``, ``h3/mgmt0``.
 
 Addresses: every link is a /31 (RFC 3021) and a /127 (RFC 6164). A leaf's hosts share one prefix,
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import difflib
 import enum
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROUTER = "fe0"
 CONTROLLER = "ctl"

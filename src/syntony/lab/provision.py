@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,12 +13,14 @@ from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, agent_name
-from syntony.lab.messages import LabFile
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from syntony.controller.pki import Authority
+    from syntony.lab.messages import LabFile
 
 CONTROLLER_PORT = 8643
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000

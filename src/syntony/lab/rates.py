@@ -9,7 +9,7 @@ from syntony.errors import UsageError
 _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?bit)(?:/s)?", re.IGNORECASE)
 MIN_BPS = 64_000
-"""Below this one full-size packet takes longer than the default queueing latency many times over."""
+"""Below this one full-size packet takes longer than a shaper lets packets wait."""
 MAX_BPS = 40 * 10**9
 
 

@@ -6,11 +6,13 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from syntony.errors import MissingError
 from syntony.lab import netns
-from syntony.lab.plan import Port
+
+if TYPE_CHECKING:
+    from syntony.lab.plan import Port
 
 TUN_DEVICE = Path("/dev/net/tun")
 _PREF_DONE = 100
@@ -51,8 +53,7 @@ class Relay:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "ready":
+        if _pipe(self._process.stdout).readline().strip() != "ready":
             said = self._process.communicate()[1].strip()
             raise MissingError(f"the delay relay did not start: {said}")
         try:
@@ -67,9 +68,9 @@ class Relay:
 
     def set_delay(self, delay_ns: int) -> None:
         """Changes the delay of a running relay."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{delay_ns}\n")
-        self._process.stdin.flush()
+        orders = _pipe(self._process.stdin)
+        orders.write(f"{delay_ns}\n")
+        orders.flush()
 
     def close(self) -> None:
         """Packets take the straight way again, then the relay drains no more and exits."""
@@ -114,6 +115,12 @@ def relay_program() -> Path:
         if program.exists():
             return program
     raise MissingError("syntony-delay is not installed; reinstall syntony with a C compiler")
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    if stream is None:
+        raise ValueError("the relay was started without this pipe")
+    return stream
 
 
 def _check_tun() -> None:

@@ -7,11 +7,14 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEFAULT_NAME = "lab"
 CONTROL_SOCKET = "control.sock"

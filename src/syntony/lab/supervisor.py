@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,6 +41,9 @@ from syntony.lab.messages import (
 from syntony.lab.plan import ROUTER, make_plan
 from syntony.lab.ports import Ports
 from syntony.lab.provision import provision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _GRACE_S = 3.0
 """How long daemons have to end by themselves; they spool to disk, so nothing is lost after."""
@@ -93,7 +96,7 @@ class Supervisor:
     def _links_changed(self, watch: LinkWatch) -> None:
         now_ns = time.monotonic_ns()
         for seen in watch.read():
-            port = self._ports.get(seen.index)
+            port = self._ports.get(seen.ifindex)
             if port is None or port.node != watch.node:
                 continue
             if self._control.observe(port.node, port.name, seen.up, now_ns):
@@ -143,6 +146,8 @@ class Supervisor:
             return Refused(kind="WireError", reason=f"not a request of this version: {error}")
         except SyntonyError as error:
             return Refused(kind=type(error).__name__, reason=str(error))
+        except OSError as error:  # the kernel refused something a fault needed
+            return Refused(kind="MissingError", reason=str(error))
 
     def _answer(self, request: Request) -> Reply:
         match request:
@@ -219,9 +224,7 @@ def run(directory: str, *, detach: bool) -> int:
     voice = _Voice()
     os.dup2(log, 2)
     os.set_blocking(1, False)
-    for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - numbers, not files
-        if fd > 2 and _open(fd):
-            os.set_inheritable(fd, False)  # the lab's lock must not leak into daemons
+    _keep_to_ourselves()
     try:
         netns.mount("none", "/run", "tmpfs")
         netns.mount("none", "/sys", "sysfs")
@@ -230,7 +233,7 @@ def run(directory: str, *, detach: bool) -> int:
     except (SyntonyError, OSError) as error:
         voice.say("failed", str(error))
         return 1
-    except Exception as error:  # noqa: BLE001 - supervisor boundary: say it, then end the world
+    except Exception as error:  # noqa: BLE001 - supervisor boundary: say it, end the world
         traceback.print_exc()
         voice.say("failed", f"internal error: {type(error).__name__}: {error}")
         return 1
@@ -239,8 +242,11 @@ def run(directory: str, *, detach: bool) -> int:
     return 0
 
 
-def _open(fd: int) -> bool:
-    return Path(f"/proc/self/fd/{fd}").exists()
+def _keep_to_ourselves() -> None:
+    """Daemons must not inherit the lab's lock."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) > 2 and entry.exists():
+            os.set_inheritable(int(entry.name), False)
 
 
 async def _live(place: Path, file: LabFile, voice: _Voice, detach: bool) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.model import ClockState, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 class TrueClock(msgspec.Struct, frozen=True, kw_only=True):

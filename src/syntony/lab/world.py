@@ -13,10 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING, Self
 
 import msgspec
 
@@ -25,6 +23,10 @@ from syntony.lab import state
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import Event, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
          "nsenter": "util-linux", "sh": "dash"}  # fmt: skip
@@ -122,10 +124,11 @@ class World:
         argv = unshare_argv()
         self.directory, lock = state.claim(file.name)
         self._let_go = False
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         try:
             (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
             self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
+            self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise MissingError(f"{self.directory}: {error.strerror}") from error
@@ -143,7 +146,7 @@ class World:
             start_new_session=True,
         )
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -152,12 +155,10 @@ class World:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._guard.stdin is not None
-        assert self._guard.stdout is not None
-        self._guard.stdin.close()
+        self._lifeline.close()
         if not self._let_go:
             self._wait()
-        self._guard.stdout.close()
+        self._output.close()
         self._errors.close()
 
     def _wait(self) -> None:
@@ -186,15 +187,20 @@ class World:
 
     def events(self) -> Iterator[Event]:
         """What the supervisor says, until the lab has ended and nothing of it is left."""
-        assert self._guard.stdout is not None
         decoder = msgspec.json.Decoder(Event)
-        for line in self._guard.stdout:
+        for line in self._output:
             yield decoder.decode(line)
 
     def let_go(self) -> None:
         """The lab stays when this process ends."""
         self._let_go = True
         self._guard.returncode = 0  # not ours to wait for any more
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise ValueError("the guard was started without this pipe")
+    return stream
 
 
 def _supervisor(directory: Path, detach: bool) -> list[str]:

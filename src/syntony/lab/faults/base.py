@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from syntony.errors import UsageError
-from syntony.lab.daemons import Daemons
 from syntony.lab.plan import Link, LinkKind, Plan, Port
-from syntony.lab.ports import Ports
 from syntony.lab.rates import parse_rate_bps
 from syntony.model import parse_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syntony.lab.daemons import Daemons
+    from syntony.lab.ports import Ports
 
 
 class TargetKind(enum.StrEnum):
@@ -66,6 +69,10 @@ class Fault(ABC):
     def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - most kinds have none
         """How long it lasts by itself; 0: until cleared."""
         return 0
+
+    @classmethod  # noqa: B027 - most kinds have nothing to add
+    def check(cls, plan: Plan, order: Order) -> None:
+        """What only this kind can tell about an order. Raises `UsageError`."""
 
     @abstractmethod
     def apply(self) -> None:

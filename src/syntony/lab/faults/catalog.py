@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
@@ -11,7 +11,11 @@ from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
 from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
 from syntony.lab.faults.shaping import Delay, Rate
-from syntony.lab.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syntony.lab.plan import Plan
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, AgentKill, AgentStop, CpuHog,
@@ -39,7 +43,9 @@ def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) 
     if missing and missing != ["side"]:
         raise UsageError(f"fault {kind} needs --{missing[0]}")
     values = {name: _read(name, text) for name, text in merged.items() if text}
-    return Order(fault, target, dict(options), values)
+    order = Order(fault, target, dict(options), values)
+    fault.check(plan, order)
+    return order
 
 
 def _read(name: str, text: str) -> int | float | str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import Fault, Order, TargetKind
-from syntony.lab.plan import Link, LinkKind, Port
+from syntony.lab.plan import Link, LinkKind, Plan, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
-def _end(link: Link, side: str | None) -> Port:
+def _end(link: Link, order: Order) -> Port:
     """The end that goes down; a NIC's own end unless told, a fabric link's leaf end."""
     ends = {"leaf": link.a, "spine": link.b}
     if link.kind is not LinkKind.FABRIC:
         ends = {"host": link.a, "leaf": link.b}
-    if side is None:
-        return link.a
+    side = str(order.values.get("side", next(iter(ends))))
     if side not in ends:
         raise UsageError(f"--side: {link.name} has no {side} end; use {' or '.join(ends)}")
     return ends[side]
@@ -28,10 +29,13 @@ class _Carrier(Fault):
 
     target = TargetKind.LINK
 
+    @classmethod
+    def check(cls, plan: Plan, order: Order) -> None:
+        _end(plan.link(order.target), order)
+
     @property
     def port(self) -> Port:
-        side = self.order.values.get("side")
-        return _end(self.link, None if side is None else str(side))
+        return _end(self.link, self.order)
 
 
 class LinkDown(_Carrier):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from syntony.lab.daemons import agent_name
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class AgentKill(Fault):

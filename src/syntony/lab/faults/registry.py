@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import SyntonyError, UsageError
 from syntony.lab.faults.base import Fault, Order, Site
 from syntony.lab.messages import FaultStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class _Active(msgspec.Struct):

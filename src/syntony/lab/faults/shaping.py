@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from syntony.lab.faults.base import Fault, TargetKind
 from syntony.lab.plan import LinkKind
 from syntony.lab.relay import RelaySpot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Delay(Fault):
