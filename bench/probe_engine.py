@@ -2,9 +2,10 @@
 
     .venv/bin/python bench/probe_engine.py [--rate 60000] [--seconds 5] [--json]
 
-A *probe* is one packet whose one-way delay is measured: requests and replies count alike. The fabric
-is 8 hosts x 2 rails, 2 leaves per rail, 2 spines, links shaped to 200 Mb/s, in network namespaces of
-a private world (no root needed): a probe between pods crosses four veth links, one inside a pod two.
+A *probe* is one packet whose one-way delay is measured: requests and replies count alike. The
+fabric is 8 hosts x 2 rails, 2 leaves per rail, 2 spines, links shaped to 200 Mb/s, in network
+namespaces of a private world (no root needed): a probe between pods crosses four veth links, one
+inside a pod two.
 Processor time is that of the engines' processes (user and system, read by getrusage), in which the
 kernel also forwards their packets hop by hop.
 """
@@ -24,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import LOST, STALLED, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.model.probes import LOST, MISSING, STALLED
 from syntony.wire.messages import ProbeFlow
 
 HOSTS, RAILS, PER_POD, SPINES = 8, 2, 4, 2
@@ -33,7 +35,7 @@ PORT = 8620
 KEY = (1, b"bench-probe-key!")
 FLOW_PORTS = 2
 WARM_UP_S = 1.0
-WORLD = "mount -t tmpfs none /run && mkdir -p /run/netns && mount -t sysfs none /sys && exec \"$@\""
+WORLD = 'mount -t tmpfs none /run && mkdir -p /run/netns && mount -t sysfs none /sys && exec "$@"'
 UNSHARE = ["unshare", "-Urnmpf", "--kill-child", "--mount-proc", "--propagation", "private"]
 
 
@@ -60,8 +62,9 @@ def _ip(batch: list[str], namespace: str = "") -> None:
 
 
 def _tc(namespace: str, interfaces: list[str]) -> None:
-    shape = [f"qdisc add dev {name} root tbf rate 200mbit burst 32k latency 20ms"
-             for name in interfaces]
+    shape = [
+        f"qdisc add dev {name} root tbf rate 200mbit burst 32k latency 20ms" for name in interfaces
+    ]
     command = ["tc", "-n", namespace, "-batch", "-"]
     subprocess.run(command, input="\n".join(shape), text=True, check=True)
 
@@ -81,38 +84,68 @@ def build_fabric() -> None:
             ports[node].append(port)
     _ip(veths)
     for node in nodes:
-        command = ["ip", "netns", "exec", node, "sysctl", "-qw", "net.ipv4.ip_forward=1",
-                   "net.ipv4.fib_multipath_hash_policy=3", "net.ipv4.fib_multipath_hash_fields=55",
-                   "net.ipv4.conf.all.rp_filter=0"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            node,
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+            "net.ipv4.fib_multipath_hash_policy=3",
+            "net.ipv4.fib_multipath_hash_fields=55",
+            "net.ipv4.conf.all.rp_filter=0",
+        ]
         subprocess.run(command, check=True)
         _ip(plan[node] + _routes(node), node)
         _tc(node, ports[node])
 
 
 def _links() -> list[tuple[str, str, str, str, str, str]]:
-    links = [(f"h{h}", f"rail{r}", address(h, r), f"l{r}p{h // PER_POD}", f"h{h}", gateway(h, r))
-             for h in range(HOSTS) for r in range(RAILS)]
-    links += [(f"l{r}p{p}", f"up{k}", f"10.{100 + k}.{r * 64 + p}.1", f"s{k}", f"l{r}p{p}",
-               f"10.{100 + k}.{r * 64 + p}.0")
-              for r in range(RAILS) for p in range(PODS) for k in range(SPINES)]
+    links = [
+        (f"h{h}", f"rail{r}", address(h, r), f"l{r}p{h // PER_POD}", f"h{h}", gateway(h, r))
+        for h in range(HOSTS)
+        for r in range(RAILS)
+    ]
+    links += [
+        (
+            f"l{r}p{p}",
+            f"up{k}",
+            f"10.{100 + k}.{r * 64 + p}.1",
+            f"s{k}",
+            f"l{r}p{p}",
+            f"10.{100 + k}.{r * 64 + p}.0",
+        )
+        for r in range(RAILS)
+        for p in range(PODS)
+        for k in range(SPINES)
+    ]
     return links
 
 
 def _routes(node: str) -> list[str]:
     if node.startswith("h"):
         host = int(node[1:])
-        return [route for rail in range(RAILS) for route in (
-            f"route add default via {gateway(host, rail)} dev rail{rail} table {100 + rail}",
-            f"rule add from {address(host, rail)} table {100 + rail}",
-            f"route add 10.{10 + rail}.0.0/16 via {gateway(host, rail)} dev rail{rail}")]
+        return [
+            route
+            for rail in range(RAILS)
+            for route in (
+                f"route add default via {gateway(host, rail)} dev rail{rail} table {100 + rail}",
+                f"rule add from {address(host, rail)} table {100 + rail}",
+                f"route add 10.{10 + rail}.0.0/16 via {gateway(host, rail)} dev rail{rail}",
+            )
+        ]
     places = [(rail, pod) for rail in range(RAILS) for pod in range(PODS)]
     if node.startswith("s"):
         k = int(node[1:])
-        return [f"route add 10.{10 + r}.{p}.0/24 via 10.{100 + k}.{r * 64 + p}.1 dev l{r}p{p}"
-                for r, p in places]
+        return [
+            f"route add 10.{10 + r}.{p}.0/24 via 10.{100 + k}.{r * 64 + p}.1 dev l{r}p{p}"
+            for r, p in places
+        ]
     own = (int(node[1]), int(node[3:]))
-    hops = " ".join(f"nexthop via 10.{100 + k}.{own[0] * 64 + own[1]}.0 dev up{k}"
-                    for k in range(SPINES))
+    hops = " ".join(
+        f"nexthop via 10.{100 + k}.{own[0] * 64 + own[1]}.0 dev up{k}" for k in range(SPINES)
+    )
     return [f"route add 10.{10 + r}.{p}.0/24 {hops}" for r, p in places if (r, p) != own]
 
 
@@ -124,17 +157,29 @@ def flows_of(host: int, rate: float) -> list[ProbeFlow]:
         for peer in (other for other in range(HOSTS) if other != host):
             for port in range(FLOW_PORTS):
                 flow_id = ((host * RAILS + rail) * HOSTS + peer) * FLOW_PORTS + port
-                flows.append(ProbeFlow(
-                    flow_id=flow_id, src=f"rail{rail}", dst=f"h{peer}/rail{rail}",
-                    dst_nic_id=nic_id(peer, rail), dst_addr=address(peer, rail), dst_port=PORT,
-                    src_port=30000 + port, interval_ns=round(1e9 / pairs_per_flow)))
+                flows.append(
+                    ProbeFlow(
+                        flow_id=flow_id,
+                        src=f"rail{rail}",
+                        dst=f"h{peer}/rail{rail}",
+                        dst_nic_id=nic_id(peer, rail),
+                        dst_addr=address(peer, rail),
+                        dst_port=PORT,
+                        src_port=30000 + port,
+                        interval_ns=round(1e9 / pairs_per_flow),
+                    )
+                )
     return flows
 
 
 def run_host(host: int, rate: float, seconds: float) -> dict[str, Any]:
     """One host's engine, as its agent would run it: drained twenty times a second."""
-    nics = [ProbeNic(name=f"rail{rail}", nic_id=nic_id(host, rail), address=address(host, rail),
-                     port=PORT) for rail in range(RAILS)]
+    nics = [
+        ProbeNic(
+            name=f"rail{rail}", nic_id=nic_id(host, rail), address=address(host, rail), port=PORT
+        )
+        for rail in range(RAILS)
+    ]
     with ProbeEngine(nics, KernelClock(f"h{host}")) as engine:
         engine.set_keys(KEY)
         engine.start()
@@ -153,15 +198,22 @@ def run_host(host: int, rate: float, seconds: float) -> dict[str, Any]:
     rows = np.concatenate(records)
     lost = (rows["flags"] & int(LOST)) != 0
     stalled = (rows["flags"] & int(STALLED)) != 0
-    complete = (rows["flags"] == 0) | stalled & ~lost
-    owd = np.concatenate([(rows["t2_ns"] - rows["t1_ns"])[complete],
-                          (rows["t4_ns"] - rows["t3_ns"])[complete]])
+    complete = (rows["flags"] & int(MISSING)) == 0
+    owd = np.concatenate(
+        [(rows["t2_ns"] - rows["t1_ns"])[complete], (rows["t4_ns"] - rows["t3_ns"])[complete]]
+    )
     probes = after.sent + after.replies - before.sent - before.replies
     return {
-        "probes": probes, "wall_s": wall, "cpu_s": used, "lost": int((lost & ~stalled).sum()),
-        "lost_stalled": int((lost & stalled).sum()), "records": len(rows),
-        "skipped": after.skipped - before.skipped, "stalls": after.stalls - before.stalls,
-        "send_errors": after.send_errors, "rx_overflow": after.rx_overflow,
+        "probes": probes,
+        "wall_s": wall,
+        "cpu_s": used,
+        "lost": int((lost & ~stalled).sum()),
+        "lost_stalled": int((lost & stalled).sum()),
+        "records": len(rows),
+        "skipped": after.skipped - before.skipped,
+        "stalls": after.stalls - before.stalls,
+        "send_errors": after.send_errors,
+        "rx_overflow": after.rx_overflow,
         "ring_dropped": after.ring_dropped,
         "tx_stamp_missing": after.tx_stamp_missing - before.tx_stamp_missing,
         "incomplete": int((~lost & ~complete).sum()),
@@ -185,19 +237,39 @@ def run_fleet(rate: float, seconds: float) -> dict[str, Any]:
     """All hosts at once; sums, worst cases, and the processor time per probe."""
     command = [sys.executable, __file__, "--rate", str(rate), "--seconds", str(seconds)]
     softirq = _softirq_s()
-    workers = [subprocess.Popen(["ip", "netns", "exec", f"h{host}", *command, "--host", str(host)],
-                                stdout=subprocess.PIPE) for host in range(HOSTS)]
+    workers = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", f"h{host}", *command, "--host", str(host)],
+            stdout=subprocess.PIPE,
+        )
+        for host in range(HOSTS)
+    ]
     results = [json.loads(worker.communicate()[0]) for worker in workers]
-    total = {key: sum(result[key] for result in results)
-             for key in ("probes", "cpu_s", "lost", "lost_stalled", "records", "skipped", "stalls",
-                         "send_errors", "rx_overflow", "ring_dropped", "tx_stamp_missing",
-                         "incomplete")}
+    total = {
+        key: sum(result[key] for result in results)
+        for key in (
+            "probes",
+            "cpu_s",
+            "lost",
+            "lost_stalled",
+            "records",
+            "skipped",
+            "stalls",
+            "send_errors",
+            "rx_overflow",
+            "ring_dropped",
+            "tx_stamp_missing",
+            "incomplete",
+        )
+    }
     wall = max(result["wall_s"] for result in results)
     return {
-        "asked_probes_per_s": rate, "probes_per_s": round(total["probes"] / wall),
+        "asked_probes_per_s": rate,
+        "probes_per_s": round(total["probes"] / wall),
         "cpu_us_per_probe": round(total["cpu_s"] / total["probes"] * 1e6, 2),
         "cores": round(total["cpu_s"] / wall, 2),
-        "machine_softirq_s": round(_softirq_s() - softirq, 2), **total,
+        "machine_softirq_s": round(_softirq_s() - softirq, 2),
+        **total,
         "owd_p50_us": round(max(result["owd_p50_us"] or 0 for result in results), 1),
         "owd_p99_us": round(max(result["owd_p99_us"] or 0 for result in results), 1),
         "rss_mb": round(max(result["rss_mb"] for result in results), 1),

@@ -35,7 +35,7 @@ struct block {
 struct syn_clock {
     pthread_mutex_t lock;
     struct syn_clock_spec spec;
-    double walk_scale; /* of gauss() to 2^-16 ns per knot */
+    int64_t walk_scale; /* of gauss() to 2^-16 ns per knot, times 2^32 */
     uint64_t stream;
     struct checkpoint *checkpoints;
     int64_t known, room;
@@ -77,7 +77,8 @@ static int32_t gauss(uint64_t stream, int64_t knot)
 static void advance(const struct syn_clock *clock, struct checkpoint *at, int64_t knot)
 {
     at->phase += at->walk;
-    at->walk += (int64_t)llround(clock->walk_scale * gauss(clock->stream, knot));
+    __int128 step = (__int128)clock->walk_scale * gauss(clock->stream, knot);
+    at->walk += (int64_t)((step + (INT64_C(1) << 31)) >> 32);
 }
 
 int syn_clock_spec_ok(const struct syn_clock_spec *spec, const struct syn_clock_step *steps,
@@ -113,7 +114,8 @@ struct syn_clock *syn_clock_open(const struct syn_clock_spec *spec,
     clock->known = 1;
     double knot_s = KNOT_NS / 1e9;
     double sigma_ppb = spec->wander_ppb * sqrt(knot_s);
-    clock->walk_scale = sigma_ppb * knot_s * (1 << FRACTION_BITS) / (65536.0 * sqrt(8.0 / 12.0));
+    double scale = sigma_ppb * knot_s * (1 << FRACTION_BITS) / (65536.0 * sqrt(8.0 / 12.0));
+    clock->walk_scale = llround(ldexp(scale, 32));
     for (int i = 0; i < CACHED; i++)
         clock->cache[i].index = -1;
     for (size_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* Inside of the engine, shared by its four files: setup, loop, transfer, readout. */
+/* Inside of the engine, shared by its files: setup, plan, loop, transfer, readout. */
 #ifndef SYN_ENGINE_H
 #define SYN_ENGINE_H
 
@@ -14,7 +14,6 @@ enum {
     SYN_SENT_RING = 512,  /* packets per socket whose stamp may be outstanding */
     SYN_HEARD_ROWS = 2048,
     SYN_MAX_KEYS = 2,
-    SYN_MAX_SOCKETS = 4096,
 };
 
 /* Whose packet a transmit stamp belongs to: a flow by its id, or a reflector session by its place. */
@@ -30,7 +29,6 @@ struct syn_socket {
     int reflector;
     int wanted; /* by the flows being set */
     uint16_t port;
-    uint8_t dscp;
     uint32_t next_id;     /* of the next packet handed to the kernel */
     uint32_t stamped_ids; /* every id below has its stamp, or will never have one */
     int64_t unsure_until_ns; /* monotonic: stamps of before a re-arm may still come */
@@ -115,6 +113,14 @@ static inline int64_t syn_clock_read(clockid_t id)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* A short stall loses nothing: packets wait in the socket, their stamps are the kernel's, and the
+ * patience with probes in flight grows by it. Only a stall that is long against the timeout makes
+ * a loss doubtful; an overflowing socket tells of itself. */
+static inline int64_t syn_grave_stall_ns(const struct syn_probe_engine *engine)
+{
+    return engine->options.timeout_ns / 4;
+}
+
 static inline struct syn_sink syn_sink_of(struct syn_probe_engine *engine)
 {
     return (struct syn_sink){&engine->ring, &engine->counters};
@@ -128,6 +134,13 @@ static inline size_t syn_flow_hash(uint32_t flow_id)
 /* setup.c */
 void syn_engine_visit(struct syn_probe_engine *engine);
 void syn_engine_leave(struct syn_probe_engine *engine);
+void syn_engine_wake(struct syn_probe_engine *engine);
+/* NULL with a sentence in message. */
+struct syn_socket *syn_open_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
+                                   int reflector, char *message);
+
+/* plan.c */
+void syn_free_flow(struct syn_engine_flow *flow);
 struct syn_engine_flow *syn_find_flow(const struct syn_probe_engine *engine, uint32_t flow_id);
 
 /* loop.c */

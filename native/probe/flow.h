@@ -15,7 +15,7 @@ struct syn_sink {
 
 /* How late this engine has been: probes in flight across a change were disturbed by ourselves. */
 struct syn_stall {
-    uint32_t mark;    /* changes with every stall or receive overflow */
+    uint32_t mark;    /* changes with every grave stall and every receive overflow */
     int64_t total_ns; /* extends the patience with probes in flight */
 };
 

@@ -145,8 +145,8 @@ static void note_lateness(struct syn_probe_engine *engine, int64_t now_ns)
         return;
     engine->counters.stalls++;
     engine->counters.stall_ns += (uint64_t)late_ns;
-    engine->stall.mark++;
     engine->stall.total_ns += late_ns;
+    engine->stall.mark += late_ns > syn_grave_stall_ns(engine);
 }
 
 static void note_load(struct syn_probe_engine *engine, int64_t now_ns)
@@ -239,6 +239,7 @@ void *syn_engine_run(void *argument)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+    (void)prctl(PR_SET_NAME, "syn-probe");
     pthread_mutex_lock(&engine->lock);
     syn_begin_sending(engine);
     while (!engine->stop)

@@ -20,7 +20,6 @@
 #endif
 
 enum {
-    MESSAGE_BYTES = 256,
     /* Two thousand packets: what a full-rate mesh sends in the time of one scheduling hiccup. */
     RECEIVE_BYTES = 2 << 20,
 };
@@ -131,22 +130,21 @@ int syn_stamps_arm(int fd, int hardware)
     return failed ? failed : set_int(fd, SOL_SOCKET, SO_TIMESTAMPING, receive | send);
 }
 
-static int set_class(int fd, int family, uint8_t dscp)
+static int take_labels(int fd, int family)
 {
     if (family == 4)
-        return set_int(fd, IPPROTO_IP, IP_TOS, dscp << 2);
+        return 0;
     int failed = set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    failed = failed ? failed : set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, dscp << 2);
     failed = failed ? failed : set_int(fd, IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0);
     return failed ? failed : set_int(fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1);
 }
 
-static int configure(int fd, const struct syn_probe_nic *nic, uint8_t dscp, int hardware)
+static int configure(int fd, const struct syn_probe_nic *nic, int hardware)
 {
     /* Bounded by net.core.rmem_max; a smaller buffer shows up as counted overflow. */
     (void)set_int(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BYTES);
     int failed = set_int(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
-    failed = failed ? failed : set_class(fd, nic->family, dscp);
+    failed = failed ? failed : take_labels(fd, nic->family);
     if (!failed && setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, nic->ifname,
                               (socklen_t)strnlen(nic->ifname, sizeof nic->ifname)) < 0)
         failed = -errno;
@@ -158,28 +156,27 @@ static void explain(char *message, const struct syn_probe_nic *nic, uint16_t por
     char address[INET6_ADDRSTRLEN] = "?";
     inet_ntop(nic->family == 4 ? AF_INET : AF_INET6, nic->address, address, sizeof address);
     if (failed == -EADDRINUSE)
-        snprintf(message, MESSAGE_BYTES, "UDP port %u on %s is in use; stop its owner or choose "
+        snprintf(message, SYN_MESSAGE_BYTES, "UDP port %u on %s is in use; stop its owner or choose "
                  "another port", port, address);
     else if (failed == -EADDRNOTAVAIL)
-        snprintf(message, MESSAGE_BYTES, "%s is not an address of this host; give one of %s's",
+        snprintf(message, SYN_MESSAGE_BYTES, "%s is not an address of this host; give one of %s's",
                  address, nic->ifname);
     else
-        snprintf(message, MESSAGE_BYTES, "no probe socket on %s (%s port %u): %s", nic->ifname,
+        snprintf(message, SYN_MESSAGE_BYTES, "no probe socket on %s (%s port %u): %s", nic->ifname,
                  address, port, strerror(-failed));
 }
 
-int syn_probe_socket(const struct syn_probe_nic *nic, uint16_t port, uint8_t dscp, int hardware,
-                     char *message)
+int syn_probe_socket(const struct syn_probe_nic *nic, uint16_t port, int hardware, char *message)
 {
     unsigned ifindex = if_nametoindex(nic->ifname);
     if (ifindex == 0) {
-        snprintf(message, MESSAGE_BYTES, "no network interface named %s; `ip link` lists them",
+        snprintf(message, SYN_MESSAGE_BYTES, "no network interface named %s; `ip link` lists them",
                  nic->ifname);
         return -ENODEV;
     }
     int domain = nic->family == 4 ? AF_INET : AF_INET6;
     int fd = socket(domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int failed = fd < 0 ? -errno : configure(fd, nic, dscp, hardware);
+    int failed = fd < 0 ? -errno : configure(fd, nic, hardware);
     struct sockaddr_storage address;
     socklen_t length = syn_sockaddr(&address, nic->family, nic->address, port, ifindex);
     if (!failed && bind(fd, (struct sockaddr *)&address, length) < 0)

@@ -10,6 +10,9 @@
 /* Room for the largest set of control messages a probe socket receives. */
 enum { SYN_CONTROL_BYTES = 192 };
 
+/* Room that callers give for a sentence about an error. */
+enum { SYN_MESSAGE_BYTES = 256 };
+
 struct syn_stamps {
     int64_t software_ns; /* CLOCK_REALTIME; 0 if missing */
     int64_t hardware_ns; /* the NIC's own clock; 0 if missing */
@@ -27,8 +30,7 @@ socklen_t syn_sockaddr(struct sockaddr_storage *out, int family, const uint8_t a
 void syn_stamps_prepare(const struct syn_probe_nic *nic, struct syn_probe_nic_status *status);
 
 /* A non-blocking socket with everything a probe needs, or -errno with a sentence in message[256]. */
-int syn_probe_socket(const struct syn_probe_nic *nic, uint16_t port, uint8_t dscp, int hardware,
-                     char *message);
+int syn_probe_socket(const struct syn_probe_nic *nic, uint16_t port, int hardware, char *message);
 
 /* Start counting sent packets from 0 (again). 0 or -errno. */
 int syn_stamps_arm(int fd, int hardware);

@@ -125,7 +125,24 @@ static unsigned transmit(struct syn_probe_engine *engine, struct syn_socket *soc
     return sent;
 }
 
-static void address_message(struct syn_outbox *box, unsigned at, void *to, socklen_t length)
+/* The class goes with each message: one socket serves all classes of its port. */
+static void classify(struct syn_outbox *box, unsigned at, int family, uint8_t dscp)
+{
+    if (dscp == 0)
+        return;
+    struct msghdr *header = &box->messages[at].msg_hdr;
+    header->msg_control = box->control[at];
+    header->msg_controllen = CMSG_SPACE(sizeof(int));
+    struct cmsghdr *control = CMSG_FIRSTHDR(header);
+    control->cmsg_level = family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    control->cmsg_type = family == AF_INET6 ? IPV6_TCLASS : IP_TOS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    int value = dscp << 2;
+    memcpy(CMSG_DATA(control), &value, sizeof value);
+}
+
+static void address_message(struct syn_outbox *box, unsigned at, struct sockaddr_storage *to,
+                            socklen_t length, const struct syn_packet *packet)
 {
     box->vectors[at] = (struct iovec){box->data[at], SYN_PACKET_BYTES};
     box->messages[at].msg_hdr = (struct msghdr){
@@ -134,6 +151,9 @@ static void address_message(struct syn_outbox *box, unsigned at, void *to, sockl
         .msg_iov = &box->vectors[at],
         .msg_iovlen = 1,
     };
+    if (to->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)to)->sin6_flowinfo = htonl(packet->flow_label);
+    classify(box, at, to->ss_family, packet->dscp);
 }
 
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns)
@@ -151,7 +171,8 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
     for (unsigned i = 0; i < 2; i++) {
         packet.seq = flow->flow.next_seq + i;
         syn_packet_encode(&packet, &engine->keys[0], engine->outbox.data[i]);
-        address_message(&engine->outbox, i, &flow->destination, flow->destination_length);
+        address_message(&engine->outbox, i, &flow->destination, flow->destination_length,
+                        &packet);
         engine->outbox.sent[i] = (struct syn_sent){config->flow_id, packet.seq, 0};
     }
     int64_t real_ns = syn_clock_read(CLOCK_REALTIME);
@@ -165,26 +186,6 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
 }
 
 /* --- reflecting ----------------------------------------------------------------------------- */
-
-/* The reply travels in the request's class, on the request's label. */
-static void classify(struct syn_outbox *box, unsigned at, const struct syn_packet *request,
-                     struct sockaddr_storage *to)
-{
-    int is_v6 = to->ss_family == AF_INET6;
-    if (is_v6)
-        ((struct sockaddr_in6 *)to)->sin6_flowinfo = htonl(request->flow_label);
-    if (request->dscp == 0)
-        return;
-    struct msghdr *header = &box->messages[at].msg_hdr;
-    header->msg_control = box->control[at];
-    header->msg_controllen = CMSG_SPACE(sizeof(int));
-    struct cmsghdr *control = CMSG_FIRSTHDR(header);
-    control->cmsg_level = is_v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    control->cmsg_type = is_v6 ? IPV6_TCLASS : IP_TOS;
-    control->cmsg_len = CMSG_LEN(sizeof(int));
-    int value = request->dscp << 2;
-    memcpy(CMSG_DATA(control), &value, sizeof value);
-}
 
 static void count_heard(struct syn_probe_engine *engine, const struct syn_packet *request)
 {
@@ -242,8 +243,7 @@ static int reflect(struct syn_probe_engine *engine, const struct syn_socket *soc
                   (engine->nics[socket->nic].status.hardware ? SYN_PACKET_HARDWARE : 0);
     struct syn_outbox *box = &engine->outbox;
     syn_packet_encode(&reply, key_of(engine, request->key_id), box->data[at]);
-    address_message(box, at, arrival->from, arrival->from_length);
-    classify(box, at, request, arrival->from);
+    address_message(box, at, arrival->from, arrival->from_length, request);
     box->sent[at] = (struct syn_sent){request->flow_id, request->seq,
                                       (uint32_t)(session - engine->sessions.table)};
     return 1;
@@ -337,7 +337,7 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
             continue;
         arrival.stamp_ns = local_stamp(engine, socket, &stamps);
         arrival.late = overflowed || (stamps.software_ns != 0 &&
-                                      now_ns - stamps.software_ns > engine->options.stall_ns);
+                                      now_ns - stamps.software_ns > syn_grave_stall_ns(engine));
         if (socket->reflector)
             replies += (unsigned)reflect(engine, socket, &arrival, replies);
         else
@@ -352,9 +352,9 @@ void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
     do {
         open_inbox(&engine->inbox, SYN_BATCH, socket->reflector);
         count = recvmmsg(socket->fd, engine->inbox.messages, SYN_BATCH, MSG_DONTWAIT, NULL);
-        if (count > 0)
-            engine->taken_in += (unsigned)count;
-        if (count > 0)
-            send_replies(engine, socket, take_in(engine, socket, count));
+        if (count <= 0)
+            return;
+        engine->taken_in += (unsigned)count;
+        send_replies(engine, socket, take_in(engine, socket, count));
     } while (count == SYN_BATCH);
 }

@@ -22,7 +22,7 @@ import click
 )
 @click.option("--log-level", default="INFO", show_default=True, help="Least severe line logged.")
 @click.pass_context
-def group(context: click.Context, config_path: str, log_level: str) -> None:
+def command(context: click.Context, config_path: str, log_level: str) -> None:
     """Run this host's agent until SIGTERM or Ctrl-C.
 
     \b
@@ -47,7 +47,7 @@ def group(context: click.Context, config_path: str, log_level: str) -> None:
     run_agent(config, stop)
 
 
-@group.command()
+@command.command()
 @click.argument("nics", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 from rich.table import Table
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
 
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import ClockState, format_ns
 from syntony.wire.messages import ClockQuery, Clocks
@@ -20,7 +20,7 @@ _STYLES = {
 
 
 @click.group()
-def group() -> None:
+def command() -> None:
     """The fleet timeline and every clock's place on it.
 
     \b
@@ -29,7 +29,7 @@ def group() -> None:
     """
 
 
-@group.command()
+@command.command()
 @fleet_options
 @click.pass_context
 def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:

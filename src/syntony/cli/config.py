@@ -12,7 +12,7 @@ from syntony.errors import ConfigError
 
 
 @click.group()
-def group() -> None:
+def command() -> None:
     """Configuration files.
 
     \b
@@ -21,7 +21,7 @@ def group() -> None:
     """
 
 
-@group.command()
+@command.command()
 @click.argument("path", type=click.Path())
 def check(path: str) -> None:
     """Say whether a file is a valid agent or controller configuration, and what is wrong with it.

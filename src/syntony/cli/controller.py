@@ -23,7 +23,9 @@ from syntony.errors import MissingError
 @click.option("--store", "store_url", default=None, help="Overrides the configured store.")
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning, error.")
 @click.pass_context
-def group(context: click.Context, config_path: str, store_url: str | None, log_level: str) -> None:
+def command(
+    context: click.Context, config_path: str, store_url: str | None, log_level: str
+) -> None:
     """Run the fleet daemon: ingest, clock solve, probe plan, questions.
 
     \b

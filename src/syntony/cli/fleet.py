@@ -74,6 +74,6 @@ def ask(target: FleetTarget, query: Query, kind: type[_A]) -> _A:
 
 
 def _lab(name: str | None) -> FleetTarget:
-    from syntony.lab.state import find_lab
+    from syntony.lab.client import open_lab
 
-    return FleetTarget(f"unix:{find_lab(name).directory / 'controller.sock'}", None)
+    return FleetTarget(f"unix:{open_lab(name).controller_socket}", None)

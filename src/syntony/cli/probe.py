@@ -6,8 +6,8 @@ import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
 
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.heatmap import heatmap, is_dark, listing
 from syntony.cli.output import console, print_json
 from syntony.model import S, format_ns, parse_duration_ns
@@ -22,7 +22,7 @@ from syntony.wire.messages import (
 
 
 @click.group()
-def group() -> None:
+def command() -> None:
     """One-way delay, loss and liveness between all NICs.
 
     \b
@@ -31,7 +31,7 @@ def group() -> None:
     """
 
 
-@group.command()
+@command.command()
 @fleet_options
 @click.option("--window", default="10s", show_default=True, help="How far back to look.")
 @click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
@@ -52,7 +52,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, as_json: bool) -> No
         console.print(Text(f"{dark} of {len(cells)} directions are dark", style="bold red"))
 
 
-@group.command()
+@command.command()
 @fleet_options
 @click.argument("src")
 @click.argument("dst")
@@ -84,7 +84,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     console.print(table)
 
 
-@group.command()
+@command.command()
 @fleet_options
 def plan(target: FleetTarget, as_json: bool) -> None:
     """Who probes whom, on which source ports, how often.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cffi
 import numpy as np
 
 import syntony.io
 from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ABI = 1
 """SYN_ABI of the headers these bindings were written for."""
@@ -33,7 +36,7 @@ def _directory() -> Path:
 
 
 @functools.cache
-def library() -> Any:  # noqa: ANN401 - cffi gives libraries no static type
+def library() -> Any:
     """The loaded library, every declared function an attribute.
 
     Raises:
@@ -44,7 +47,7 @@ def library() -> Any:  # noqa: ANN401 - cffi gives libraries no static type
         text = (directory / name).read_text(encoding="utf-8")
         for block in _DECLARATIONS.findall(text):
             ffi.cdef(block)
-    loaded = ffi.dlopen(str(directory / "libsyntony.so"))
+    loaded: Any = ffi.dlopen(str(directory / "libsyntony.so"))
     if loaded.syn_abi() != _ABI:
         raise MissingError(
             f"{directory}/libsyntony.so has ABI {loaded.syn_abi()}, not {_ABI}; reinstall syntony"
@@ -52,24 +55,28 @@ def library() -> Any:  # noqa: ANN401 - cffi gives libraries no static type
     return loaded
 
 
+def pointer_to(array: NDArray[Any], element: str) -> Any:
+    """The elements of a contiguous array; the array must outlive the pointer's use."""
+    return ffi.cast(f"{element} *", array.ctypes.data)
+
+
+def text_of(characters: Any) -> str:
+    """A C string."""
+    raw = ffi.string(characters)
+    return raw if isinstance(raw, str) else raw.decode()
+
+
 def dtype_of(struct: str) -> np.dtype[np.void]:
     """The numpy layout of a declared struct of integers, byte for byte."""
     library()
-    kind = ffi.typeof(f"struct {struct}")
+    fields = ffi.typeof(f"struct {struct}").fields or ()
     names: list[str] = []
     formats: list[str] = []
     offsets: list[int] = []
-    for name, field in kind.fields or ():
-        size = ffi.sizeof(field.type)
-        code = _INTEGERS[size]
+    for name, field in fields:
+        code = _INTEGERS[ffi.sizeof(field.type.cname)]
         names.append(name)
         formats.append(code.replace("u", "i") if field.type.cname.startswith("int") else code)
         offsets.append(field.offset)
-    return np.dtype(
-        {
-            "names": names,
-            "formats": formats,
-            "offsets": offsets,
-            "itemsize": ffi.sizeof(kind),
-        }
-    )
+    itemsize = ffi.sizeof(f"struct {struct}")
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syntony.errors import UsageError
-from syntony.io._library import ffi, library
-from syntony.io.phc import Phc
-from syntony.model import SyntheticClockSpec
+from syntony.io._library import ffi, library, pointer_to
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from syntony.io.phc import Phc
+    from syntony.model import SyntheticClockSpec
 
 
 class ClockSource(Protocol):
@@ -66,8 +69,8 @@ class SyntheticClock:
     """A clock whose error against the machine's CLOCK_REALTIME follows from its spec alone.
 
     Two processes with equal specs compute the same bits, whatever they ask and in whatever order.
-    The mapping is piecewise linear with knots every 100 ms, extended without a horizon (about 5 ms
-    of computing per day past `base_ns`, once).
+    The mapping is piecewise linear with knots every 100 ms, extended without a horizon (about 4 ms
+    of computing per day past `base_ns`, once: keep it recent).
 
     Raises:
         UsageError: steps that do not ascend, a rate beyond 1 %, a swing faster than 100 ms.
@@ -94,7 +97,7 @@ class SyntheticClock:
         return f"synthetic clock (seed {self.spec.seed})"
 
     @property
-    def handle(self) -> Any:  # noqa: ANN401 - a cffi pointer
+    def handle(self) -> Any:
         """The ``struct syn_clock *`` behind it; valid as long as this object lives."""
         return self._handle
 
@@ -112,8 +115,8 @@ class SyntheticClock:
         result = np.empty_like(source)
         self._library.syn_clock_map_many(
             self._handle,
-            ffi.cast("int64_t *", ffi.from_buffer(source)),
-            ffi.cast("int64_t *", ffi.from_buffer(result)),
+            pointer_to(source, "int64_t"),
+            pointer_to(result, "int64_t"),
             source.size,
         )
         return result

@@ -1,4 +1,4 @@
-"""The probe packet's bytes, through the very code the engine runs (docs/reference/probe-packet.md)."""
+"""The probe packet's bytes, by the engine's own code (see docs/reference/probe-packet.md)."""
 
 from __future__ import annotations
 

@@ -9,10 +9,12 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PTP_SYS_OFFSET = 0x43403D05  # _IOW('=', 5, struct ptp_sys_offset), 832 bytes
 _PTP_SYS_OFFSET_PRECISE = 0xC0403D08  # _IOWR('=', 8, struct ptp_sys_offset_precise), 64 bytes
@@ -90,7 +92,9 @@ def read_extended(data: bytes) -> CrossStamp:
     """struct ptp_sys_offset_extended: system, device, system per sample, beside the register."""
     count = struct.unpack_from("=I", data)[0]
     triples = (data[_HEADER_BYTES + 48 * i : _HEADER_BYTES + 48 * (i + 1)] for i in range(count))
-    return min((_between(*(_moment_ns(triple, k) for k in range(3))) for triple in triples), key=_by)
+    return min(
+        (_between(*(_moment_ns(triple, k) for k in range(3))) for triple in triples), key=_by
+    )
 
 
 def read_basic(data: bytes) -> CrossStamp:

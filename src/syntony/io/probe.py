@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 import ipaddress
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from syntony.errors import MissingError, SyntonyError, UsageError
-from syntony.io._library import dtype_of, ffi, library
+from syntony.io._library import dtype_of, ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.packet import KEY_BYTES, Key
 from syntony.model import MS, US, S
-from syntony.wire.messages import ProbeFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from syntony.wire.messages import ProbeFlow
 
 TIMEOUT_NS = 1 * S
 """A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""
@@ -39,28 +42,6 @@ HEARD = dtype_of("syn_probe_heard")
 FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
 """flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
 ``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
-
-
-class Flag(enum.IntFlag):
-    """What is known about one probe (`RECORD` field ``flags``)."""
-
-    LOST_FWD = 1
-    LOST_REV = 2
-    LOST_UNKNOWN = 4
-    STALL_LOCAL = 8
-    STALL_REMOTE = 16
-    NO_T1 = 32
-    NO_T2 = 64
-    NO_T3 = 128
-    NO_T4 = 256
-    HW_LOCAL = 512
-    HW_REMOTE = 1024
-    NOT_SENT = 2048
-
-
-LOST = Flag.LOST_FWD | Flag.LOST_REV | Flag.LOST_UNKNOWN
-STALLED = Flag.STALL_LOCAL | Flag.STALL_REMOTE
-"""A lost probe with one of these says nothing about the network."""
 
 
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,20 +130,20 @@ class ProbeEngine:
         }
         self._engine = self._open(options)
 
-    def _open(self, options: dict[str, int]) -> Any:  # noqa: ANN401 - a cffi pointer
+    def _open(self, options: dict[str, int]) -> Any:
         c_nics = ffi.new("struct syn_probe_nic[]", [_c_nic(nic) for nic in self._nics])
         try:
             c_options = ffi.new("struct syn_probe_options *", options)
         except OverflowError as error:
             raise UsageError(f"probe engine option out of range: {error}") from error
         clock = self._clock.handle if isinstance(self._clock, SyntheticClock) else ffi.NULL
-        error = ffi.new("int *")
+        code = ffi.new("int *")
         message = ffi.new("char[]", _MESSAGE_BYTES)
         engine = self._library.syn_probe_open(
-            c_nics, len(self._nics), c_options, clock, error, message
+            c_nics, len(self._nics), c_options, clock, code, message
         )
         if engine == ffi.NULL:
-            raise _error(error[0], message)
+            raise _error(code[0], message)
         return engine
 
     def __enter__(self) -> Self:
@@ -208,7 +189,7 @@ class ProbeEngine:
         """Every record finished since the last call: shape (n,), dtype `RECORD`."""
         engine = self._alive()
         records = np.empty(self._library.syn_probe_pending(engine), RECORD)
-        target = ffi.cast("struct syn_probe_record *", ffi.from_buffer(records))
+        target = pointer_to(records, "struct syn_probe_record")
         count = self._library.syn_probe_drain(engine, target, len(records))
         return records[:count]
 
@@ -237,7 +218,7 @@ class ProbeEngine:
                 name=nic.name,
                 nic_id=nic.nic_id,
                 stamping="hardware" if row.hardware else "kernel",
-                reason=ffi.string(row.reason).decode(),
+                reason=text_of(row.reason),
                 phc_index=row.phc_index if row.phc_index >= 0 else None,
             )
             for nic, row in zip(self._nics, rows, strict=True)
@@ -249,12 +230,12 @@ class ProbeEngine:
         room = 64
         while True:
             rows = np.empty(room, dtype)
-            count = read(self._alive(), ffi.cast(f"struct {struct} *", ffi.from_buffer(rows)), room)
+            count = read(self._alive(), pointer_to(rows, f"struct {struct}"), room)
             if count <= room:
                 return rows[:count]
             room = count
 
-    def _alive(self) -> Any:  # noqa: ANN401 - a cffi pointer
+    def _alive(self) -> Any:
         if self._engine is None:
             raise UsageError("the probe engine is closed")
         return self._engine
@@ -304,8 +285,8 @@ def _address(text: str) -> tuple[int, bytes]:
     return address.version, address.packed.ljust(16, b"\0")
 
 
-def _error(code: int, message: Any) -> SyntonyError:  # noqa: ANN401 - a cffi char[]
-    text = ffi.string(message).decode()
+def _error(code: int, message: Any) -> SyntonyError:
+    text = text_of(message)
     if code == library().SYN_ERROR_USAGE:
         return UsageError(text)
     return MissingError(text)

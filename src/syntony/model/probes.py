@@ -30,7 +30,10 @@ class ProbeFlag(enum.IntFlag):
     """t1 and t4 are in the local NIC's own clock."""
     HW_REMOTE = 1024
     """t2 and t3 are in the remote NIC's own clock."""
+    NOT_SENT = 2048
+    """The kernel refused the request: nothing went on the wire."""
 
 
 LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
 STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE
+MISSING = ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4

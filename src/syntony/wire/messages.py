@@ -35,6 +35,7 @@ class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rail: int
     addresses: tuple[str, ...]
+    """The one to probe first."""
     clock: str
     """The clock its stamps are in: ``h3`` (host clock) or ``h3/rail0`` (its own)."""
     stamping: str

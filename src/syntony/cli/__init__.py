@@ -1,0 +1,121 @@
+"""The command line's root: lazy groups, and every error as one line.
+
+Exit codes: 0 done; 2 a wrong command or a missing requirement; 3 the other side failed; 1 an error
+of Syntony itself; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syntony import __version__
+from syntony.errors import MissingError, SyntonyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GROUPS = {
+    "lab": "A whole fleet on this machine: bring up, break, compare with the truth.",
+    "demo": "The story on one machine: measure, break, check against the truth.",
+    "agent": "Run the daemon of one host.",
+    "controller": "Run the daemon of the fleet.",
+    "probe": "One-way delay between NICs.",
+    "clock": "Clocks of the fleet.",
+    "config": "Check configuration files.",
+    "doctor": "What this machine lacks for a lab.",
+    "version": "Print the version.",
+}
+"""Command to its one-line help. Each is the attribute `command` of ``syntony.cli.NAME``, imported
+when used: `--help` stays fast, and a missing extra is noticed only by the command that needs it."""
+
+
+class _Root(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(GROUPS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in GROUPS:
+            return None
+        try:
+            module = importlib.import_module(f"syntony.cli.{cmd_name}")
+        except ModuleNotFoundError as error:
+            raise MissingError(_missing(cmd_name, error.name or "a module")) from error
+        command: click.Command = module.command
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(GROUPS.items()))
+
+
+def _missing(command: str, module: str) -> str:
+    if module.startswith("syntony"):
+        return f"`syntony {command}` is not part of this installation ({module})"
+    return f"`syntony {command}` needs {module}; install it with: pip install 'syntony[lab]'"
+
+
+@click.group(
+    cls=_Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: syntony lab up --detach && syntony lab status && syntony lab down",
+)
+@click.version_option(__version__, message="syntony %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def root(debug: bool) -> None:
+    """Make a GPU fleet's communication visible and resilient, in software."""
+    click.get_current_context().obj = debug
+
+
+def main() -> None:
+    """Entry point of the `syntony` program."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; errors become one line on stderr."""
+    debug = bool(args) and args[0] == "--debug"
+    try:
+        result: Any = root.main(list(args), prog_name="syntony", standalone_mode=False)
+    except SyntonyError as error:
+        _trace(debug)
+        return _say(f"error: {error}", error.exit_code)
+    except click.ClickException as error:
+        return _say(f"error: {error.format_message()} {_help_hint(error)}", 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", 130)
+    except BrokenPipeError:  # `| head`: the reader has seen enough
+        sys.stderr.close()
+        return 141
+    except Exception as error:  # noqa: BLE001 - the outermost boundary
+        _trace(debug)
+        hint = "" if debug else " (a bug; see it with: syntony --debug …)"
+        return _say(f"error: {type(error).__name__}: {error}{hint}", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _help_hint(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"(see: {context.command_path if context else 'syntony'} --help)"
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+
+
+def _say(text: str, code: int) -> int:
+    click.echo(f"syntony: {' '.join(text.split())}", err=True)
+    return code

@@ -1,0 +1,308 @@
+"""`syntony lab`: a whole fleet on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from syntony.cli import _labview
+from syntony.errors import UsageError
+from syntony.lab import state
+from syntony.lab.client import Lab, open_lab
+from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
+from syntony.lab.messages import LabFile
+from syntony.lab.plan import FabricSpec
+from syntony.lab.rates import parse_rate_bps
+from syntony.lab.world import World, new_lab
+from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _which(function: _F) -> _F:
+    text = "Which lab; may be left out while only one runs."
+    return click.option("--name", "--lab", "name", metavar="NAME", help=text)(function)
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(name="lab")
+def command() -> None:
+    """A whole fleet on this machine: hosts, leaves and spines in network namespaces.
+
+    No root needed where user namespaces are allowed (see: syntony doctor).
+
+    Example: syntony lab up --detach && syntony lab fault blackhole h3/rail0 --for 5s
+    """
+
+
+@command.command()
+@click.option("--name", "--lab", "name", default=state.DEFAULT_NAME, show_default=True)
+@click.option("--hosts", default=8, show_default=True, help="2 to 64.")
+@click.option("--rails", default=2, show_default=True, help="NICs of each host, 1 to 8.")
+@click.option("--leaves", default=2, show_default=True, help="Leaves of each rail, 1 to 16.")
+@click.option("--spines", default=2, show_default=True, help="Shared by the rails, 1 to 16.")
+@click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
+@click.option("--burst", default=32_768, show_default=True, help="Shaper's bucket, bytes.")
+@click.option("--latency", default="20ms", show_default=True, help="Longest wait in a shaper.")
+@click.option(
+    "--convergence", default="1s", show_default=True, help="From a failure to new routes."
+)
+@click.option("--seed", default=1, show_default=True, help="Of ECMP hashes, clocks and probe plan.")
+@click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
+@click.option("--clock-swing", metavar="PPB:PERIOD", help="Every clock swings: 200ppb:600s.")
+@click.option(
+    "--clock-steps", multiple=True, metavar="HOST:AFTER:STEP", help="h3:30s:1ms; repeatable."
+)
+@click.option("--mesh-peers", type=click.IntRange(1, 64), help="Peers of each NIC.")
+@click.option("--probe-interval", metavar="T", help="Between two probe pairs of one path.")
+@click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
+@click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
+@_json
+def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
+    """Bring a lab up; without --detach it lasts until Ctrl-C.
+
+    Example: syntony lab up --hosts 8 --detach
+    """
+    file = _lab_file(name, options)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    began_s = time.monotonic()
+    with World(file, detach=detach) as world:
+        world.wait_ready()
+        status = Lab(world.directory).status()
+        took_s = time.monotonic() - began_s
+        if as_json:
+            click.echo(msgspec.json.encode(status))
+        else:
+            click.echo(f"lab {name} is up ({took_s:.2f} s): {_labview.size(status)}", err=True)
+        if detach:
+            world.let_go()
+            return
+        click.echo("Ctrl-C ends it.", err=True)
+        for event in world.events():
+            click.echo(event.text, err=True)
+        click.echo(f"lab {name} has ended", err=True)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
+    spec = FabricSpec(
+        hosts=options["hosts"],
+        rails=options["rails"],
+        leaves=options["leaves"],
+        spines=options["spines"],
+        rate_bps=parse_rate_bps(options["rate"]),
+        burst_bytes=_bounded("--burst", options["burst"], 2_000, 64 << 20),
+        latency_ns=_bounded("--latency", parse_duration_ns(options["latency"]), 1_000_000, 10 * S),
+        convergence_ns=_bounded(
+            "--convergence", parse_duration_ns(options["convergence"]), 0, 600 * S
+        ),
+        seed=_bounded("--seed", options["seed"], 0, 1_000_000),
+    )
+    return new_lab(
+        name,
+        spec,
+        family=options["family"],
+        agents=not options["no_agents"],
+        clocks=_clock_options(options),
+        options=_daemon_options(options),
+    )
+
+
+def _bounded(what: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise UsageError(f"{what} is out of range")
+    return value
+
+
+def _clock_options(options: dict[str, Any]) -> ClockOptions:
+    steps = tuple(parse_step(text) for text in options["clock_steps"])
+    if not options["clock_swing"]:
+        return ClockOptions(steps=steps)
+    ppb, period_ns = parse_swing(options["clock_swing"])
+    return ClockOptions(swing_ppb=ppb, swing_period_ns=period_ns, steps=steps)
+
+
+def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
+    chosen: dict[str, str | int | float] = {}
+    if options["mesh_peers"]:
+        chosen["mesh_peers"] = options["mesh_peers"]
+    if options["probe_interval"]:
+        interval_ns = parse_duration_ns(options["probe_interval"])
+        chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
+    return chosen
+
+
+@command.command()
+@_which
+@_json
+def status(name: str | None, as_json: bool) -> None:
+    """What a lab consists of and how it is: links, faults, daemons.
+
+    Example: syntony lab status --json
+    """
+    found = open_lab(name).status()
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        _labview.show_status(found)
+
+
+@command.command(name="list")
+@_json
+def list_(as_json: bool) -> None:
+    """Names of the labs that run.
+
+    Example: syntony lab list
+    """
+    names = state.running()
+    click.echo(msgspec.json.encode(names) if as_json else "\n".join(names) or "none", nl=True)
+
+
+@command.command(
+    name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@_which
+@click.argument("node", metavar="HOST")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD…")
+def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
+    """Run a command inside a host, leaf or spine; its exit code is this command's.
+
+    Example: syntony lab exec h3 -- ip address
+    """
+    words = argv[1:] if argv[:1] == ("--",) else argv
+    if not words:
+        raise UsageError("exec needs a command, for example: syntony lab exec h3 -- ip address")
+    full = open_lab(name).enter_argv(node, words)
+    os.execv(full[0], full)  # noqa: S606 - no shell: this process becomes the command
+
+
+@command.command(context_settings={"ignore_unknown_options": False})
+@_which
+@click.argument("kind", required=False)
+@click.argument("target", required=False)
+@click.option("--for", "duration", metavar="T", help="End it after T; else it stays until cleared.")
+@click.option("--list", "listing", is_flag=True, help="The faults in force.")
+@click.option("--clear", metavar="ID|all", help="End a fault, or all.")
+@click.option("--side", metavar="END", help="link-down, flap: host, leaf or spine end.")
+@click.option("--direction", metavar="WAY", help="blackhole, loss, delay: both, to or from.")
+@click.option("--percent", metavar="P", help="loss: share of packets.")
+@click.option("--add", metavar="T", help="delay: how much longer.")
+@click.option("--to", metavar="RATE", help="rate: the new rate.")
+@click.option("--period", metavar="T", help="flap: one down and up [2s].")
+@click.option("--count", metavar="N", help="flap: how often [until cleared].")
+@click.option("--duty", metavar="F", help="flap: share of the period spent down [0.5].")
+@click.option("--procs", metavar="N", help="cpu-hog: busy loops [1].")
+@_json
+def fault(name: str | None, as_json: bool, **given: Any) -> None:
+    """Break something: KIND TARGET, for a while or until cleared.
+
+    \b
+    Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
+    Kinds of leaf0-1 or spine0: switch-down.
+    Kinds of h3: agent-kill, agent-stop, cpu-hog.
+
+    Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s
+    """
+    kind, target, duration = (given.pop(key) for key in ("kind", "target", "duration"))
+    listing, clear = given.pop("listing"), given.pop("clear")
+    lab = open_lab(name)
+    if listing or clear:
+        if kind or any(given.values()) or duration or (listing and clear):
+            raise UsageError("--list and --clear go alone")
+        _list_or_clear(lab, clear, as_json)
+        return
+    if not kind or not target:
+        raise UsageError("say what breaks: syntony lab fault KIND TARGET (see --help)")
+    for_ns = parse_duration_ns(duration) if duration else 0
+    if duration and for_ns <= 0:
+        raise UsageError(f"--for {duration}: a fault lasts longer than 0")
+    options = {key: value for key, value in given.items() if value is not None}
+    started = lab.inject(kind, target, options, for_ns)
+    if as_json:
+        click.echo(msgspec.json.encode(started))
+    else:
+        click.echo(_labview.fault_line(started))
+
+
+def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
+    if clear is None:
+        faults = lab.status().faults
+        if as_json:
+            click.echo(msgspec.json.encode(faults))
+        else:
+            click.echo("\n".join(map(_labview.fault_line, faults)) or "no fault is in force")
+        return
+    if clear != "all" and (not clear.isdecimal() or int(clear) == 0):
+        raise UsageError(f"--clear {clear!r}: give a fault's number, or all")
+    over = lab.clear(0 if clear == "all" else int(clear))
+    if as_json:
+        click.echo(msgspec.json.encode(over))
+    else:
+        click.echo(f"ended: {', '.join(map(str, over)) or 'none was in force'}")
+
+
+@command.command()
+@_which
+@click.argument("src")
+@click.argument("dst")
+@click.option("--sport", "sports", multiple=True, type=int, required=True, help="Repeatable.")
+@click.option("--dport", type=int, required=True)
+@click.option("--proto", type=click.Choice(["udp", "tcp"]), default="udp", show_default=True)
+@click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
+@_json
+def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
+    """Which spine a flow takes, asked of the switches themselves.
+
+    Example: syntony lab path h0/rail0 h7/rail0 --sport 40000 --dport 8620
+    """
+    family = 6 if flow["family"] == "ipv6" else 4
+    found = open_lab(name).paths(
+        src, dst, flow["sports"], flow["dport"], proto=flow["proto"], family=family
+    )
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    for way in found:
+        click.echo(f"{way.sport}: {' → '.join(way.hops)}")
+
+
+@command.command()
+@_which
+@_json
+def truth(name: str | None, as_json: bool) -> None:
+    """Every host's true clock and, once clocks have converged, the estimate beside it.
+
+    Example: syntony lab truth --json
+    """
+    found = open_lab(name).truth()
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        _labview.show_truth(found)
+
+
+@command.command()
+@_which
+def down(name: str | None) -> None:
+    """End a lab; nothing of it stays.
+
+    Example: syntony lab down
+    """
+    lab = open_lab(name)
+    lab.down()
+    click.echo(f"lab {lab.name} is down", err=True)

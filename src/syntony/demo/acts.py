@@ -1,0 +1,74 @@
+"""The acts, in the order of the story. Each tells what it does, measures, and says what held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from syntony.demo.claims import (
+    Claim,
+    clock_claims,
+    converged,
+    coverage_claim,
+    darkness,
+    darkness_claims,
+)
+from syntony.demo.stage import Stage
+from syntony.model import S, format_ns
+
+CONVERGE_TIMEOUT_NS = 60 * S
+CLOCK_WATCH_NS = 20 * S
+FAULT_NS = 12 * S
+VICTIM_NIC = "rail0"
+AFTER_FAULT_NS = 8 * S
+"""A probe's fate takes a second to be known and two more to be stored; then judge the return."""
+
+
+def one_clock(stage: Stage) -> tuple[Claim, ...]:
+    """One fleet, one clock: how far is each clock from the truth?"""
+    hosts = stage.status.hosts
+    true_ns = [truth.offset_ns for truth in stage.lab.truth()]
+    stage.screen.say(
+        f"{len(hosts)} clocks, up to {format_ns(max(true_ns) - min(true_ns))} apart and drifting; "
+        "each agent sees only its own"
+    )
+    began_ns = time.monotonic_ns()
+    while not converged(stage.timelines(), hosts):
+        if time.monotonic_ns() - began_ns > CONVERGE_TIMEOUT_NS:
+            break
+        stage.watch(1)
+    found_ns = time.monotonic_ns() - began_ns
+    agreed = converged(stage.timelines(), hosts)
+    stage.screen.say(f"clocks found after {found_ns / S:.0f} s; watching them against the truth")
+    samples = stage.watch(CLOCK_WATCH_NS)
+    first = Claim(
+        text=f"all clocks found within {CONVERGE_TIMEOUT_NS // S} s of the agents' start",
+        measured=f"{found_ns / S:.0f} s" if agreed else "not all were",
+        held=agreed,
+    )
+    return (first, *clock_claims([sample for sample in samples if sample]))
+
+
+def every_path(stage: Stage) -> tuple[Claim, ...]:
+    """See every path: the delay matrix, then a black-hole nobody announces."""
+    clean = coverage_claim(stage.matrix(CLOCK_WATCH_NS), stage.nics)
+    victim = f"{stage.status.hosts[len(stage.status.hosts) * 3 // 8]}/{VICTIM_NIC}"
+    touching = [cell for cell in stage.matrix(CLOCK_WATCH_NS) if victim in {cell.src, cell.dst}]
+    stage.screen.say(f"black-hole at {victim} for {FAULT_NS // S} s: carrier stays up")
+    watch_began_ns = time.monotonic_ns()
+    began_ns = stage.fleet_ns()
+    stage.lab.inject("blackhole", victim, for_ns=FAULT_NS)
+    stage.watch(FAULT_NS)
+    stage.screen.say("black-hole over")
+    stage.watch(AFTER_FAULT_NS)
+    window_ns = time.monotonic_ns() - watch_began_ns + 5 * S
+    report = darkness(stage.series(window_ns), victim, began_ns, began_ns + FAULT_NS)
+    for pair in report.wrongly_dark:
+        stage.screen.say(f"wrongly dark: {pair}")
+    return (clean, *darkness_claims(report, victim, len(touching)))
+
+
+ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
+    "one-clock": one_clock,
+    "every-path": every_path,
+}

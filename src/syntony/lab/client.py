@@ -1,0 +1,220 @@
+"""What a command line does with a running lab: ask it, enter it, end it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from syntony import errors
+from syntony.errors import MissingError, RemoteError, SyntonyError
+from syntony.lab import state
+from syntony.lab.messages import (
+    Cleared,
+    ClearRequest,
+    DownRequest,
+    FaultStatus,
+    Going,
+    Injected,
+    InjectRequest,
+    LabFile,
+    PathAnswer,
+    PathRequest,
+    Paths,
+    Refused,
+    Reply,
+    Request,
+    Status,
+    StatusRequest,
+)
+from syntony.lab.truth import ClockTruth, TrueClock, compare
+from syntony.lab.world import search_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.model import Timeline
+
+_ASK_TIMEOUT_S = 20.0
+_DOWN_TIMEOUT_S = 15.0
+_CREDENTIALS = struct.Struct("3i")
+_reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+_R = TypeVar("_R", bound=Reply)
+
+
+class Lab:
+    """A running lab, by its directory (see `state.find`)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def controller_socket(self) -> Path:
+        return self.directory / state.CONTROLLER_SOCKET
+
+    def file(self) -> LabFile:
+        """What it was made from. Raises `RemoteError`: it has just ended."""
+        try:
+            data = (self.directory / state.LAB_FILE).read_bytes()
+        except OSError as error:
+            raise RemoteError(f"lab {self.name!r} has just ended") from error
+        return msgspec.json.decode(data, type=LabFile)
+
+    def status(self) -> Status:
+        return self._expect(StatusRequest(), Status)
+
+    def inject(
+        self, kind: str, target: str, options: dict[str, str] | None = None, for_ns: int = 0
+    ) -> FaultStatus:
+        """Starts a fault. Raises `UsageError`, `MissingError`."""
+        request = InjectRequest(kind=kind, target=target, options=options or {}, for_ns=for_ns)
+        return self._expect(request, Injected).fault
+
+    def clear(self, fault: int = 0) -> tuple[int, ...]:
+        """Ends one fault, or all. Raises `UsageError`."""
+        return self._expect(ClearRequest(fault=fault), Cleared).faults
+
+    def paths(
+        self,
+        src: str,
+        dst: str,
+        sports: Sequence[int],
+        dport: int,
+        *,
+        proto: str = "udp",
+        family: int = 4,
+    ) -> tuple[PathAnswer, ...]:
+        """Which way each flow takes. Raises `UsageError`, `RemoteError`."""
+        request = PathRequest(
+            src=src, dst=dst, proto=proto, sports=tuple(sports), dport=dport, family=family
+        )
+        return self._expect(request, Paths).paths
+
+    def down(self) -> None:
+        """Ends the lab and waits until nothing of it is left; a hung one is killed."""
+        pid = self.pid()
+        try:
+            self._expect(DownRequest(), Going)
+        except RemoteError:
+            os.kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + _DOWN_TIMEOUT_S
+        while self.directory.exists():
+            if time.monotonic() > deadline_s:
+                os.kill(pid, signal.SIGKILL)
+                shutil.rmtree(self.directory, ignore_errors=True)
+            time.sleep(0.02)
+
+    def pid(self) -> int:
+        """The supervisor's process, as seen from here: the way into the lab's namespaces."""
+        with self._connect() as peer:
+            raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, _, _ = _CREDENTIALS.unpack(raw)
+            return int(pid)
+
+    def enter_argv(self, node: str, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` in namespace `node`.
+
+        Raises:
+            UsageError: there is no such node.
+            MissingError: `nsenter` is not installed.
+        """
+        status = self.status()
+        nodes = (*status.hosts, *status.leaves, *status.spines, "fe0", "ctl")
+        if node not in nodes:
+            from syntony.lab.plan import unknown
+
+            raise unknown("host", node, nodes)
+        nsenter = shutil.which("nsenter", path=search_path())
+        if nsenter is None:
+            raise MissingError("nsenter not found; install with: apt install util-linux")
+        pid = self.pid()
+        argv = [nsenter, "-t", str(pid), "-m", "-n", "-p", "--preserve-credentials"]
+        if not Path(f"/proc/{pid}/ns/user").samefile("/proc/self/ns/user"):
+            argv.append("-U")
+        where = Path.cwd()
+        here = [] if where.is_relative_to("/run") else ["env", f"--chdir={where}"]
+        return [*argv, "--", "ip", "netns", "exec", node, *here, *command]
+
+    def truth(self) -> list[ClockTruth]:
+        """Every host's true clock and, once the controller knows, the estimate.
+
+        Raises:
+            MissingError: synthetic clocks are not in this installation.
+        """
+        try:
+            from syntony.io.clocks import SyntheticClock
+        except ModuleNotFoundError as error:
+            raise MissingError(f"synthetic clocks need {error.name}; reinstall syntony") from error
+        file = self.file()
+        clocks = {host: SyntheticClock(host, spec) for host, spec in file.clocks.items()}
+        at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        truths = [
+            TrueClock(
+                host=host,
+                at_ns=at_ns,
+                offset_ns=clock.map_ns(at_ns) - at_ns,
+                drift_ppb=clock.rate_ppb(at_ns),
+            )
+            for host, clock in clocks.items()
+        ]
+        return compare(truths, self._timelines())
+
+    def _timelines(self) -> tuple[Timeline, ...]:
+        """The controller's, or none while it cannot say."""
+        if not self.controller_socket.exists():
+            return ()
+        from syntony.controller.client import ask
+        from syntony.wire.messages import ClockQuery, Clocks
+
+        try:
+            answer = ask(f"unix:{self.controller_socket}", ClockQuery())
+        except RemoteError:
+            return ()
+        return answer.timelines if isinstance(answer, Clocks) else ()
+
+    def _connect(self) -> socket.socket:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.settimeout(_ASK_TIMEOUT_S)
+        try:
+            peer.connect(str(self.directory / state.CONTROL_SOCKET))
+        except OSError as error:
+            peer.close()
+            raise RemoteError(f"lab {self.name!r} does not answer: {error.strerror}") from error
+        return peer
+
+    def _expect(self, request: Request, kind: type[_R]) -> _R:
+        reply = self._ask(request)
+        if isinstance(reply, Refused):
+            error = getattr(errors, reply.kind, SyntonyError)
+            raise error(reply.reason)
+        if not isinstance(reply, kind):
+            raise RemoteError(f"lab {self.name!r} answered {type(reply).__name__}")
+        return reply
+
+    def _ask(self, request: Request) -> Reply:
+        with self._connect() as peer, peer.makefile("rb") as stream:
+            try:
+                peer.sendall(msgspec.json.encode(request) + b"\n")
+                line = stream.readline()
+            except OSError as error:
+                raise RemoteError(f"lab {self.name!r} does not answer: {error}") from error
+        try:
+            return _reply.decode(line)
+        except msgspec.DecodeError as error:
+            raise RemoteError(f"lab {self.name!r} is of another version: {error}") from error
+
+
+def open_lab(name: str | None) -> Lab:
+    """A running lab by name, or the only one. Raises `UsageError`."""
+    return Lab(state.find(name))

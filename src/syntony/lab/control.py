@@ -1,0 +1,88 @@
+"""The fabric's control plane: link changes in, route changes out, a convergence time later. Pure.
+
+Events in (`observe`), instructions out (`advance`); time is an argument.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from syntony.lab.plan import LinkKind, Plan
+from syntony.lab.routes import Route, routes
+
+
+class Update(NamedTuple):
+    """What one switch must change: remove, then install (again)."""
+
+    node: str
+    withdraw: tuple[Route, ...]
+    install: tuple[Route, ...]
+
+
+class ControlPlane:
+    """Knows which fabric links are up, and which the routes in force assume to be up."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._links = {
+            (port.node, port.name): link
+            for link in plan.of_kind(LinkKind.FABRIC)
+            for port in (link.a, link.b)
+        }
+        self._ports_down: set[tuple[str, str]] = set()
+        self._due_ns: dict[str, int] = {}
+        self._failed: frozenset[str] = frozenset()
+        self._installed = routes(plan)
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Fabric links that the routes in force avoid."""
+        return self._failed
+
+    def is_up(self, node: str, port: str) -> bool:
+        """Whether a switch port was last seen up with carrier."""
+        return (node, port) not in self._ports_down
+
+    def observe(self, node: str, port: str, up: bool, now_ns: int) -> bool:
+        """A switch port has (or lost) carrier; whether that is news."""
+        if up == self.is_up(node, port):
+            return False
+        self._ports_down.symmetric_difference_update({(node, port)})
+        link = self._links.get((node, port))
+        if link is not None:
+            self._due_ns.setdefault(link.name, now_ns + self._plan.spec.convergence_ns)
+        return True
+
+    def next_due_ns(self) -> int | None:
+        """When `advance` has something to do; None: nothing pending."""
+        return min(self._due_ns.values(), default=None)
+
+    def advance(self, now_ns: int) -> tuple[Update, ...]:
+        """Routes to change by now.
+
+        Both switches of a link that changed get all their routes again even if the link is back as
+        it was: a port that went down took its routes with it.
+        """
+        due = {name for name, at_ns in self._due_ns.items() if at_ns <= now_ns}
+        if not due:
+            return ()
+        for name in due:
+            del self._due_ns[name]
+        touched = {node for (node, _), link in self._links.items() if link.name in due}
+        self._failed = frozenset((self._failed - due) | (due & self._down_links()))
+        wanted = routes(self._plan, self._failed)
+        updates = tuple(
+            self._update(node, wanted[node], node in touched) for node in self._plan.switches
+        )
+        self._installed = wanted
+        return tuple(update for update in updates if update.withdraw or update.install)
+
+    def _down_links(self) -> set[str]:
+        return {self._links[port].name for port in self._ports_down if port in self._links}
+
+    def _update(self, node: str, wanted: tuple[Route, ...], touched: bool) -> Update:
+        before = set(self._installed[node])
+        keys = {(route.table, route.prefix) for route in wanted}
+        gone = tuple(r for r in self._installed[node] if (r.table, r.prefix) not in keys)
+        install = wanted if touched else tuple(r for r in wanted if r not in before)
+        return Update(node, gone, install)

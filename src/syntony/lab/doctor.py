@@ -1,0 +1,142 @@
+"""What this machine has of what a lab needs, each lack with its remedy."""
+
+from __future__ import annotations
+
+import enum
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.lab import relay
+from syntony.lab.commands import SEED_SYSCTL
+from syntony.lab.world import TOOLS, missing_tools, search_path, unshare_argv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Level(enum.StrEnum):
+    """How bad it is: `warning` costs one feature, `missing` costs the lab."""
+
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing a lab needs."""
+
+    name: str
+    level: Level
+    detail: str
+    remedy: str = ""
+
+
+_FEATURES = {
+    "veth": "ip link add sv0 type veth peer name sv1",
+    "tbf": "tc qdisc add dev sv0 root tbf rate 1mbit burst 32k latency 20ms",
+    "nft": "nft add table inet syntony_doctor",
+    "nft numgen": (
+        "nft 'add chain inet syntony_doctor c { type filter hook prerouting priority 0; }' && "
+        "nft add rule inet syntony_doctor c numgen random mod 100 '<' 5 drop"
+    ),
+    "IPv6": "test -d /proc/sys/net/ipv6",
+    "ECMP hash on 5-tuples": "echo 3 > /proc/sys/net/ipv4/fib_multipath_hash_policy",
+    "sysfs": "mount -t sysfs none /sys",
+}
+"""Tried in this order in a throw-away world; each needs its shell command to succeed."""
+_REMEDIES = {
+    "veth": "modprobe veth (CONFIG_VETH)",
+    "tbf": "modprobe sch_tbf (CONFIG_NET_SCH_TBF)",
+    "nft": "modprobe nf_tables (CONFIG_NF_TABLES_INET)",
+    "nft numgen": "modprobe nft_numgen (CONFIG_NFT_NUMGEN)",
+    "IPv6": "boot without ipv6.disable=1",
+    "ECMP hash on 5-tuples": "use Linux 5.12 or later (CONFIG_IP_ROUTE_MULTIPATH)",
+    "sysfs": "run outside this container, or with an unmasked /sys",
+}
+
+
+def examine() -> list[Check]:
+    """Every check, in the order in which a lab needs them."""
+    checks = list(_tools())
+    try:
+        argv = unshare_argv()
+    except MissingError as error:
+        lack, _, remedy = str(error).partition("; ")
+        checks.append(_check("private namespaces", Level.MISSING, lack, remedy))
+        return checks
+    how = "as this user" if "-Urnmpf" in argv else "as root, user namespaces are forbidden"
+    checks.append(_check("private namespaces", Level.OK, how))
+    checks += _features(argv)
+    checks += [_seed(), _tun(), _relay()]
+    return checks
+
+
+def exit_code(checks: list[Check]) -> int:
+    """0 all there, 1 a feature is lacking, 2 no lab can be brought up."""
+    levels = {check.level for check in checks}
+    if Level.MISSING in levels:
+        return 2
+    return 1 if Level.WARNING in levels else 0
+
+
+def _check(name: str, level: Level, detail: str, remedy: str = "") -> Check:
+    return Check(name=name, level=level, detail=detail, remedy=remedy)
+
+
+def _tools() -> Iterator[Check]:
+    missing = missing_tools()
+    for name, package in TOOLS.items():
+        if name in missing:
+            yield _check(name, Level.MISSING, "not found", f"apt install {package}")
+        else:
+            yield _check(name, Level.OK, f"found ({package})")
+
+
+def _features(argv: list[str]) -> Iterator[Check]:
+    script = "\n".join(
+        f'm=$( ({command}) 2>&1 ) && echo ok || echo "$m" | head -n1 | sed "s/^$/no/"'
+        for command in _FEATURES.values()
+    )
+    env = {**os.environ, "PATH": search_path()}
+    done = subprocess.run(
+        [*argv, "sh", "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    for i, name in enumerate(_FEATURES):
+        said = lines[i] if i < len(lines) else done.stderr.strip() or "no answer"
+        if said == "ok":
+            yield _check(name, Level.OK, "works")
+        else:
+            yield _check(name, Level.MISSING, said, _REMEDIES[name])
+
+
+def _seed() -> Check:
+    name = "ECMP seed per switch"
+    if Path("/proc/sys", SEED_SYSCTL).exists():
+        return _check(name, Level.OK, "works")
+    return _check(name, Level.WARNING, "all switches hash alike", "use Linux 6.11 or later")
+
+
+def _tun() -> Check:
+    name = "TUN device (delay fault)"
+    if not relay.TUN_DEVICE.exists():
+        return _check(name, Level.WARNING, f"no {relay.TUN_DEVICE}", "modprobe tun")
+    if not os.access(relay.TUN_DEVICE, os.R_OK | os.W_OK):
+        remedy = f"as root: chmod 0666 {relay.TUN_DEVICE}"
+        return _check(name, Level.WARNING, f"{relay.TUN_DEVICE} is not yours to open", remedy)
+    return _check(name, Level.OK, "works")
+
+
+def _relay() -> Check:
+    name = "delay relay (delay fault)"
+    try:
+        program = relay.relay_program()
+    except MissingError as error:
+        detail, _, remedy = str(error).partition("; ")
+        return _check(name, Level.WARNING, detail, remedy)
+    return _check(name, Level.OK, str(program))

@@ -1,0 +1,50 @@
+"""Makes a plan real: namespaces, veth pairs, addresses, routes, shapers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from syntony.lab import commands, netns
+from syntony.lab.plan import CONTROLLER, Plan
+from syntony.lab.routes import Route, routes
+
+_THREADS = 4
+"""`ip` and `tc` mostly wait for the kernel's RTNL lock: more threads than this gain nothing."""
+
+
+def build(plan: Plan) -> None:
+    """Brings the whole fabric up in the current (private, empty) world.
+
+    Raises:
+        MissingError: a tool failed or the kernel lacks a feature.
+        OSError: the kernel refuses a namespace.
+    """
+    netns.NETNS_DIR.mkdir(parents=True, exist_ok=True)
+    for node in plan.nodes:
+        netns.create(node, _sysctls(plan, node))
+    netns.batch(None, ["ip"], commands.veth_lines(plan))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        # Two passes: a route's next hop must be reachable, so every port must be up first.
+        list(pool.map(lambda node: _addresses(plan, node), plan.nodes))
+        list(pool.map(lambda item: _routes(*item), routes(plan).items()))
+
+
+def _sysctls(plan: Plan, node: str) -> dict[str, str]:
+    values = commands.sysctls(plan, node)
+    if node in plan.switches and Path("/proc/sys", commands.SEED_SYSCTL).exists():
+        values = values | {commands.SEED_SYSCTL: str(commands.hash_seed(plan, node))}
+    return values
+
+
+def _routes(node: str, wanted: tuple[Route, ...]) -> None:
+    netns.batch(node, ["ip"], commands.route_lines("add", wanted))
+
+
+def _addresses(plan: Plan, node: str) -> None:
+    netns.batch(node, ["ip"], commands.address_lines(plan, node))
+    netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
+    if node in plan.hosts or node == CONTROLLER:
+        for family in (4, 6):
+            lines = commands.rule_lines(plan, node, family)
+            netns.batch(node, ["ip", f"-{family}"], lines)

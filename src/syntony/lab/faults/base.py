@@ -1,0 +1,169 @@
+"""What every fault is: apply, undo, a kind of target, declared options."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from syntony.errors import UsageError
+from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.rates import parse_rate_bps
+from syntony.model import parse_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syntony.lab.daemons import Daemons
+    from syntony.lab.ports import Ports
+
+
+class TargetKind(enum.StrEnum):
+    """What a fault is done to."""
+
+    LINK = "link"
+    SWITCH = "switch"
+    HOST = "host"
+
+
+class Site(NamedTuple):
+    """What faults act on."""
+
+    plan: Plan
+    ports: Ports
+    daemons: Daemons
+
+
+class Order(NamedTuple):
+    """One fault as asked for: known to exist and to fit, options complete and parsed."""
+
+    kind: type[Fault]
+    target: str
+    options: Mapping[str, str]
+    """As given, for listings."""
+    values: Mapping[str, int | float | str]
+    """Every option of the kind, defaults included."""
+
+    def integer(self, name: str) -> int:
+        return int(self.values[name])
+
+    def text(self, name: str) -> str:
+        return str(self.values[name])
+
+
+class Fault(ABC):
+    """One active fault. `undo` leaves everything as if it had never been, and may be repeated."""
+
+    name: ClassVar[str]
+    target: ClassVar[TargetKind]
+    meaning: ClassVar[str]
+    options: ClassVar[Mapping[str, str]] = {}
+    """Option to its default; an empty default makes it required."""
+
+    def __init__(self, site: Site, number: int, order: Order) -> None:
+        self.site = site
+        self.number = number
+        self.order = order
+
+    @classmethod
+    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - most kinds have none
+        """How long it lasts by itself; 0: until cleared."""
+        return 0
+
+    @classmethod  # noqa: B027 - most kinds have nothing to add
+    def check(cls, plan: Plan, order: Order) -> None:
+        """What only this kind can tell about an order. Raises `UsageError`."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Raises `SyntonyError` when it cannot; then `undo` is called."""
+
+    @abstractmethod
+    def undo(self) -> None:
+        """Takes back whatever `apply` did."""
+
+    @property
+    def link(self) -> Link:
+        """The target, where it is a link."""
+        return self.site.plan.link(self.order.target)
+
+
+class Passing(NamedTuple):
+    """Packets of one direction of a link, as the switch `port.node` sees them."""
+
+    port: Port
+    inwards: bool
+    """They come in by `port`; else they leave by it."""
+
+
+def passing(link: Link, direction: str) -> tuple[Passing, ...]:
+    """The packets of `link` ``from`` its first end, ``to`` it, or ``both``.
+
+    Seen where a host's own sends do not notice: in the leaf of a NIC, in the leaf of a fabric link.
+    """
+    fabric = link.kind is LinkKind.FABRIC
+    port = link.a if fabric else link.b
+    ways = {"from": Passing(port, not fabric), "to": Passing(port, fabric)}
+    return tuple(ways.values()) if direction == "both" else (ways[direction],)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0.001 <= value <= 100:
+        raise UsageError(f"{text!r} is not a percentage; write for example 5 (0.001 to 100)")
+    return value
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise UsageError(f"{text!r} is not a number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _choice(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise UsageError(f"{text!r} is not one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+def _duration(low_ns: int, high_ns: int, example: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value_ns = parse_duration_ns(text)
+        if not low_ns <= value_ns <= high_ns:
+            raise UsageError(f"{text!r} is out of range; write for example {example}")
+        return value_ns
+
+    return parse
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.05 <= value <= 0.95:
+        raise UsageError(f"{text!r} is not a fraction from 0.05 to 0.95")
+    return value
+
+
+OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
+    "side": _choice("host", "leaf", "spine"),
+    "direction": _choice("both", "to", "from"),
+    "percent": _percent,
+    "add": _duration(1_000, 10_000_000_000, "300us"),
+    "to": parse_rate_bps,
+    "period": _duration(20_000_000, 3_600_000_000_000, "2s"),
+    "count": _between(0, 1_000_000),
+    "duty": _fraction,
+    "procs": _between(1, 64),
+}
+"""How each option is read; the same word means the same thing in every kind."""

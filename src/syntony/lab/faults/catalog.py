@@ -1,0 +1,73 @@
+"""The list of fault kinds, and reading an order for one. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from syntony.errors import UsageError
+from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
+from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
+from syntony.lab.faults.packets import Blackhole, Loss
+from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
+from syntony.lab.faults.shaping import Delay, Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syntony.lab.plan import Plan
+
+_ALL: tuple[type[Fault], ...] = (
+    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, AgentKill, AgentStop, CpuHog,
+)  # fmt: skip
+KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
+
+
+def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) -> Order:
+    """What the user wrote, checked against this lab.
+
+    Raises:
+        UsageError: an unknown kind, target or option, or a value that does not fit; with the
+            nearest match.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"no fault {kind!r}; {_nearest(kind, KINDS)}")
+    fault = KINDS[kind]
+    for name in options:
+        if name not in fault.options:
+            known = f"it takes {_flags(fault)}" if fault.options else "it takes none"
+            raise UsageError(f"fault {kind} has no option --{name}; {known}")
+    _check_target(plan, fault, target)
+    merged = {**fault.options, **options}
+    missing = [name for name, text in merged.items() if not text]
+    if missing and missing != ["side"]:
+        raise UsageError(f"fault {kind} needs --{missing[0]}")
+    values = {name: _read(name, text) for name, text in merged.items() if text}
+    order = Order(fault, target, dict(options), values)
+    fault.check(plan, order)
+    return order
+
+
+def _read(name: str, text: str) -> int | float | str:
+    try:
+        return OPTIONS[name](text)
+    except UsageError as error:
+        raise UsageError(f"--{name}: {error}") from error
+
+
+def _check_target(plan: Plan, fault: type[Fault], target: str) -> None:
+    if fault.target is TargetKind.LINK:
+        plan.link(target)
+    elif fault.target is TargetKind.SWITCH:
+        plan.node(target, plan.switches, "switch")
+    else:
+        plan.node(target, plan.hosts, "host")
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"kinds: {', '.join(known)}"
+
+
+def _flags(fault: type[Fault]) -> str:
+    return ", ".join(f"--{name}" for name in fault.options)

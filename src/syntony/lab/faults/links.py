@@ -1,0 +1,104 @@
+"""Faults that take carrier away: a link down, a switch dead, a link that flaps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from syntony.errors import UsageError
+from syntony.lab.faults.base import Fault, Order, TargetKind
+from syntony.lab.plan import Link, LinkKind, Plan, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _end(link: Link, order: Order) -> Port:
+    """The end that goes down; a NIC's own end unless told, a fabric link's leaf end."""
+    ends = {"leaf": link.a, "spine": link.b}
+    if link.kind is not LinkKind.FABRIC:
+        ends = {"host": link.a, "leaf": link.b}
+    side = str(order.values.get("side", next(iter(ends))))
+    if side not in ends:
+        raise UsageError(f"--side: {link.name} has no {side} end; use {' or '.join(ends)}")
+    return ends[side]
+
+
+class _Carrier(Fault):
+    """A fault on one end of one link."""
+
+    target = TargetKind.LINK
+
+    @classmethod
+    def check(cls, plan: Plan, order: Order) -> None:
+        _end(plan.link(order.target), order)
+
+    @property
+    def port(self) -> Port:
+        return _end(self.link, self.order)
+
+
+class LinkDown(_Carrier):
+    """``ip link set down`` at one end; the other end loses carrier."""
+
+    name = "link-down"
+    meaning = "a NIC, cable or port goes down; a host's routes come back with the link"
+    options: ClassVar[Mapping[str, str]] = {"side": ""}
+
+    def apply(self) -> None:
+        self.site.ports.hold_down(self.number, [self.port])
+
+    def undo(self) -> None:
+        self.site.ports.release(self.number, [self.port])
+
+
+class SwitchDown(Fault):
+    """A leaf or spine dies: all its links lose carrier at once."""
+
+    name = "switch-down"
+    target = TargetKind.SWITCH
+    meaning = "a leaf or spine dies: all its links lose carrier"
+
+    @property
+    def _ports(self) -> list[Port]:
+        node = self.order.target
+        return [link.port_at(node) for link in self.site.plan.links_of(node)]
+
+    def apply(self) -> None:
+        self.site.ports.hold_down(self.number, self._ports)
+
+    def undo(self) -> None:
+        self.site.ports.release(self.number, self._ports)
+
+
+class Flap(_Carrier):
+    """Down for `duty` of every `period`, `count` times (0: until cleared)."""
+
+    name = "flap"
+    meaning = "a link goes down and up again and again"
+    options: ClassVar[Mapping[str, str]] = {
+        "side": "", "period": "2s", "count": "0", "duty": "0.5",
+    }  # fmt: skip
+    _turning: asyncio.Task[None] | None = None
+
+    @classmethod
+    def natural_ns(cls, order: Order) -> int:
+        return order.integer("period") * order.integer("count")
+
+    def apply(self) -> None:
+        port = self.port
+        self._turning = asyncio.get_running_loop().create_task(self._turn(port))
+
+    async def _turn(self, port: Port) -> None:
+        period_s = self.order.integer("period") / 1e9
+        down_s = period_s * float(self.order.values["duty"])
+        while True:
+            self.site.ports.hold_down(self.number, [port])
+            await asyncio.sleep(down_s)
+            self.site.ports.release(self.number, [port])
+            await asyncio.sleep(period_s - down_s)
+
+    def undo(self) -> None:
+        if self._turning is not None:
+            self._turning.cancel()
+        self.site.ports.release(self.number, [self.port])

@@ -1,0 +1,54 @@
+"""Faults that slow packets: added delay, reduced rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from syntony.lab.faults.base import Fault, TargetKind
+from syntony.lab.plan import LinkKind
+from syntony.lab.relay import RelaySpot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Delay(Fault):
+    """Packets take longer by a constant, one way or both."""
+
+    name = "delay"
+    target = TargetKind.LINK
+    meaning = "every packet takes longer by --add"
+    options: ClassVar[Mapping[str, str]] = {"add": "", "direction": "both"}
+
+    @property
+    def _spots(self) -> tuple[RelaySpot, ...]:
+        """A fabric link's packets are caught where they come in, a NIC's in its leaf."""
+        link = self.link
+        ways = {"from": RelaySpot(link.b, None), "to": RelaySpot(link.b, link.a)}
+        if link.kind is LinkKind.FABRIC:
+            ways["to"] = RelaySpot(link.a, None)
+        direction = self.order.text("direction")
+        return tuple(ways.values()) if direction == "both" else (ways[direction],)
+
+    def apply(self) -> None:
+        for spot in self._spots:
+            self.site.ports.delay(self.number, spot, self.order.integer("add"))
+
+    def undo(self) -> None:
+        for spot in self._spots:
+            self.site.ports.undelay(self.number, spot)
+
+
+class Rate(Fault):
+    """Both ends of a link are shaped to less."""
+
+    name = "rate"
+    target = TargetKind.LINK
+    meaning = "the link is as slow as --to"
+    options: ClassVar[Mapping[str, str]] = {"to": ""}
+
+    def apply(self) -> None:
+        self.site.ports.limit(self.number, self.link, self.order.integer("to"))
+
+    def undo(self) -> None:
+        self.site.ports.unlimit(self.number, self.link)

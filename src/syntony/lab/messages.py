@@ -1,0 +1,160 @@
+"""What is said on a lab's control socket: one JSON line each way, tagged records."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.lab.plan import FabricSpec
+from syntony.model import SyntheticClockSpec
+
+
+class LabFile(msgspec.Struct, frozen=True, kw_only=True):
+    """``lab.json``: everything a lab was made from."""
+
+    name: str
+    spec: FabricSpec
+    family: str = "ipv4"
+    agents: bool = True
+    started_ns: int
+    """Machine CLOCK_REALTIME."""
+    clocks: dict[str, SyntheticClockSpec]
+    options: dict[str, str | int | float] = {}
+    """Of the daemons: ``mesh_peers``, ``probe_interval_ns``, ``store``."""
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
+    """Everything about the running lab."""
+
+
+class InjectRequest(msgspec.Struct, frozen=True, kw_only=True, tag="inject"):
+    """Start a fault; 0 in `for_ns` is until cleared."""
+
+    kind: str
+    target: str
+    options: dict[str, str]
+    for_ns: int = 0
+
+
+class ClearRequest(msgspec.Struct, frozen=True, kw_only=True, tag="clear"):
+    """End a fault by its number, or all of them (0)."""
+
+    fault: int
+
+
+class PathRequest(msgspec.Struct, frozen=True, kw_only=True, tag="path"):
+    """Which way a flow takes."""
+
+    src: str
+    dst: str
+    proto: str
+    sports: tuple[int, ...]
+    dport: int
+    family: int = 4
+
+
+class DownRequest(msgspec.Struct, frozen=True, tag="down"):
+    """End the lab."""
+
+
+Request = StatusRequest | InjectRequest | ClearRequest | PathRequest | DownRequest
+
+
+class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One link as its switches see it."""
+
+    name: str
+    kind: str
+    ends: tuple[str, str]
+    up: bool
+
+
+class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One active fault."""
+
+    id: int
+    kind: str
+    target: str
+    options: dict[str, str]
+    age_ns: int
+    left_ns: int | None
+    """None: until cleared."""
+
+
+class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent or the controller."""
+
+    name: str
+    node: str
+    state: str
+    """``running``, ``stopped`` (SIGSTOP), ``held`` (killed by a fault), ``waiting`` (back-off)."""
+    pid: int | None
+    """As seen inside the lab."""
+    restarts: int
+    cpu_ns: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, tag="lab"):
+    """A whole lab."""
+
+    name: str
+    directory: str
+    age_ns: int
+    spec: FabricSpec
+    hosts: tuple[str, ...]
+    leaves: tuple[str, ...]
+    spines: tuple[str, ...]
+    links: tuple[LinkStatus, ...]
+    avoided: tuple[str, ...]
+    """Fabric links that routes avoid at present."""
+    faults: tuple[FaultStatus, ...]
+    daemons: tuple[DaemonStatus, ...]
+
+
+class Injected(msgspec.Struct, frozen=True, kw_only=True, tag="injected"):
+    """The fault is in force."""
+
+    fault: FaultStatus
+
+
+class Cleared(msgspec.Struct, frozen=True, kw_only=True, tag="cleared"):
+    """These faults have ended."""
+
+    faults: tuple[int, ...]
+
+
+class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The way of one flow: the namespaces it passes, hosts included."""
+
+    sport: int
+    spine: str | None
+    """None: it stays below one leaf."""
+    hops: tuple[str, ...]
+
+
+class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """One answer per source port asked."""
+
+    paths: tuple[PathAnswer, ...]
+
+
+class Going(msgspec.Struct, frozen=True, kw_only=True, tag="going"):
+    """The lab will be gone soon."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The request was not carried out."""
+
+    kind: str
+    """Name of the error in `syntony.errors`."""
+    reason: str
+
+
+Reply = Status | Injected | Cleared | Paths | Going | Refused
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the supervisor's output while `lab up` watches."""
+
+    kind: str
+    """``ready``, ``failed`` or ``note``."""
+    text: str

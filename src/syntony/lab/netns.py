@@ -1,0 +1,107 @@
+"""Network namespaces of the calling thread: make one, step into one, run a tool inside one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NETNS_DIR = Path("/run/netns")
+_CLONE_NEWNET = 0x40000000
+_MS_BIND = 4096
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
+    """mount(2). Raises `OSError`."""
+    args = (source.encode(), target.encode(), kind.encode(), flags, None)
+    _check(_libc.mount(*args), f"mount {target}")
+
+
+def create(name: str, sysctls: dict[str, str]) -> None:
+    """A new namespace at ``/run/netns/name``, its /proc/sys/net values set before any interface.
+
+    Raises:
+        OSError: the kernel refuses the namespace or a value.
+    """
+    place = NETNS_DIR / name
+    place.touch()
+    with _own_namespace():
+        _check(_libc.unshare(_CLONE_NEWNET), "unshare network namespace")
+        mount("/proc/thread-self/ns/net", str(place), "none", _MS_BIND)
+        for path, value in sysctls.items():
+            Path("/proc/sys", path).write_text(value, encoding="ascii")
+
+
+@contextmanager
+def entered(name: str) -> Iterator[None]:
+    """The calling thread is in namespace `name` meanwhile; never await inside."""
+    target = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with _own_namespace():
+            _check(_libc.setns(target, _CLONE_NEWNET), f"enter {name}")
+            yield
+    finally:
+        os.close(target)
+
+
+@contextmanager
+def _own_namespace() -> Iterator[None]:
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        try:
+            _check(_libc.setns(own, _CLONE_NEWNET), "return to the own namespace")
+        finally:
+            os.close(own)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def tool(node: str | None, argv: Sequence[str], text: str = "") -> str:
+    """Runs a tool in namespace `node` (None: where we are) and returns what it prints.
+
+    Raises:
+        MissingError: it failed; with its own first line, which names what the kernel refused.
+    """
+    done = _run(node, argv, text)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[0]
+        where = f" in {node}" if node else ""
+        raise MissingError(f"`{' '.join(argv)}` failed{where}: {said}")
+    return done.stdout
+
+
+def batch(node: str | None, argv: Sequence[str], lines: Sequence[str]) -> None:
+    """`ip -batch`, `tc -batch`: all of `lines` at once. Raises `MissingError`."""
+    if lines:
+        tool(node, [*argv, "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def batch_forced(node: str, argv: Sequence[str], lines: Sequence[str]) -> None:
+    """As `batch`, but what is already as asked (or already gone) is no error."""
+    if lines:
+        _run(node, [*argv, "-force", "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _run(node: str | None, argv: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
+    def go() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, input=text, text=True, capture_output=True, check=False)
+
+    if node is None:
+        return go()
+    with entered(node):
+        return go()

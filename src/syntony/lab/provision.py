@@ -1,0 +1,127 @@
+"""Configuration files and certificates of a lab's daemons."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.controller.config import ControllerConfig
+from syntony.errors import MissingError
+from syntony.lab.daemons import DaemonSpec, agent_name
+from syntony.lab.plan import CONTROLLER, LinkKind, Plan
+from syntony.lab.state import CONTROLLER_SOCKET, LOGS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syntony.controller.pki import Authority
+    from syntony.lab.messages import LabFile
+
+CONTROLLER_PORT = 8643
+CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
+"""A day: a lab lives shorter, and restarting it makes a new authority."""
+
+
+def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
+    """Writes everything the daemons read; returns them in starting order, the controller first.
+
+    Raises:
+        MissingError: the `lab` extra is not installed.
+    """
+    try:
+        from syntony.controller.pki import create_authority
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            f"agents need {error.name}; pip install 'syntony[lab]', or use --no-agents"
+        ) from error
+    tls = directory / "tls"
+    tls.mkdir(mode=0o700)
+    authority = create_authority(tls)
+    made = [_controller(directory, file, plan, authority)]
+    return made + [_agent(directory, file, plan, authority, host) for host in plan.hosts]
+
+
+def _mgmt(plan: Plan, node: str) -> str:
+    return plan.link(f"{node}/mgmt0").a.ipv4
+
+
+def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority) -> DaemonSpec:
+    address = _mgmt(plan, CONTROLLER)
+    tls = authority.issue(
+        "controller",
+        addresses=[address],
+        lifetime_ns=CERTIFICATE_LIFETIME_NS,
+        directory=directory / "tls",
+    )
+    settings: dict[str, Any] = {
+        "store": str(directory / "store"),
+        "ecmp_paths": file.spec.spines,
+        "seed": file.spec.seed,
+        **file.options,
+    }
+    config = msgspec.convert(
+        {
+            "listen": f"{address}:{CONTROLLER_PORT}",
+            "tls_ca": str(tls.ca),
+            "tls_cert": str(tls.cert),
+            "tls_key": str(tls.key),
+            "local_socket": str(directory / CONTROLLER_SOCKET),
+            **settings,
+        },
+        ControllerConfig,
+    )
+    return _daemon(directory, "controller", CONTROLLER, config)
+
+
+def _agent(
+    directory: Path, file: LabFile, plan: Plan, authority: Authority, host: str
+) -> DaemonSpec:
+    tls = authority.issue(
+        host,
+        addresses=[_mgmt(plan, host)],
+        lifetime_ns=CERTIFICATE_LIFETIME_NS,
+        directory=directory / "tls",
+    )
+    rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
+    config = AgentConfig(
+        host=host,
+        controller=f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT}",
+        tls=TlsFiles(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key)),
+        nics=tuple(
+            NicConfig(name=x.a.name, rail=i, stamping="kernel") for i, x in enumerate(rails)
+        ),
+        spool_dir=str(directory / "spool" / host),
+        family=file.family,
+        synthetic_clock=file.clocks[host],
+    )
+    return _daemon(directory, agent_name(host), host, config)
+
+
+def _daemon(directory: Path, name: str, node: str, config: msgspec.Struct) -> DaemonSpec:
+    path = directory / f"{name}.toml"
+    path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
+    role = "controller" if node == CONTROLLER else "agent"
+    argv = ("ip", "netns", "exec", node, sys.executable, "-m", "syntony", role)
+    return DaemonSpec(
+        name, node, (*argv, "--config", str(path)), str(directory / LOGS / f"{name}.log")
+    )
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Plain data (str, int, float, bool, None, lists, mappings) as TOML; None is left out."""
+    return "".join(f"{k} = {_value(v)}\n" for k, v in data.items() if v is not None)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = (f"{k} = {_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{ {', '.join(inner)} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_value(v) for v in value)}]"
+    # TOML's basic strings are JSON's, except that TOML wants DEL escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,144 @@
+"""Where labs live on disk: one private directory each, owned by a lock that dies with the lab."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_NAME = "lab"
+CONTROL_SOCKET = "control.sock"
+CONTROLLER_SOCKET = "controller.sock"
+LAB_FILE = "lab.json"
+LOGS = "logs"
+_LOCK = "lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_SOCKET_PATH_MAX = 107
+"""sun_path without its final zero (unix(7))."""
+_HIDDEN = ("/run", "/sys", "/proc", "/var/run")
+"""Places a lab's own mounts cover: its directory must be visible from inside."""
+
+
+def labs_root() -> Path:
+    """``$TMPDIR/syntony-UID/labs``, made if need be.
+
+    Raises:
+        MissingError: it cannot be made, or belongs to someone else.
+    """
+    top = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - ownership is verified below
+    if any(top.resolve().is_relative_to(hidden) for hidden in _HIDDEN):
+        top = Path("/tmp")  # noqa: S108 - as above
+    private = top / f"syntony-{os.getuid()}"
+    try:
+        private.mkdir(mode=0o700, exist_ok=True)
+        info = private.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+            raise MissingError(f"{private} is not yours alone (0700); remove it or set TMPDIR")
+        labs = private / "labs"
+        labs.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise MissingError(f"{private}: {error.strerror}; set TMPDIR to a place you own") from error
+    return labs
+
+
+def check_name(name: str) -> str:
+    """Raises `UsageError` for what cannot name a lab."""
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} cannot name a lab; use up to 32 letters, digits, dots, dashes, underscores"
+        )
+    return name
+
+
+def claim(name: str) -> tuple[Path, int]:
+    """Makes a lab's directory: its path, and the lock that keeps it (a file descriptor).
+
+    Raises:
+        UsageError: a bad name, or one that is in use.
+        MissingError: the directory cannot be made.
+    """
+    directory = labs_root() / check_name(name)
+    longest = len(os.fsencode(directory / CONTROLLER_SOCKET))
+    if longest > _SOCKET_PATH_MAX:
+        raise MissingError(f"{directory} is too long for a socket; set TMPDIR to a shorter path")
+    with _registry():
+        _sweep()
+        try:
+            directory.mkdir(mode=0o700)
+            (directory / LOGS).mkdir()
+        except FileExistsError:
+            raise UsageError(
+                f"lab {name!r} is already up; end it with: syntony lab down --name {name}"
+            ) from None
+        except OSError as error:
+            raise MissingError(f"{directory}: {error.strerror}") from error
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return directory, lock
+
+
+def running() -> list[str]:
+    """Names of the labs that live; what dead ones left is removed."""
+    with _registry():
+        _sweep()
+        return sorted(place.name for place in labs_root().iterdir() if place.is_dir())
+
+
+def find(name: str | None) -> Path:
+    """The directory of a running lab; without a name, of the only one.
+
+    Raises:
+        UsageError: there is none, or several and no name.
+    """
+    names = running()
+    if name is not None:
+        if check_name(name) not in names:
+            known = f"running: {', '.join(names)}" if names else "none is running"
+            raise UsageError(f"no lab {name!r} ({known}); start it: syntony lab up --name {name}")
+        return labs_root() / name
+    if not names:
+        raise UsageError("no lab is running; start one: syntony lab up --detach")
+    if len(names) > 1:
+        raise UsageError(f"several labs are running; say which: --name {' | '.join(names)}")
+    return labs_root() / names[0]
+
+
+@contextmanager
+def _registry() -> Iterator[None]:
+    """Only one process at a time makes or sweeps directories."""
+    lock = os.open(labs_root() / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _sweep() -> None:
+    for place in labs_root().iterdir():
+        if place.is_dir() and not _locked(place):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _locked(place: Path) -> bool:
+    try:
+        lock = os.open(place / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

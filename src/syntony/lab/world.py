@@ -1,0 +1,208 @@
+"""Starts the private world that a lab lives in, from outside, and makes sure that it ends.
+
+Who holds whom: the command line holds the supervisor's standard input (closed means end); a guard
+shell waits for `unshare` and removes the lab's directory; `unshare --kill-child` takes the world's
+first process with it, and that process takes every other one. All of them hold the lab's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.lab import state
+from syntony.lab.clocks import ClockOptions, draw_clocks
+from syntony.lab.messages import Event, LabFile
+from syntony.lab.plan import FabricSpec, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
+         "nsenter": "util-linux", "sh": "dash"}  # fmt: skip
+"""Commands a lab needs, and the Debian package of each."""
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_GUARD = 'dir=$1; shift; "$@"; code=$?; rm -rf -- "$dir"; exit $code'
+_USERNS_SWITCHES = {
+    "kernel/unprivileged_userns_clone": "0",
+    "user/max_user_namespaces": "0",
+    "kernel/apparmor_restrict_unprivileged_userns": "1",
+}
+_STOP_TIMEOUT_S = 15.0
+
+
+def search_path() -> str:
+    """PATH with the sbin directories, which ordinary users often lack."""
+    have = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*have, *(place for place in _SBIN if place not in have)])
+
+
+def missing_tools() -> list[str]:
+    """Commands of `TOOLS` that are not installed."""
+    return [name for name in TOOLS if shutil.which(name, path=search_path()) is None]
+
+
+def unshare_argv() -> list[str]:
+    """How this user makes a private world here.
+
+    Raises:
+        MissingError: a tool is missing, or neither user namespaces nor root are to be had.
+    """
+    missing = missing_tools()
+    if missing:
+        packages = " ".join(sorted({TOOLS[name] for name in missing}))
+        raise MissingError(f"{', '.join(missing)} not found; install with: apt install {packages}")
+    rest = ["--kill-child", "--mount-proc", "--propagation", "private", "--"]
+    for flags in ("-Urnmpf", "-nmpf"):
+        argv = ["unshare", flags, *rest]
+        if _works([*argv, "true"]):
+            return argv
+        if os.geteuid() != 0:
+            break
+    raise MissingError(f"no private namespaces: {_why_not()}")
+
+
+def _works(argv: list[str]) -> bool:
+    env = {**os.environ, "PATH": search_path()}
+    return subprocess.run(argv, env=env, capture_output=True, check=False).returncode == 0
+
+
+def _why_not() -> str:
+    for name, bad in _USERNS_SWITCHES.items():
+        file = Path("/proc/sys", name)
+        if file.exists() and file.read_text(encoding="ascii").strip() == bad:
+            dotted = name.replace("/", ".")
+            good = {"0": "1", "1": "0"}[bad] if "max" not in name else "15000"
+            return f"{dotted} is {bad}; run as root, or as root once: sysctl -w {dotted}={good}"
+    if os.geteuid() == 0:
+        return "this container forbids them; it needs CAP_SYS_ADMIN (docker: --privileged)"
+    return "user namespaces are forbidden here (a container?); run as root"
+
+
+def new_lab(
+    name: str,
+    spec: FabricSpec,
+    *,
+    family: str = "ipv4",
+    agents: bool = True,
+    clocks: ClockOptions | None = None,
+    options: dict[str, str | int | float] | None = None,
+) -> LabFile:
+    """Everything a lab is made from, its clocks drawn and started now.
+
+    Raises:
+        UsageError: a bad name, or sizes or clocks that do not fit.
+    """
+    started_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    hosts = make_plan(spec).hosts
+    return LabFile(
+        name=state.check_name(name),
+        spec=spec,
+        family=family,
+        agents=agents,
+        started_ns=started_ns,
+        clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
+        options=options or {},
+    )
+
+
+class World:
+    """A lab being started and watched; leaving the `with` block ends it unless it was let go."""
+
+    def __init__(self, file: LabFile, *, detach: bool) -> None:
+        """Raises `UsageError` (name), `MissingError` (machine)."""
+        argv = unshare_argv()
+        self.directory, lock = state.claim(file.name)
+        self._let_go = False
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        try:
+            (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
+            self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
+            self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
+        except OSError as error:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise MissingError(f"{self.directory}: {error.strerror}") from error
+        finally:
+            os.close(lock)
+
+    def _start(self, argv: list[str], lock: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["sh", "-c", _GUARD, "syntony-lab", str(self.directory), *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PATH": search_path()},
+            pass_fds=[lock],
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lifeline.close()
+        if not self._let_go:
+            self._wait()
+        self._output.close()
+        self._errors.close()
+
+    def _wait(self) -> None:
+        try:
+            self._guard.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._guard.pid, 9)
+            self._guard.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def wait_ready(self) -> None:
+        """Until the fabric is up.
+
+        Raises:
+            MissingError: it could not be brought up; nothing of it is left.
+        """
+        for event in self.events():
+            if event.kind == "ready":
+                return
+            if event.kind == "failed":
+                raise MissingError(event.text)
+        self._guard.wait()
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        raise MissingError(f"the lab did not start: {said[-1] if said else 'no reason given'}")
+
+    def events(self) -> Iterator[Event]:
+        """What the supervisor says, until the lab has ended and nothing of it is left."""
+        decoder = msgspec.json.Decoder(Event)
+        for line in self._output:
+            yield decoder.decode(line)
+
+    def let_go(self) -> None:
+        """The lab stays when this process ends."""
+        self._let_go = True
+        self._guard.returncode = 0  # not ours to wait for any more
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise ValueError("the guard was started without this pipe")
+    return stream
+
+
+def _supervisor(directory: Path, detach: bool) -> list[str]:
+    argv = [sys.executable, "-m", "syntony.lab.init", str(directory)]
+    return [*argv, "--detach"] if detach else argv

@@ -1,0 +1,78 @@
+"""One engine, or a pair, in a process of its own: prints its port, probes until its standard input
+has a line, then prints what it recorded as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+
+from syntony.io.clocks import KernelClock
+from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.model import MS
+from syntony.wire.messages import ProbeFlow
+
+KEY = (7, b"sixteen byte key")
+REFLECTOR_ID, INITIATOR_ID = 2, 1
+LAB_PORT = 8620
+
+
+def free_port() -> int:
+    """A UDP port nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def engine(nic_id: int, port: int, timeout_ns: int) -> ProbeEngine:
+    """Running, with a key, without flows."""
+    nic = ProbeNic(name="lo", nic_id=nic_id, address="127.0.0.1", port=port)
+    made = ProbeEngine([nic], KernelClock("h"), timeout_ns=timeout_ns)
+    made.set_keys(KEY)
+    made.start()
+    return made
+
+
+def flows_to(port: int) -> list[ProbeFlow]:
+    """Two flows from one source port."""
+    source = free_port()
+    return [
+        ProbeFlow(
+            flow_id=flow_id, src="lo", dst="b/lo", dst_nic_id=REFLECTOR_ID, dst_addr="127.0.0.1",
+            dst_port=port, src_port=source, interval_ns=20 * MS,
+        )
+        for flow_id in (1, 2)
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--to", type=int, default=0)
+    parser.add_argument("--both", action="store_true")
+    parser.add_argument("--drop", default="")
+    parser.add_argument("--timeout-ms", type=int, default=1000)
+    asked = parser.parse_args()
+    timeout_ns = asked.timeout_ms * MS
+    if asked.both:
+        other = engine(REFLECTOR_ID, LAB_PORT, timeout_ns)
+    port = free_port()
+    mine = engine(INITIATOR_ID if asked.both or asked.to else REFLECTOR_ID, port, timeout_ns)
+    if asked.both or asked.to:
+        mine.set_flows(flows_to(LAB_PORT if asked.both else asked.to))
+    if asked.drop:
+        rule = f"add rule ip t in {asked.drop} numgen random mod 3 0 drop"
+        subprocess.run(["nft", rule], check=True)
+    print(port, flush=True)
+    sys.stdin.readline()
+    rows = [[int(row["seq"]), int(row["flags"])] for row in mine.drain()]
+    print(json.dumps({"records": rows, "counters": {"sent": mine.counters().sent}}))
+    mine.close()
+    if asked.both:
+        other.close()
+
+
+if __name__ == "__main__":
+    main()

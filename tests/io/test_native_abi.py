@@ -1,0 +1,69 @@
+"""The bindings and the library say the same thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from syntony.errors import MissingError
+from syntony.io import _library, packet, probe
+from syntony.model.probes import ProbeFlag
+
+
+@pytest.fixture
+def native() -> Any:
+    return _library.library()
+
+
+def test_flags_have_the_headers_values(native: Any) -> None:
+    for flag in ProbeFlag:
+        assert getattr(native, f"SYN_{flag.name}") == flag.value
+
+
+def test_every_counter_is_read() -> None:
+    _library.library()
+    fields = _library.ffi.typeof("struct syn_probe_counters").fields
+    assert fields is not None
+    assert tuple(name for name, _ in fields) == probe.Counters.__struct_fields__
+
+
+def test_packet_constants_have_the_headers_values(native: Any) -> None:
+    assert native.SYN_PACKET_BYTES == packet.PACKET_BYTES
+    assert (native.SYN_PACKET_REQUEST, native.SYN_PACKET_REPLY) == (packet.REQUEST, packet.REPLY)
+    assert (native.SYN_PACKET_LATE, native.SYN_PACKET_HARDWARE) == (packet.LATE, packet.HARDWARE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "struct"),
+    [
+        (probe.RECORD, "syn_probe_record"),
+        (probe.HEARD, "syn_probe_heard"),
+        (probe.FLOW_COUNTS, "syn_probe_flow_counts"),
+    ],
+)
+def test_arrays_have_the_structs_bytes(dtype: np.dtype[np.void], struct: str) -> None:
+    """A value written through the struct is read through the array, field by field."""
+    ffi = _library.ffi
+    row = ffi.new(f"struct {struct} *")
+    assert dtype.itemsize == ffi.sizeof(f"struct {struct}")
+    assert dtype.names is not None
+    for index, name in enumerate(dtype.names):
+        setattr(row, name, 1000 + index)
+    array = np.frombuffer(bytes(ffi.buffer(row)), dtype)
+    assert [int(array[name][0]) for name in dtype.names] == [
+        1000 + index for index in range(len(dtype.names))
+    ]
+
+
+def test_signed_fields_stay_signed() -> None:
+    assert probe.RECORD["t1_ns"].kind == "i"
+    assert probe.RECORD["flow_id"].kind == "u"
+
+
+def test_another_abi_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_library, "_ABI", 999)
+    monkeypatch.setattr(_library, "ffi", type(_library.ffi)())
+    with pytest.raises(MissingError, match=r"has ABI \d+, not 999; reinstall"):
+        _library.library.__wrapped__()

@@ -1,0 +1,477 @@
+"""Two engines over loopback: every stamp, every refusal, keys, plans and mistakes."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pytest
+
+from syntony.errors import MissingError, UsageError
+from syntony.io import packet as wire
+from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
+from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.model import MS, S, SyntheticClockSpec
+from syntony.model.probes import LOST, MISSING, ProbeFlag
+from syntony.wire.messages import ProbeFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+KEY = (7, b"sixteen byte key")
+OTHER_KEY = (8, b"another key here")
+LOCAL, REMOTE = 1, 2
+PATIENCE_S = 20.0
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.005)
+
+
+class Pair:
+    """An initiator and a reflector, each its own engine."""
+
+    def __init__(self, stack: ExitStack, address: str = "127.0.0.1", **options: int) -> None:
+        self.address, self.stack, self.options = address, stack, options
+        self.clock: ClockSource = KernelClock("a")
+        self.remote_clock: ClockSource = KernelClock("b")
+        self.port = free_port(address)
+
+    def up(self) -> None:
+        self.local = self.engine(LOCAL, free_port(self.address), self.clock, self.options)
+        self.remote = self.engine(REMOTE, self.port, self.remote_clock, {})
+
+    def engine(
+        self, nic_id: int, port: int, clock: ClockSource, options: dict[str, int]
+    ) -> ProbeEngine:
+        nic = ProbeNic(name="lo", nic_id=nic_id, address=self.address, port=port)
+        engine = self.stack.enter_context(ProbeEngine([nic], clock, **options))
+        engine.set_keys(KEY)
+        engine.start()
+        return engine
+
+    def flow(self, flow_id: int = 5, **changes: int) -> ProbeFlow:
+        fields: dict[str, int] = {
+            "dst_nic_id": REMOTE, "dst_port": self.port, "interval_ns": 5 * MS,
+            "src_port": changes.pop("src_port", 0) or free_port(self.address),
+        } | changes  # fmt: skip
+        return ProbeFlow(
+            flow_id=flow_id, src="lo", dst="b/lo", dst_addr=self.address,
+            dst_nic_id=fields.pop("dst_nic_id"), dst_port=fields.pop("dst_port"),
+            src_port=fields.pop("src_port"), interval_ns=fields.pop("interval_ns"), **fields,
+        )  # fmt: skip
+
+    def records(self, count: int) -> NDArray[np.void]:
+        kept: list[NDArray[np.void]] = []
+
+        def enough() -> bool:
+            kept.append(self.local.drain())
+            return sum(len(rows) for rows in kept) >= count
+
+        wait_for(enough)
+        return np.concatenate(kept)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize(
+    ("address", "changes"),
+    [
+        ("127.0.0.1", {}),
+        ("127.0.0.1", {"dscp": 46}),
+        ("::1", {}),
+        ("::1", {"dscp": 8, "flow_label": 0xABCDE}),
+    ],
+)
+def test_every_probe_has_its_four_stamps_in_order(
+    stack: ExitStack, address: str, changes: dict[str, int]
+) -> None:
+    pair = Pair(stack, address)
+    pair.up()
+    pair.local.set_flows([pair.flow(**changes)])
+    rows = pair.records(100)
+    complete = rows[(rows["flags"] & int(MISSING)) == 0]
+    assert len(complete) >= 50
+    assert (complete["t1_ns"] >= complete["sent_ns"]).all()
+    assert (complete["t2_ns"] >= complete["t1_ns"]).all()
+    assert (complete["t3_ns"] >= complete["t2_ns"]).all()
+    assert (complete["t4_ns"] >= complete["t3_ns"]).all()
+    assert len(np.unique(rows["seq"])) == len(rows)
+    assert set(rows["flow_id"]) == {5}
+    assert (set(rows["nic_id"]), set(rows["dst_nic_id"])) == ({LOCAL}, {REMOTE})
+    pair.local.set_flows([])
+    wait_for(lambda: pair.remote.counters().received == pair.local.counters().sent)
+    in_flight = pair.remote.counters().replies - pair.local.counters().received
+    assert 0 <= in_flight <= 4  # the flow's socket closed before them
+    assert pair.remote.heard().tolist() == [(LOCAL, REMOTE, pair.local.counters().sent)]
+
+
+def test_stamps_are_in_each_ends_own_clock(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    now_ns = KernelClock("here").now_ns()
+    local = SyntheticClock(
+        "a", SyntheticClockSpec(base_ns=now_ns, offset_ns=-3 * S, drift_ppb=40_000, seed=1)
+    )
+    remote = SyntheticClock(
+        "b", SyntheticClockSpec(base_ns=now_ns, offset_ns=7 * S, drift_ppb=-40_000, wander_ppb=5)
+    )
+    pair.clock, pair.remote_clock = local, remote
+    pair.up()
+    pair.local.set_flows([pair.flow()])
+    rows = pair.records(40)
+    for row in rows[rows["flags"] == 0]:
+        sent, received = local.unmap_ns(int(row["t1_ns"])), remote.unmap_ns(int(row["t2_ns"]))
+        replied, back = remote.unmap_ns(int(row["t3_ns"])), local.unmap_ns(int(row["t4_ns"]))
+        assert now_ns < sent <= received + 1
+        assert received <= replied + 1
+        assert replied <= back + 1 < now_ns + 60 * S
+
+
+def test_counts_hold_per_flow(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    port = free_port()
+    pair.local.set_flows([pair.flow(flow_id, src_port=port) for flow_id in range(20)])
+    pair.records(400)
+
+    def settled() -> bool:
+        counts = pair.local.flow_counts()
+        return len(counts) == 20 and bool((counts["arrived"] > 10).all())
+
+    wait_for(settled)
+    counts = pair.local.flow_counts()
+    assert (counts["sent"] - counts["replies"] <= 4).all()
+    assert (counts["arrived"] <= counts["sent_then"]).all()
+    assert (counts["sent_then"] <= counts["sent"]).all()
+
+
+def test_a_wrong_key_is_foreign_and_no_reply_comes(stack: ExitStack) -> None:
+    pair = Pair(stack, timeout_ns=100 * MS)
+    pair.up()
+    pair.remote.set_keys((KEY[0], b"x" * 16))
+    pair.local.set_flows([pair.flow()])
+    rows = pair.records(10)
+    assert (rows["flags"] & int(ProbeFlag.LOST_UNKNOWN)).all()
+    assert (rows["t1_ns"] != 0).sum() >= 8
+    counters = pair.remote.counters()
+    assert counters.foreign >= 10
+    assert (counters.received, counters.replies) == (0, 0)
+    assert len(pair.remote.heard()) == 0
+
+
+def test_keys_roll_over_without_a_gap(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    pair.local.set_flows([pair.flow()])
+    pair.records(20)
+    pair.remote.set_keys(OTHER_KEY, KEY)
+    pair.records(20)
+    pair.local.set_keys(OTHER_KEY, KEY)
+    rows = pair.records(40)
+    assert not (rows["flags"] & int(LOST)).any()
+    assert pair.remote.counters().foreign == pair.local.counters().foreign == 0
+
+
+def test_a_plan_keeps_what_it_repeats(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    first, second = pair.flow(1), pair.flow(2)
+    pair.local.set_flows([first])
+    highest = int(pair.records(20)["seq"].max())
+    pair.local.set_flows([second, first])
+    rows = pair.records(40)
+    assert rows[rows["flow_id"] == 1]["seq"].min() >= highest - 4
+    assert rows[rows["flow_id"] == 2]["seq"].min() <= 1
+    assert pair.remote.counters().replayed == 0
+
+
+def test_a_returning_flow_is_no_replay(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    flow = pair.flow()
+    for _ in range(3):
+        pair.local.set_flows([flow])
+        assert not (pair.records(10)["flags"] & int(LOST)).any()
+        pair.local.set_flows([])
+        time.sleep(0.02)
+        pair.local.drain()
+    assert pair.remote.counters().replayed == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": "eth9"}, "no NIC 'eth9'"),
+        ({"dst_addr": "::1"}, "different IP versions"),
+        ({"dst_addr": "localhost"}, "not an IPv4 or IPv6 address"),
+        ({"interval_ns": 0}, "below 100 us"),
+        ({"dscp": 64}, "DSCP"),
+        ({"dscp": 300}, "out of range"),
+        ({"src_port": 0}, "a port is 0"),
+        ({"flow_id": 1}, "listed twice"),
+    ],
+)
+def test_a_wrong_plan_changes_nothing(
+    stack: ExitStack, changes: dict[str, int | str], message: str
+) -> None:
+    pair = Pair(stack)
+    pair.up()
+    good = pair.flow(1)
+    pair.local.set_flows([good])
+    pair.records(10)
+    fields = {name: getattr(pair.flow(2), name) for name in ProbeFlow.__struct_fields__}
+    with pytest.raises(UsageError, match=message):
+        pair.local.set_flows([good, ProbeFlow(**(fields | changes))])
+    assert not (pair.records(10)["flags"] & int(LOST)).any()
+    assert [int(row["flow_id"]) for row in pair.local.flow_counts()] == [1]
+
+
+def test_a_taken_source_port_changes_nothing_and_has_a_name(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    good = pair.flow(1)
+    pair.local.set_flows([good])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        taken = squatter.getsockname()[1]
+        with pytest.raises(MissingError, match=f"UDP port {taken} on 127.0.0.1 is in use"):
+            pair.local.set_flows([good, pair.flow(2, src_port=taken)])
+    assert not (pair.records(10)["flags"] & int(LOST)).any()
+
+
+@pytest.mark.parametrize(
+    ("nic", "error", "message"),
+    [
+        ({"name": "nosuchnic0"}, MissingError, "no network interface named nosuchnic0"),
+        ({"address": "192.0.2.1"}, MissingError, "192.0.2.1 is not an address of this host"),
+        ({"address": "300.1.1.1"}, UsageError, "not an IPv4 or IPv6 address"),
+        ({"name": "x" * 16}, UsageError, "not an interface name"),
+        ({"port": 0}, UsageError, "not a UDP port"),
+        ({"stamping": "magic"}, UsageError, "stamping is auto"),
+    ],
+)
+def test_a_wrong_nic_is_one_clear_line(
+    nic: dict[str, str | int], error: type[Exception], message: str
+) -> None:
+    fields = {"name": "lo", "nic_id": 1, "address": "127.0.0.1", "port": free_port()} | nic
+    with pytest.raises(error, match=message):
+        ProbeEngine([ProbeNic(**fields)], KernelClock("h"))  # type: ignore[arg-type]
+
+
+def test_a_taken_reflector_port_is_one_clear_line() -> None:
+    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_port())
+    with (
+        ProbeEngine([nic], KernelClock("h")),
+        pytest.raises(MissingError, match=f"UDP port {nic.port} on 127.0.0.1 is in use"),
+    ):
+        ProbeEngine([nic], KernelClock("h"))
+
+
+@pytest.mark.parametrize("options", [{"ring_records": 1000}, {"timeout_ns": 0}, {"stall_ns": -1}])
+def test_wrong_options_are_refused(options: dict[str, int]) -> None:
+    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_port())
+    with pytest.raises(UsageError, match="out of range"):
+        ProbeEngine([nic], KernelClock("h"), **options)
+
+
+def test_a_closed_engine_says_so(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    pair.local.close()
+    pair.local.close()
+    for method in (pair.local.drain, pair.local.counters, pair.local.start, pair.local.heard):
+        with pytest.raises(UsageError, match="closed"):
+            method()
+
+
+def test_stamping_falls_back_with_a_reason(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    (status,) = pair.local.nic_status()
+    assert (status.name, status.nic_id, status.stamping) == ("lo", LOCAL, "kernel")
+    assert "cannot stamp every packet in hardware" in status.reason
+    assert status.phc_index is None
+
+
+def test_what_the_kernel_refuses_is_a_record_of_its_own(stack: ExitStack) -> None:
+    pair = Pair(stack)
+    pair.up()
+    flow = pair.flow()
+    refused = {name: getattr(flow, name) for name in ProbeFlow.__struct_fields__} | {
+        "dst_addr": "255.255.255.255"  # broadcast without SO_BROADCAST: EACCES
+    }
+    pair.local.set_flows([ProbeFlow(**refused)])
+    rows = pair.records(6)
+    assert (rows["flags"] & int(ProbeFlag.NOT_SENT)).all()
+    assert not (rows["flags"] & int(LOST)).any()
+    assert pair.local.counters().sent == 0
+    assert pair.local.counters().send_errors >= 6
+
+
+def test_stamps_stay_right_after_refused_sends(stack: ExitStack) -> None:
+    """Good and refused flows share one socket, so every refusal restarts its stamp numbering."""
+    pair = Pair(stack)
+    pair.up()
+    good = pair.flow(1)
+    bad = {name: getattr(good, name) for name in ProbeFlow.__struct_fields__} | {
+        "flow_id": 2, "dst_addr": "255.255.255.255",
+    }  # fmt: skip
+    pair.local.set_flows([good, ProbeFlow(**bad)])
+    rows = pair.records(120)
+    rows = rows[(rows["flow_id"] == 1) & (rows["t1_ns"] != 0)]
+    assert len(rows) >= 40
+    assert (rows["t1_ns"] >= rows["sent_ns"]).all()
+    assert (rows["t1_ns"] <= rows["t2_ns"])[rows["t2_ns"] != 0].all()
+
+
+def test_a_full_ring_is_counted(stack: ExitStack) -> None:
+    pair = Pair(stack, ring_records=16)
+    pair.up()
+    pair.local.set_flows([pair.flow()])
+    wait_for(lambda: pair.local.counters().ring_dropped > 10)
+    assert len(pair.local.drain()) == 16
+
+
+# --- packets nobody asked for ----------------------------------------------------------------
+
+
+class Stranger:
+    """A plain socket talking to a reflector."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.pair = Pair(stack)
+        self.pair.up()
+        self.socket = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.connect(("127.0.0.1", self.pair.port))
+        self.socket.settimeout(PATIENCE_S)
+
+    def request(self, seq: int, **changes: int) -> bytes:
+        plain = wire.Packet(
+            type=wire.REQUEST, src_nic=9, dst_nic=REMOTE, flow_id=3, epoch=100, seq=seq
+        )
+        return wire.encode(msgspec.structs.replace(plain, **changes), KEY)
+
+    def ask(self, data: bytes) -> wire.Packet:
+        self.socket.send(data)
+        reply = self.socket.recv(2000)
+        assert len(reply) <= len(data)
+        return wire.decode(reply, (KEY,))
+
+    def counted(self, name: str, at_least: int = 1) -> None:
+        wait_for(lambda: getattr(self.pair.remote.counters(), name) >= at_least)
+
+
+def test_a_reply_says_what_arrived(stack: ExitStack) -> None:
+    stranger = Stranger(stack)
+    first = stranger.ask(stranger.request(0))
+    assert (first.type, first.seq, first.count, first.first_seq) == (wire.REPLY, 0, 1, 0)
+    later = stranger.ask(stranger.request(3))
+    assert (later.count, later.high_seq, later.bitmap) == (2, 3, 0b1001)
+    assert later.follow_seq[0] == 0
+    assert 0 < first.t2_ns <= later.follow_t3_ns[0] < later.t2_ns
+
+
+def test_replays_and_past_epochs_are_ignored(stack: ExitStack) -> None:
+    stranger = Stranger(stack)
+    recorded = stranger.request(0)
+    stranger.ask(recorded)
+    stranger.ask(stranger.request(100))
+    for data in (recorded, stranger.request(36), stranger.request(200, epoch=99)):
+        stranger.socket.send(data)
+    stranger.counted("replayed", 3)
+    assert stranger.ask(stranger.request(101)).count == 3
+    assert stranger.ask(stranger.request(0, epoch=101)).count == 1
+
+
+def test_packets_for_others_are_ignored(stack: ExitStack) -> None:
+    stranger = Stranger(stack)
+    stranger.socket.send(stranger.request(0, dst_nic=77))
+    stranger.counted("misdelivered")
+    reply = wire.Packet(type=wire.REPLY, src_nic=REMOTE, dst_nic=9, flow_id=3, seq=0, epoch=100)
+    stranger.socket.send(wire.encode(reply, KEY))
+    stranger.counted("unsolicited")
+    assert stranger.pair.remote.counters().replies == 0
+
+
+def test_damaged_packets_are_ignored(stack: ExitStack) -> None:
+    stranger = Stranger(stack)
+    good = stranger.request(0)
+    for data in (b"", good[:-1], good + b"\0", good * 2, b"\xff" * len(good)):
+        stranger.socket.send(data)
+    stranger.counted("malformed", 5)
+    stranger.socket.send(good[:40] + b"\x01" + good[41:])
+    stranger.counted("malformed", 6)
+    stranger.socket.send(good[:-1] + bytes([good[-1] ^ 1]))
+    stranger.counted("foreign")
+    assert stranger.pair.remote.counters().received == 0
+    assert stranger.ask(good).count == 1
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_noise_leaves_the_reflector_answering(stack: ExitStack, seed: int) -> None:
+    stranger = Stranger(stack)
+    noise = random.Random(seed)
+    for seq in range(40):
+        for _ in range(50):
+            data = bytearray(stranger.request(noise.randrange(2**32)))
+            for _ in range(noise.randrange(4)):
+                data[noise.randrange(len(data))] = noise.randrange(256)
+            stranger.socket.send(data[: noise.choice([len(data), noise.randrange(len(data))])])
+        stranger.socket.setblocking(False)
+        try:
+            while stranger.socket.recv(2000):
+                pass
+        except BlockingIOError:
+            stranger.socket.settimeout(PATIENCE_S)
+        assert stranger.ask(stranger.request(seq, flow_id=1000 + seq)).type == wire.REPLY
+
+
+def test_a_reply_counts_once_and_only_for_its_probe(stack: ExitStack) -> None:
+    """A stranger with the key answers the initiator: duplicates and inventions are counted."""
+    stranger = Stranger(stack)
+    pair = stranger.pair
+    port = free_port()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reflector:
+        reflector.bind(("127.0.0.1", 0))
+        reflector.settimeout(PATIENCE_S)
+        flow = pair.flow(src_port=port, dst_port=reflector.getsockname()[1], interval_ns=2 * S)
+        pair.local.set_flows([flow])
+        request = wire.decode(reflector.recv(2000), (KEY,))
+
+        def answer(**changes: int) -> None:
+            packet = msgspec.structs.replace(request, type=wire.REPLY, **changes)
+            reflector.sendto(wire.encode(packet, KEY), ("127.0.0.1", port))
+
+        answer()
+        wait_for(lambda: pair.local.counters().received == 1)
+        answer()
+        wait_for(lambda: pair.local.counters().replayed == 1)
+        answer(seq=500)
+        answer(epoch=request.epoch + 1)
+        answer(flow_id=999)
+        wait_for(lambda: pair.local.counters().unsolicited == 3)
+        answer(dst_nic=55)
+        wait_for(lambda: pair.local.counters().misdelivered == 1)
+        assert pair.local.counters().received == 1
