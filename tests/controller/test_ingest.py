@@ -107,7 +107,7 @@ def test_batches_of_many_agents_make_one_insert() -> None:
         for host in ("h1",):
             bench.ingest.greet(host, "s")
             for seq in range(1, 11):
-                assert await bench.ingest.put(host, batch(seq, T0 + seq * S))
+                assert await bench.ingest.put(host, "s", batch(seq, T0 + seq * S))
         await bench.ingest.flush()
         assert bench.store.inserts == 1
         assert bench.acknowledged == list(range(1, 11))
@@ -119,13 +119,14 @@ def test_a_repetition_is_not_queued() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
         bench.ingest.greet("h1", "s")
-        assert await bench.ingest.put("h1", batch(1, T0))
-        assert not await bench.ingest.put("h1", batch(1, T0))
+        assert await bench.ingest.put("h1", "s", batch(1, T0))
+        assert not await bench.ingest.put("h1", "s", batch(1, T0))
         await bench.ingest.flush()
         assert bench.ingest.greet("h1", "s") == 1
-        assert not await bench.ingest.put("h1", batch(1, T0))
+        assert not await bench.ingest.put("h1", "s", batch(1, T0))
         assert bench.ingest.greet("h1", "another") == 0
-        assert await bench.ingest.put("h1", batch(1, T0))
+        assert not await bench.ingest.put("h1", "s", batch(2, T0))
+        assert await bench.ingest.put("h1", "another", batch(1, T0))
 
     drive(work)
 
@@ -140,9 +141,9 @@ def test_a_half_done_insert_is_completed_not_repeated(
     async def work() -> None:
         bench = Bench(FlakyStore())
         bench.ingest.greet("h1", "s")
-        await bench.ingest.put("h1", batch(1, EDGE - 2, EDGE - 1))
-        await bench.ingest.put("h1", batch(2, EDGE - 1, EDGE, EDGE + 1))
-        await bench.ingest.put("h1", batch(3, EDGE + 1))
+        await bench.ingest.put("h1", "s", batch(1, EDGE - 2, EDGE - 1))
+        await bench.ingest.put("h1", "s", batch(2, EDGE - 1, EDGE, EDGE + 1))
+        await bench.ingest.put("h1", "s", batch(3, EDGE + 1))
         bench.store.fail_after_partitions = partitions_done
         await bench.ingest.flush()
         assert set(bench.store.rows.values()) == {1}
@@ -159,14 +160,14 @@ def test_a_successor_stores_the_rest_of_what_a_dead_controller_left(partitions_d
         store = FlakyStore()
         first = Bench(store)
         first.ingest.greet("h1", "s")
-        await first.ingest.put("h1", batch(1, EDGE - 1, EDGE))
+        await first.ingest.put("h1", "s", batch(1, EDGE - 1, EDGE))
         store.fail_after_partitions = partitions_done
         with pytest.raises(StoreError):  # it dies here: no retry, no acknowledgement
             first.ingest._insert(_waiting_of(first))
         second = Bench(store)
         second.ingest.greet("h1", "s")
-        await second.ingest.put("h1", batch(1, EDGE - 1, EDGE))
-        await second.ingest.put("h1", batch(2, EDGE + 1))
+        await second.ingest.put("h1", "s", batch(1, EDGE - 1, EDGE))
+        await second.ingest.put("h1", "s", batch(2, EDGE + 1))
         await second.ingest.flush()
         assert set(store.rows.values()) == {1}
         assert len(store.rows) == 3
@@ -185,11 +186,11 @@ def test_only_the_first_batches_after_a_hello_are_looked_up() -> None:
         bench = Bench(FlakyStore())
         bench.ingest.greet("h1", "s")
         for seq in range(1, MAX_UNACKED + 2):
-            await bench.ingest.put("h1", batch(seq, T0 + seq))
+            await bench.ingest.put("h1", "s", batch(seq, T0 + seq))
             await bench.ingest.flush()
         assert bench.store.looked_up == MAX_UNACKED
         bench.ingest.greet("h1", "s")
-        await bench.ingest.put("h1", batch(MAX_UNACKED + 2, T0))
+        await bench.ingest.put("h1", "s", batch(MAX_UNACKED + 2, T0))
         await bench.ingest.flush()
         assert bench.store.looked_up == MAX_UNACKED + 1
 
@@ -203,14 +204,18 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         bench = Bench(FlakyStore())
         bench.store.refuse = True
         bench.ingest.greet("h1", "s")
-        monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 3 * len(batch(1, T0).arrow))
+        monkeypatch.setattr(
+            ingest_module,
+            "MAX_QUEUED_BYTES",
+            3 * ingest_module._Item(batch(1, T0), "h1", "s", check=True).size,
+        )
         running = asyncio.create_task(bench.ingest.run())
         accepted = 0
 
         async def send() -> None:
             nonlocal accepted
             for seq in range(1, 21):
-                await bench.ingest.put("h1", batch(seq, T0 + seq))
+                await bench.ingest.put("h1", "s", batch(seq, T0 + seq))
                 accepted = seq
 
         sending = asyncio.create_task(send())
@@ -235,14 +240,14 @@ def test_a_stream_cut_while_waiting_has_accepted_nothing(monkeypatch: pytest.Mon
         bench = Bench(FlakyStore())
         bench.ingest.greet("h1", "s")
         monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 1)
-        await bench.ingest.put("h1", batch(1, T0))
-        waiting = asyncio.create_task(bench.ingest.put("h1", batch(2, T0 + 1)))
+        await bench.ingest.put("h1", "s", batch(1, T0))
+        waiting = asyncio.create_task(bench.ingest.put("h1", "s", batch(2, T0 + 1)))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await bench.ingest.flush()
         bench.ingest.greet("h1", "s")
-        assert await bench.ingest.put("h1", batch(2, T0 + 1))
+        assert await bench.ingest.put("h1", "s", batch(2, T0 + 1))
 
     drive(work)
 
@@ -253,7 +258,7 @@ def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
         bench.ingest.greet("h1", "s")
         bad = Batch(seq=2, table=HEARD.name, rows=9, dropped=0, arrow=b"?")
         for each in (batch(1, T0), bad, batch(3, T0), batch(4, T0 + 2 * HOUR_NS), batch(5, 1)):
-            await bench.ingest.put("h1", each)
+            await bench.ingest.put("h1", "s", each)
         await bench.ingest.flush()
         assert bench.acknowledged == [1, 2, 3, 4, 5]
         assert [outcome.refused for outcome in bench.told] == [False, True, False, True, True]

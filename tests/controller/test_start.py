@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from syntony.cli.controller import group
+from syntony.cli.controller import command
 from syntony.controller.config import ControllerConfig
 from syntony.controller.listen import open_server
 from syntony.controller.pki import create_authority
@@ -97,13 +97,13 @@ def test_command_line(
         "typo": _written(tmp_path / "t", lisen="127.0.0.1:1"),
         "good": _written(tmp_path),
     }
-    result = CliRunner().invoke(group, [part.format(**files) for part in arguments])
+    result = CliRunner().invoke(command, [part.format(**files) for part in arguments])
     assert isinstance(result.exception, kind)
     assert reason in str(result.exception)
     assert "\n" not in str(result.exception)
 
 
 def test_an_unknown_log_level_is_a_usage_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(group, ["--config", _written(tmp_path), "--log-level", "loud"])
+    result = CliRunner().invoke(command, ["--config", _written(tmp_path), "--log-level", "loud"])
     assert result.exit_code == click.UsageError.exit_code
     assert "'loud' is not a level" in result.output

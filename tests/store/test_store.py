@@ -152,6 +152,17 @@ def test_series_of_one_direction_of_one_end_and_of_all(store: Store) -> None:
     )
 
 
+def test_more_history_than_fits_an_answer_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syntony.store.queries.MAX_POINTS", 2)
+    monkeypatch.setattr("syntony.store.columnar.MAX_POINTS", 2)
+    fill(store, [probed(A, B, second) for second in range(3)])
+    assert len(store.series(T0, T0 + 2 * S)) == 2
+    with pytest.raises(UsageError, match="ask for a shorter window or one pair"):
+        store.series(T0, END)
+
+
 def test_series_tells_the_way_back_of_the_direction_asked_for(store: Store) -> None:
     fill(store, [silent(A, B)], [heard(A, B)])
     assert [(p.src, p.sent, p.lost) for p in store.series(T0, END, B, A)] == [(B, 40, 40)]

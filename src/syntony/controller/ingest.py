@@ -30,6 +30,8 @@ GATHER_NS = 500 * MS
 RETRY_NS = 1 * S
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
+ITEM_BYTES = 512
+"""What a queued batch takes beside its payload, roughly: empty ones are not free."""
 MAX_CYCLE_BYTES = 16 << 20
 """Of one insert cycle; keeps each insert within one block of the engine."""
 MAX_LOCAL = 64
@@ -41,6 +43,10 @@ class _Item(NamedTuple):
     host: str
     stream: str
     check: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.arrow) + ITEM_BYTES
 
 
 class _Stream:
@@ -109,23 +115,25 @@ class Ingest:
         known.unchecked = MAX_UNACKED
         return known.stored
 
-    async def put(self, host: str, batch: Batch) -> bool:
-        """Queue a batch of the host's current stream, waiting while the queue is full.
+    async def put(self, host: str, stream: str, batch: Batch) -> bool:
+        """Queue a batch, waiting while the queue is full.
 
         Returns:
-            False for a repetition, which is not queued.
+            False for a repetition, or when the host has gone on to another stream meanwhile: it
+            is not queued.
         """
         async with self._drained:
             await self._drained.wait_for(lambda: self._bytes < MAX_QUEUED_BYTES)
         # No await from here on: a batch is accepted and queued, or neither.
-        stream = self._streams[host]
-        if batch.seq <= stream.accepted:
+        known = self._streams[host]
+        if known.stream != stream or batch.seq <= known.accepted:
             return False
-        stream.accepted = batch.seq
-        check = stream.unchecked > 0
-        stream.unchecked -= check
-        self._items.append(_Item(batch, host, stream.stream, check))
-        self._bytes += len(batch.arrow)
+        known.accepted = batch.seq
+        check = known.unchecked > 0
+        known.unchecked -= check
+        item = _Item(batch, host, stream, check)
+        self._items.append(item)
+        self._bytes += item.size
         self._arrived.set()
         return True
 
@@ -160,14 +168,14 @@ class Ingest:
                 await asyncio.sleep(RETRY_NS / S)
         self._note_stored(outcomes)
         async with self._drained:
-            self._bytes -= sum(len(item.batch.arrow) for item in items)
+            self._bytes -= sum(item.size for item in items)
             self._drained.notify_all()
         self._on_stored(outcomes)
 
     def _take(self) -> list[_Item]:
         taken = size = 0
         for item in self._items:
-            size += len(item.batch.arrow)
+            size += item.size
             if taken and size > MAX_CYCLE_BYTES:
                 break
             taken += 1
@@ -226,7 +234,11 @@ class Ingest:
     def _recovered(self) -> None:
         if self._failing:
             self._failing = False
-            _log.warning("store takes rows again queued=%d", len(self._items))
+            _log.warning(
+                "store takes rows again queued=%d own_tables_shed=%d",
+                len(self._items),
+                self.local_shed,
+            )
 
 
 class _Waiting:

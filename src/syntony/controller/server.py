@@ -127,7 +127,7 @@ class Controller:
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
         if self._sessions.get(session.host) is session:
-            await self._ingest.put(session.host, batch)
+            await self._ingest.put(session.host, session.stream, batch)
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from syntony.errors import StoreError
+from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S, Timeline
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, Value
-from syntony.store.interface import ClockPoint, Recorded
+from syntony.store.interface import MAX_POINTS, ClockPoint, Recorded
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
     DAY_NS,
@@ -73,6 +73,10 @@ class ColumnarStore:
             broken += self._broken(first_ns, last_ns, dst, src)
         corrections = correct_seconds(broken)
         rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst))
+        if len(rows) > MAX_POINTS:
+            raise UsageError(
+                f"more than {MAX_POINTS} seconds of history; ask for a shorter window or one pair"
+            )
         seconds = {(str(row[0]), str(row[1]), _int(row[2])): row for row in rows}
         found = {key: _point(row, corrections.pop(key, _NONE)) for key, row in seconds.items()}
         for key, correction in corrections.items():

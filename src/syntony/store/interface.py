@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MAX_POINTS = 100_000
+"""Of one answer: what fits a message, and a person's patience."""
+
+
 class Recorded(NamedTuple):
     """A part of a batch that is in the store: its rows within one partition, all of them."""
 
@@ -49,7 +53,11 @@ class Store(Protocol):
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
     ) -> tuple[SeriesPoint, ...]:
-        """Second by second; one direction, or every one where `src` or `dst` is empty."""
+        """Second by second; one direction, or every one where `src` or `dst` is empty.
+
+        Raises:
+            UsageError: more than `MAX_POINTS` of them.
+        """
 
     def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
         """Past solutions of one clock, or of all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from syntony.model import S
+from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
 
@@ -57,7 +58,7 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
         f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "
-        "GROUP BY src, dst, second"
+        f"GROUP BY src, dst, second LIMIT {MAX_POINTS + 1}"
     )
 
 
