@@ -123,16 +123,13 @@ void syn_flow_stamp(struct syn_flow *flow, uint32_t seq, int64_t t1_ns, struct s
  * come: the last word counts when the probe's time is up. */
 static void learn_fates(struct syn_flow *flow, const struct syn_packet *reply)
 {
-    uint32_t from = flow->tail_seq;
-    if ((int32_t)(reply->high_seq - from) >= BITMAP_BITS)
-        from = reply->high_seq - (BITMAP_BITS - 1);
-    if ((int32_t)(reply->first_seq - from) > 0)
-        from = reply->first_seq;
-    for (uint32_t seq = from; (int32_t)(reply->high_seq - seq) >= 0 && seq != flow->next_seq;
-         seq++) {
+    for (uint32_t back = 0; back < BITMAP_BITS; back++) {
+        uint32_t seq = reply->high_seq - back;
+        if ((int32_t)(seq - flow->tail_seq) < 0 || (int32_t)(seq - reply->first_seq) < 0)
+            return;
         struct syn_slot *slot = slot_of(flow, seq);
         if (slot->state == SLOT_OUT && slot->seq == seq)
-            slot->fate = reply->bitmap >> (reply->high_seq - seq) & 1 ? FATE_ARRIVED : FATE_ABSENT;
+            slot->fate = reply->bitmap >> back & 1 ? FATE_ARRIVED : FATE_ABSENT;
     }
 }
 

@@ -36,6 +36,11 @@ int main(int count, char **arguments)
         struct syn_packet packet = {.type = (uint8_t)(1 + random_below(2)),
                                     .flow_id = random_below(64), .seq = random_below(128),
                                     .epoch = random_below(3)};
+        if (packet.type == SYN_PACKET_REPLY) {
+            packet.high_seq = random_below(2) ? random_below(128) : random_below(UINT32_MAX);
+            packet.first_seq = random_below(2) ? random_below(128) : random_below(UINT32_MAX);
+            packet.bitmap = random_below(UINT32_MAX);
+        }
         memset(data, 0, sizeof data);
         syn_packet_encode(&packet, &KEY, data);
         size_t length = mutate(data);

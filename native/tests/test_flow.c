@@ -178,6 +178,23 @@ static void a_late_reflector_is_no_loss(void)
     end();
 }
 
+/* A reflector with the key may still say anything at all: it costs no time and moves nothing. */
+static void a_lying_reflector_is_bounded(void)
+{
+    begin();
+    send(0);
+    struct syn_packet lie = reflect(0);
+    lie.high_seq = 0x7fffffff;
+    lie.first_seq = 0x40;
+    lie.bitmap = UINT64_MAX;
+    CHECK_EQUAL(deliver(lie), SYN_ACCEPTED);
+    syn_flow_sweep(&flow, TIMEOUT, &stall, &sink);
+    (void)take();
+    CHECK(take().flags & SYN_LOST_UNKNOWN);
+    CHECK(flow.counts.sent_then <= flow.counts.sent);
+    end();
+}
+
 static void what_the_kernel_refused_is_said(void)
 {
     begin();
@@ -224,6 +241,7 @@ int main(void)
     late_and_repeated_replies_count_once();
     our_own_stall_is_no_loss();
     a_late_reflector_is_no_loss();
+    a_lying_reflector_is_bounded();
     what_the_kernel_refused_is_said();
     flight_and_ring_are_bounded();
     numbers_wrap();

@@ -24,6 +24,8 @@ HOLDOVER_LIFETIME_NS = 600 * S
 """How long a clock without edges keeps its last timeline, with a growing sigma."""
 WANDER_PPB = 100.0
 """Assumed drift change in holdover (Graham, NSDI'22, reaches this with temperature memory)."""
+DRIFT_CHANGE_PPB = 10.0
+"""1-sigma of a quartz's drift change between one window and its use: 3–5 ppb per √s over 4–8 s."""
 STEP_NS = 1_000.0
 STEP_SIGMAS = 10.0
 """A clock that is this far (both) from where it was predicted has stepped."""
@@ -113,20 +115,37 @@ def solve_component(edges: Sequence[Edge], previous: dict[str, Timeline]) -> dic
         np.array([edge.sigma_ns for edge in edges]),
         len(nodes),
     )
+    typical = _typical_sigmas(a, b, edges, len(nodes))
     fresh = {
         node: Timeline(
             node=node,
             ref_ns=locals_ns[node],
             offset_ns=float(guess[place] + correction[place]),
             drift_ppb=float(drifts[place] * 1e9),
-            sigma_ns=float(sigmas[place]),
-            drift_sigma_ppb=float(rate_sigmas[place] * 1e9),
+            sigma_ns=math.hypot(sigmas[place], typical[place]),
+            drift_sigma_ppb=math.hypot(rate_sigmas[place] * 1e9, DRIFT_CHANGE_PPB),
             state=ClockState.SYNCHRONIZED,
             component=nodes[0],
         )
         for place, node in enumerate(nodes)
     }
     return _carried(fresh, previous)
+
+
+def _typical_sigmas(
+    a: NDArray[np.int_], b: NDArray[np.int_], edges: Sequence[Edge], count: int
+) -> list[float]:
+    """Median sigma of each node's edges, shape (count,).
+
+    The solve averages over a node's edges as if their errors were independent. Those of one
+    stamping path are not (the same interrupt, the same caches), so no node is claimed to be better
+    than a typical edge of its own.
+    """
+    found: list[list[float]] = [[] for _ in range(count)]
+    for place_a, place_b, edge in zip(a, b, edges, strict=True):
+        found[place_a].append(edge.sigma_ns)
+        found[place_b].append(edge.sigma_ns)
+    return [_median(sigmas) for sigmas in found]
 
 
 def _potentials(

@@ -12,7 +12,7 @@ from syntony.wire.messages import MatrixCell, SeriesPoint
 
 CONVERGED_SIGMA_NS = 2_000.0
 """A clock counts as found when its own 1-sigma is below this."""
-CLOCK_ERROR_NS = 5_000
+CLOCK_ERROR_NS = 2_000
 """Claimed largest clock error on an idle lab: kernel stamps on shared, busy cores."""
 BOUND_SIGMAS = 5
 """Errors beyond this many of their own sigmas would make the sigma a lie."""
