@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 STEADY = "import time\nwhile True: time.sleep(1)"
-STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('on', flush=True)\n{STEADY}"
+STUBBORN = (
+    "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    f"print('on', flush=True)\n{STEADY}"
+)
 BRIEF = "print('hello', flush=True)"
 
 

@@ -234,7 +234,7 @@ def _readable_python() -> tuple[dict[str, str], str] | None:
     places = [Path(syntony_package.__file__).parents[1], Path(msgspec.__file__).parents[1]]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
     for python in (sys.executable, "/usr/bin/python3"):
-        argv = [*NOBODY, python, "-c", "import syntony.lab.messages, click, rich"]
+        argv = [*NOBODY, "unshare", "-Ur", python, "-c", "import syntony.lab.client, click"]
         if subprocess.run(argv, env=env, capture_output=True, check=False).returncode == 0:
             return env, python
     return None

@@ -69,7 +69,7 @@ def test_the_only_lab_is_the_default() -> None:
     first, lock_a = state.claim("a")
     assert state.find(None) == first
     _, lock_b = state.claim("b")
-    with pytest.raises(UsageError, match="a | b"):
+    with pytest.raises(UsageError, match=r"a \| b"):
         state.find(None)
     with pytest.raises(UsageError, match="running: a, b"):
         state.find("c")
