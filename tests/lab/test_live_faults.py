@@ -84,11 +84,11 @@ def test_one_way_blackhole(lab: LiveLab, direction: str) -> None:
 
 def test_two_losses_add_up(lab: LiveLab) -> None:
     half = lab.inject("loss", DST, {"percent": "60", "direction": "to"})
-    one = lab.pings(SRC, DST, count=60).got
+    one = lab.pings(SRC, DST, count=24).got
     lab.inject("loss", DST, {"percent": "90", "direction": "to"})
-    both = lab.pings(SRC, DST, count=60).got
-    assert 5 <= one <= 45  # binomial(60, 0.4): outside with p < 1e-6
-    assert both <= 15  # binomial(60, 0.04): beyond with p < 1e-8
+    both = lab.pings(SRC, DST, count=24).got
+    assert 1 <= one <= 21  # binomial(24, 0.4): outside with p < 1e-5
+    assert both <= 8  # binomial(24, 0.04): beyond with p < 1e-6
     lab.clear(half.id)
     assert len(lab.status().faults) == 1
 
@@ -154,21 +154,26 @@ def test_link_down_and_its_routes_back(lab: LiveLab, side: str) -> None:
     eventually(lambda: lab.pings(SRC, DST).got == 5, "packets again")
 
 
-@pytest.mark.parametrize(("kind", "target"), [
-    ("switch-down", "spine0"), ("link-down", "leaf0-1/spine0"), ("blackhole", "none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "target"), [("switch-down", "spine0"), ("link-down", "leaf0-1/spine0")]
+)
 def test_routing_converges_around_what_loses_carrier(lab: LiveLab, kind: str, target: str) -> None:
-    """A black-hole is not noticed by routing; everything that takes carrier away is."""
     sports = range(42000, 42016)
-    if kind == "blackhole":
-        lab.inject(kind, "leaf0-0/spine0")
-        assert {way.spine for way in lab.paths(SRC, DST, sports, 7007)} == {"spine0", "spine1"}
-        return
+    assert _spines(lab, sports) == {"spine0", "spine1"}
     lab.inject(kind, target)
     eventually(lambda: bool(lab.status().avoided), "converged")
-    assert {way.spine for way in lab.paths(SRC, DST, sports, 7007)} == {"spine1"}
+    eventually(lambda: _spines(lab, sports) == {"spine1"}, "around spine0")
     for family in (4, 6):
-        assert all(lab.pings(SRC, DST, family, count=1, sport=s).got for s in (42000, 42001, 42002))
+        for sport in sports[:4]:
+            assert lab.pings(SRC, DST, family, count=1, sport=sport).got == 1
+
+
+def test_routing_does_not_notice_a_blackhole(lab: LiveLab) -> None:
+    sports = range(42000, 42016)
+    lab.inject("blackhole", "leaf0-0/spine0")
+    ways = {way.spine: way.sport for way in lab.paths(SRC, DST, sports, 7007)}
+    assert lab.pings(SRC, DST, count=2, sport=ways["spine0"]).got == 0
+    assert lab.status().avoided == ()
 
 
 def test_a_link_set_down_by_hand_counts_too(lab: LiveLab) -> None:
@@ -182,7 +187,7 @@ def test_a_dead_leaf_takes_its_hosts_with_it(lab: LiveLab) -> None:
     lab.inject("switch-down", "leaf0-1")
     assert lab.pings(SRC, DST, count=2).got == 0
     assert lab.pings(SRC, "h3/rail1", count=2).got == 2
-    assert {DST, "h2/rail0"} <= _down(lab) | _wait_down(lab)
+    eventually(lambda: {DST, "h2/rail0"} <= _down(lab), "status says down")
 
 
 def test_flap_counts_and_ends_by_itself(lab: LiveLab) -> None:
@@ -194,10 +199,14 @@ def test_flap_counts_and_ends_by_itself(lab: LiveLab) -> None:
 
 
 def test_cpu_hogs_run_and_end(lab: LiveLab) -> None:
+    def pids() -> list[str]:
+        return lab.run("h2", "sh", "-c", "ip netns pids h2 | sort -n").split()
+
+    own = len(pids())
     lab.inject("cpu-hog", "h2", {"procs": "2"})
-    assert lab.run("h2", "ip", "netns", "pids", "h2").count("\n") >= 2
+    assert len(pids()) == own + 2
     lab.clear()
-    eventually(lambda: "while" not in lab.run("h2", "cat", "/proc/1/cmdline"), "init untouched")
+    assert len(pids()) == own
 
 
 def test_a_fault_ends_after_its_time(lab: LiveLab) -> None:
@@ -231,9 +240,8 @@ def _down(lab: LiveLab) -> set[str]:
     return {link.name for link in lab.status().links if not link.up}
 
 
-def _wait_down(lab: LiveLab) -> set[str]:
-    eventually(lambda: DST in _down(lab), "status says down")
-    return _down(lab)
+def _spines(lab: LiveLab, sports: range) -> set[str | None]:
+    return {way.spine for way in lab.paths(SRC, DST, sports, 7007)}
 
 
 def _received(lab: LiveLab, host: str) -> int:

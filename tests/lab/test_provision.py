@@ -1,0 +1,109 @@
+"""What the daemons are given reads back as what was meant."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
+from syntony.lab.clocks import ClockOptions, draw_clocks
+from syntony.lab.messages import LabFile
+from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.provision import provision, to_toml
+from syntony.model import SyntheticClockSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
+
+_PLAIN = (
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=20)
+)
+_KEYS = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
+_DATA = st.dictionaries(
+    _KEYS, _PLAIN | st.lists(_PLAIN, max_size=3) | st.dictionaries(_KEYS, _PLAIN, max_size=3)
+)
+
+
+@given(_DATA)
+def test_toml_round_trips(data: dict[str, object]) -> None:
+    assert tomllib.loads(to_toml(data)) == data
+
+
+def test_none_is_left_out() -> None:
+    assert tomllib.loads(to_toml({"a": None, "b": {"c": None, "d": 1}})) == {"b": {"d": 1}}
+
+
+def test_an_agent_reads_back_its_configuration(tmp_path: Path) -> None:
+    config = AgentConfig(
+        host="h0",
+        controller="172.30.0.1:1",
+        tls=TlsFiles(ca="/a", cert="/b", key="/c"),
+        nics=(NicConfig(name="rail0", rail=0), NicConfig(name="rail1", rail=1)),
+        spool_dir="/spool",
+        synthetic_clock=SyntheticClockSpec(base_ns=10**18, drift_ppb=-1.5, steps=((1, 2), (3, 4))),
+    )
+    path = tmp_path / "agent.toml"
+    path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
+    assert load_config(path, AgentConfig) == config
+
+
+class _Paths(NamedTuple):
+    ca: Path
+    cert: Path
+    key: Path
+
+
+class _Authority:
+    """Stands in for the certificate authority: remembers what it was asked to issue."""
+
+    def __init__(self) -> None:
+        self.issued: dict[str, Sequence[str]] = {}
+
+    def issue(
+        self, name: str, *, addresses: Sequence[str], lifetime_ns: int, directory: Path
+    ) -> _Paths:
+        assert lifetime_ns > 0
+        self.issued[name] = addresses
+        return _Paths(directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+
+
+def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = _Authority()
+    stand_in = ModuleType("syntony.controller.pki")
+    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
+    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+    spec = FabricSpec(hosts=3, spines=3)
+    plan = make_plan(spec)
+    clocks = draw_clocks(plan.hosts, 1, 0, ClockOptions())
+    file = LabFile(
+        name="x", spec=spec, family="ipv6", started_ns=0, clocks=clocks, options={"mesh_peers": 4}
+    )
+    daemons = provision(tmp_path, file, plan)
+    assert [daemon.name for daemon in daemons] == ["controller", "agent-h0", "agent-h1", "agent-h2"]
+    assert set(authority.issued) == {"controller", *plan.hosts}
+    controller = load_config(tmp_path / "controller.toml", ControllerConfig)
+    assert (controller.ecmp_paths, controller.mesh_peers) == (3, 4)
+    assert controller.listen.partition(":")[0] in authority.issued["controller"]
+    for host in plan.hosts:
+        agent = load_config(tmp_path / f"agent-{host}.toml", AgentConfig)
+        assert agent.host == host
+        assert agent.controller == controller.listen
+        assert agent.family == "ipv6"
+        assert agent.synthetic_clock == clocks[host]
+        assert [nic.name for nic in agent.nics] == ["rail0", "rail1"]

@@ -1,0 +1,94 @@
+"""Directories of labs: private, claimed once, swept when their lab is dead."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from syntony.errors import MissingError, UsageError
+from syntony.lab import state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def test_the_root_is_private() -> None:
+    info = state.labs_root().parent.stat()
+    assert stat.S_IMODE(info.st_mode) == 0o700
+
+
+def test_a_place_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / f"syntony-{os.getuid()}").mkdir(mode=0o700)
+    (tmp_path / f"syntony-{os.getuid()}").chmod(0o755)
+    with pytest.raises(MissingError, match="not yours alone"):
+        state.labs_root()
+
+
+def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"syntony-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MissingError, match="not yours alone"):
+        state.labs_root()
+
+
+def test_a_place_that_the_world_hides_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/run/user/0")
+    assert not str(state.labs_root()).startswith("/run")
+
+
+def test_a_name_is_claimed_once_and_freed_with_its_lock() -> None:
+    directory, lock = state.claim("one")
+    assert state.running() == ["one"]
+    with pytest.raises(UsageError, match="already up"):
+        state.claim("one")
+    os.close(lock)
+    assert state.running() == []
+    assert not directory.exists()
+
+
+def test_a_dead_labs_name_can_be_used_again() -> None:
+    directory, lock = state.claim("one")
+    os.close(lock)
+    (directory / "rubbish").mkdir(parents=True)
+    _, lock = state.claim("one")
+    assert not (directory / "rubbish").exists()
+    os.close(lock)
+
+
+def test_the_only_lab_is_the_default() -> None:
+    with pytest.raises(UsageError, match="no lab is running"):
+        state.find(None)
+    first, lock_a = state.claim("a")
+    assert state.find(None) == first
+    _, lock_b = state.claim("b")
+    with pytest.raises(UsageError, match=r"a \| b"):
+        state.find(None)
+    with pytest.raises(UsageError, match="running: a, b"):
+        state.find("c")
+    os.close(lock_a)
+    os.close(lock_b)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "x" * 33, "é"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a lab"):
+        state.claim(name)
+
+
+def test_a_path_too_long_for_sockets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    with pytest.raises(MissingError, match="too long for a socket"):
+        state.claim("one")
+    assert state.running() == []
