@@ -1,13 +1,12 @@
-"""The native library, with its declarations read from the headers installed beside it."""
+"""The native library, with its declarations as the build took them from the public headers."""
 
 from __future__ import annotations
 
 import functools
-import re
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cffi
 import numpy as np
 
 import syntony.io
@@ -18,21 +17,20 @@ if TYPE_CHECKING:
 
 _ABI = 1
 """SYN_ABI of the headers these bindings were written for."""
-_HEADERS = ("syn_clock.h", "syn_packet.h", "syn_probe.h")
-_DECLARATIONS = re.compile(
-    r"/\* --- declarations --- \*/(.*?)/\* --- end of declarations --- \*/", re.DOTALL
-)
 _INTEGERS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 
-ffi = cffi.FFI()
+
+def _declarations() -> Any:
+    try:
+        return importlib.import_module("syntony.io._native._abi").ffi
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "the native library is not installed; run `pip install .` with a C compiler"
+        ) from error
 
 
-def _directory() -> Path:
-    for base in syntony.io.__path__:
-        found = Path(base) / "_native"
-        if (found / "libsyntony.so").exists():
-            return found
-    raise MissingError("libsyntony.so is not installed; run `pip install .` with a C compiler")
+ffi: Any = _declarations()
+"""cffi's view of the public headers (native/emit_abi.py)."""
 
 
 @functools.cache
@@ -42,17 +40,19 @@ def library() -> Any:
     Raises:
         MissingError: it was not built, or was built for other bindings.
     """
-    directory = _directory()
-    for name in _HEADERS:
-        text = (directory / name).read_text(encoding="utf-8")
-        for block in _DECLARATIONS.findall(text):
-            ffi.cdef(block)
-    loaded: Any = ffi.dlopen(str(directory / "libsyntony.so"))
+    path = _path()
+    loaded: Any = ffi.dlopen(str(path))
     if loaded.syn_abi() != _ABI:
-        raise MissingError(
-            f"{directory}/libsyntony.so has ABI {loaded.syn_abi()}, not {_ABI}; reinstall syntony"
-        )
+        raise MissingError(f"{path} has ABI {loaded.syn_abi()}, not {_ABI}; reinstall syntony")
     return loaded
+
+
+def _path() -> Path:
+    for base in syntony.io.__path__:
+        path = Path(base) / "_native" / "libsyntony.so"
+        if path.exists():
+            return path
+    raise MissingError("libsyntony.so is not installed; run `pip install .` with a C compiler")
 
 
 def pointer_to(array: NDArray[Any], element: str) -> Any:
