@@ -10,7 +10,8 @@ from rich.text import Text
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.heatmap import heatmap, is_dark, listing
 from syntony.cli.output import console, print_json
-from syntony.model import S, format_ns, parse_duration_ns
+from syntony.errors import UsageError
+from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.wire.messages import (
     Matrix,
     MatrixQuery,
@@ -64,8 +65,11 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     Example:
       syntony probe history h0/rail0 h3/rail0
     """
+    NicRef.parse(src), NicRef.parse(dst)
     query = SeriesQuery(src=src, dst=dst, window_ns=parse_duration_ns(window))
     points = ask(target, query, Series).points
+    if not points:
+        raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
         print_json(msgspec.to_builtins(points))
         return

@@ -104,13 +104,14 @@ class LiveLab(Lab):
 
 
 @contextmanager
-def live(name: str, *options: str) -> Iterator[LiveLab]:
-    """A lab without agents, gone afterwards.
+def live(name: str, *options: str, agents: bool = False) -> Iterator[LiveLab]:
+    """A lab, without agents unless told otherwise, gone afterwards.
 
     Raises:
         RemoteError: it did not come up; with what the command said.
     """
-    done = syntony("lab", "up", "--name", name, "--detach", "--no-agents", *options)
+    daemons = () if agents else ("--no-agents",)
+    done = syntony("lab", "up", "--name", name, "--detach", *daemons, *options)
     if done.returncode != 0:
         raise RemoteError(done.stderr.strip())
     try:

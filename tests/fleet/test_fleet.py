@@ -1,0 +1,230 @@
+"""The real thing end to end: agents, controller, store and packets in a lab, broken and mended."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from syntony.cli.fleet import FleetTarget, ask
+from syntony.errors import MissingError, RemoteError
+from syntony.lab.testing import LiveLab, live, syntony
+from syntony.lab.world import unshare_argv
+from syntony.model import ClockState, S
+from syntony.wire.messages import (
+    ClockQuery,
+    Clocks,
+    Fleet,
+    FleetQuery,
+    Matrix,
+    MatrixCell,
+    MatrixQuery,
+    Series,
+    SeriesPoint,
+    SeriesQuery,
+)
+
+pytestmark = pytest.mark.lab
+
+HOSTS = ("h0", "h1", "h2", "h3")
+PATIENCE_S = 60.0
+NAME = "t-fleet"
+
+
+class LiveFleet:
+    """A lab whose daemons answer."""
+
+    def __init__(self, lab: LiveLab) -> None:
+        self.lab = lab
+        self._target = FleetTarget(f"unix:{lab.controller_socket}", None)
+
+    def clocks(self) -> dict[str, ClockState]:
+        return {line.node: line.state for line in ask(self._target, ClockQuery(), Clocks).timelines}
+
+    def fleet(self) -> Fleet:
+        return ask(self._target, FleetQuery(), Fleet)
+
+    def matrix(self, window_ns: int = 5 * S) -> dict[tuple[str, str], MatrixCell]:
+        cells = ask(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        return {(cell.src, cell.dst): cell for cell in cells}
+
+    def series(self, src: str, dst: str, window_ns: int = 60 * S) -> tuple[SeriesPoint, ...]:
+        return ask(self._target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series).points
+
+    def synchronized(self) -> bool:
+        states = self.clocks()
+        return set(states) == set(HOSTS) and set(states.values()) == {ClockState.SYNCHRONIZED}
+
+    def lit(self) -> bool:
+        cells = self.matrix(3 * S)
+        return bool(cells) and not any(cell.lost for cell in cells.values())
+
+
+def await_true(true: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if true():
+                return
+        except RemoteError:
+            pass  # the controller is starting
+        assert time.monotonic() < end_s, f"never: {what}"
+        time.sleep(0.25)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[LiveFleet]:
+    try:
+        unshare_argv()
+    except MissingError as error:
+        pytest.skip(f"no lab here: {error}")
+    with live(NAME, "--hosts", "4", agents=True) as lab:
+        fleet = LiveFleet(lab)
+        await_true(fleet.synchronized, "all clocks synchronized")
+        yield fleet
+
+
+@pytest.fixture
+def fleet(running: LiveFleet) -> LiveFleet:
+    running.lab.clear()
+    await_true(running.lit, "a fleet without loss")
+    await_true(running.synchronized, "all clocks synchronized")
+    return running
+
+
+def test_every_clock_is_near_the_truth_and_says_how_near(fleet: LiveFleet) -> None:
+    for truth in fleet.lab.truth():
+        assert truth.error_ns is not None
+        assert truth.clk_err_ns is not None
+        # A wrong sign, unit or instant costs µs to ms; this bound is for a machine at its limits.
+        assert abs(truth.error_ns) < 20_000
+        assert abs(truth.error_ns) < 10 * truth.clk_err_ns
+
+
+def test_delays_show_the_topology(fleet: LiveFleet) -> None:
+    await_true(lambda: len(fleet.matrix()) == 48, "all 48 directions of 8 NICs")
+    cells = fleet.matrix(10 * S)
+    status = fleet.lab.status()
+    near = [(a, b) for a, b in cells if leaf(a, status.spec.hosts) == leaf(b, status.spec.hosts)]
+    far = [way for way in cells if way not in near]
+    assert near
+    # Two links through one leaf against four through a spine: medians of minima, no absolute time.
+    assert middle([cells[way].owd_min_ns for way in near]) < middle(
+        [cells[way].owd_min_ns for way in far]
+    )
+    assert all(cell.paths == 8 for cell in cells.values())
+
+
+def leaf(nic: str, hosts: int) -> tuple[str, int]:
+    host, rail = nic.split("/")
+    return rail, int(host[1:]) // (hosts // 2)
+
+
+def middle(values: list[int | None]) -> int:
+    known = sorted(value for value in values if value is not None)
+    return known[len(known) // 2]
+
+
+def test_source_ports_reach_every_spine(fleet: LiveFleet) -> None:
+    ways = fleet.lab.paths("h0/rail0", "h3/rail0", range(61_000, 61_008), 8620)
+    assert {way.spine for way in ways} == {"spine0", "spine1"}
+
+
+def test_a_black_hole_darkens_its_nic_and_nothing_else(fleet: LiveFleet) -> None:
+    victim = "h2/rail0"
+    fleet.lab.inject("blackhole", victim)
+    await_true(
+        lambda: all(dark(cell) for way, cell in fleet.matrix(2 * S).items() if victim in way),
+        "the victim dark",
+    )
+    assert not any(cell.lost for way, cell in fleet.matrix(2 * S).items() if victim not in way)
+    fleet.lab.clear()
+    await_true(fleet.lit, "light again")
+
+
+@pytest.mark.parametrize(("direction", "victim_sends"), [("to", False), ("from", True)])
+def test_a_one_way_black_hole_is_told_by_its_direction(
+    fleet: LiveFleet, direction: str, victim_sends: bool
+) -> None:
+    victim, other = "h1/rail1", "h3/rail1"
+    broken = (victim, other) if victim_sends else (other, victim)
+    fleet.lab.inject("blackhole", victim, {"direction": direction})
+    await_true(lambda: dark(fleet.matrix(2 * S)[broken]), "the broken direction dark")
+    time.sleep(3)  # whole seconds within the fault, for both directions
+    cells = fleet.matrix(2 * S)
+    assert dark(cells[broken])
+    healthy = cells[broken[::-1]]
+    assert healthy.lost <= 0.1 * max(healthy.sent, 1)
+
+
+def dark(cell: MatrixCell) -> bool:
+    return cell.sent > 0 and cell.lost > 0.9 * cell.sent
+
+
+def test_loss_is_measured(fleet: LiveFleet) -> None:
+    fleet.lab.inject("loss", "h0/rail1", {"percent": "20", "direction": "to"})
+    time.sleep(8)
+    cells = fleet.matrix(4 * S)
+    there = [cell for (_, dst), cell in cells.items() if dst == "h0/rail1"]
+    back = [cell for (src, _), cell in cells.items() if src == "h0/rail1"]
+    share = sum(cell.lost for cell in there) / sum(cell.sent for cell in there)
+    assert 0.1 < share < 0.3
+    assert sum(cell.lost for cell in back) < 0.1 * sum(cell.lost for cell in there)
+
+
+def test_a_killed_agent_comes_back_and_its_seconds_are_in_the_store(fleet: LiveFleet) -> None:
+    fleet.lab.inject("agent-kill", "h3", for_ns=3 * S)
+    await_true(lambda: not connected(fleet, "h3"), "the agent gone")
+    await_true(lambda: connected(fleet, "h3"), "the agent back")
+    await_true(fleet.synchronized, "its clock found again")
+    await_true(fleet.lit, "light again")
+
+
+def connected(fleet: LiveFleet, host: str) -> bool:
+    return {agent.host: agent.connected for agent in fleet.fleet().agents}[host]
+
+
+def test_a_killed_controller_loses_no_second(fleet: LiveFleet) -> None:
+    controller = next(d for d in fleet.lab.status().daemons if d.name == "controller")
+    before = fleet.fleet().rows_stored
+    fleet.lab.run("ctl", "kill", "-9", str(controller.pid))
+    await_true(lambda: fleet.fleet().rows_stored > before, "rows after the restart")
+    await_true(fleet.synchronized, "clocks after the restart")
+    time.sleep(5)
+    seconds = {point.ts_ns // S for point in fleet.series("h0/rail0", "h3/rail0", 20 * S)}
+    assert seconds == set(range(min(seconds), max(seconds) + 1))
+
+
+def test_the_command_line_says_the_same(fleet: LiveFleet) -> None:
+    done = syntony("probe", "matrix", "--lab", NAME, "--json")
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)
+    assert {(cell["src"], cell["dst"]) for cell in cells} == set(fleet.matrix())
+    wanted = "src dst paths sent lost owd_min_ns owd_p50_ns owd_p99_ns clk_err_ns dropped"
+    assert set(cells[0]) == set(wanted.split())
+    assert "one-way delay, median, µs" in syntony("probe", "matrix", "--lab", NAME).stdout
+    status = syntony("clock", "status", "--lab", NAME)
+    assert status.returncode == 0, status.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("probe", "matrix", "--lab", "nope"), "no lab 'nope'"),
+        (("probe", "matrix", "--window", "5"), "'5' is not a duration"),
+        (("probe", "matrix", "--lab", NAME, "--controller", "x:1"), "--lab or --controller"),
+        (("probe", "matrix", "--controller", "127.0.0.1:1"), "--controller needs --ca"),
+        (("probe", "history", "h0", "h1/rail0", "--lab", NAME), "'h0' is not a NIC"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
+)
+def test_wrong_commands_are_one_clear_line(
+    fleet: LiveFleet, words: tuple[str, ...], says: str
+) -> None:
+    done = syntony(*words)
+    assert done.returncode != 0
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
