@@ -63,8 +63,12 @@ def every_path(stage: Stage) -> tuple[Claim, ...]:
     stage.watch(AFTER_FAULT_NS)
     window_ns = time.monotonic_ns() - watch_began_ns + 5 * S
     report = darkness(stage.series(window_ns), victim, began_ns, began_ns + FAULT_NS)
-    for pair in report.wrongly_dark:
-        stage.screen.say(f"wrongly dark: {pair}")
+    peers = sorted(way.replace(victim, "").strip(" →") for way in report.dark)
+    stage.screen.say(f"went dark: {victim} with {', '.join(dict.fromkeys(peers)) or 'nobody'}")
+    for way in report.wrongly_dark:
+        stage.screen.say(f"wrongly dark: {way}")
+    for way in report.still_dark:
+        stage.screen.say(f"still dark: {way}")
     return (clean, *darkness_claims(report, victim, len(touching)))
 
 

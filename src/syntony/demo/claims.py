@@ -141,20 +141,24 @@ def darkness_claims(report: DarkReport, victim: str, expected: int) -> tuple[Cla
     return (
         Claim(
             text=f"the black-hole at {victim} darkens its own {expected} directions and no other",
-            measured=f"{hit} of {expected} dark, {len(report.wrongly_dark)} wrongly dark",
+            measured=f"{hit} of {expected} dark, {len(report.wrongly_dark)} wrongly dark"
+            + _after("first dark second began", report.first_dark_after_ns, "the fault"),
             held=hit == expected and not report.still_lit and not report.wrongly_dark,
         ),
         Claim(
             text="all of them return after it",
             measured=f"{len(report.still_dark)} still dark"
-            + (
-                ""
-                if report.lit_again_after_ns is None
-                else f", last one lit {format_ns(max(report.lit_again_after_ns, 0))} after the end"
-            ),
+            + _after("last return in the second that began", report.lit_again_after_ns, "its end"),
             held=bool(report.dark) and not report.still_dark,
         ),
     )
+
+
+def _after(what: str, after_ns: int | None, event: str) -> str:
+    if after_ns is None:
+        return ""
+    order = "after" if after_ns >= 0 else "before"
+    return f", {what} {format_ns(abs(after_ns))} {order} {event}"
 
 
 def _by_direction(

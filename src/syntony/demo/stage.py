@@ -80,13 +80,14 @@ class Stage:
         samples = []
         until_ns = time.monotonic_ns() + for_ns
         while time.monotonic_ns() < until_ns:
-            truths = self.truths()
-            samples.append(truths)
-            self.screen.show(self._scene(truths))
+            scene = self.scene()
+            samples.append(scene.truths)
+            self.screen.show(scene)
             time.sleep(1)
         return samples
 
-    def _scene(self, truths: tuple[Truth, ...]) -> Scene:
+    def scene(self) -> Scene:
+        """The fleet as it is now."""
         try:
             fleet = ask(self._target, FleetQuery(), Fleet)
             cells = self.matrix(SCENE_WINDOW_NS)
@@ -100,5 +101,5 @@ class Stage:
             rows_stored=fleet.rows_stored,
             dropped=sum(agent.dropped for agent in fleet.agents),
             cells=cells,
-            truths=truths,
+            truths=self.truths(),
         )
