@@ -65,14 +65,17 @@ def _leave_out_openssl() -> None:
 def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
     """Say what this host allows: stamping, capabilities, MPTCP, RDMA.
 
-    Exit status: 0 everything, 1 something optional is missing, 2 probing is impossible.
+    Exit status: 0 everything, 1 something is missing, 3 something could not be found out.
 
     \b
     Example:
       syntony agent check eth0 eth1
     """
     from syntony.io.capabilities import survey
+    from syntony.io.interfaces import addresses
 
+    for nic in nics:
+        addresses(nic)
     found = survey(nics)
     if as_json:
         click.echo(json.dumps([capability._asdict() for capability in found], indent=2))
@@ -82,4 +85,5 @@ def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
             click.echo(f"{mark:8} {capability.name:28} {capability.detail}")
             if capability.ok is not True and capability.remedy:
                 click.echo(f"{'':8} {'':28} → {capability.remedy}")
-    context.exit(0 if all(capability.ok for capability in found) else 1)
+    states = {capability.ok for capability in found}
+    context.exit(1 if False in states else 3 if None in states else 0)
