@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from syntony.cli.fleet import FleetTarget, ask
+from syntony.controller.client import ask_for
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
@@ -38,20 +38,24 @@ class LiveFleet:
 
     def __init__(self, lab: LiveLab) -> None:
         self.lab = lab
-        self._target = FleetTarget(f"unix:{lab.controller_socket}", None)
+        self._target = f"unix:{lab.controller_socket}"
 
     def clocks(self) -> dict[str, ClockState]:
-        return {line.node: line.state for line in ask(self._target, ClockQuery(), Clocks).timelines}
+        return {
+            line.node: line.state for line in ask_for(self._target, ClockQuery(), Clocks).timelines
+        }
 
     def fleet(self) -> Fleet:
-        return ask(self._target, FleetQuery(), Fleet)
+        return ask_for(self._target, FleetQuery(), Fleet)
 
     def matrix(self, window_ns: int = 5 * S) -> dict[tuple[str, str], MatrixCell]:
-        cells = ask(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        cells = ask_for(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
         return {(cell.src, cell.dst): cell for cell in cells}
 
     def series(self, src: str, dst: str, window_ns: int = 60 * S) -> tuple[SeriesPoint, ...]:
-        return ask(self._target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series).points
+        return ask_for(
+            self._target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series
+        ).points
 
     def synchronized(self) -> bool:
         states = self.clocks()

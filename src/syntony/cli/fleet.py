@@ -9,12 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from syntony.agent.config import TlsFiles
-from syntony.errors import RemoteError, UsageError
-from syntony.model import S
+from syntony.errors import UsageError
 from syntony.wire.messages import Answer, Query
 
-_A = TypeVar("_A")
-_TIMEOUT_NS = 10 * S
+_A = TypeVar("_A", bound=Answer)
 
 
 class FleetTarget(NamedTuple):
@@ -65,12 +63,9 @@ def ask(target: FleetTarget, query: Query, kind: type[_A]) -> _A:
     Raises:
         RemoteError: no answer, or one that says why not.
     """
-    from syntony.controller.client import ask as ask_controller
+    from syntony.controller.client import ask_for
 
-    answer: Answer = ask_controller(target.address, query, tls=target.tls, timeout_ns=_TIMEOUT_NS)
-    if not isinstance(answer, kind):
-        raise RemoteError(f"the controller answered with {type(answer).__name__}: another version?")
-    return answer
+    return ask_for(target.address, query, kind, tls=target.tls)
 
 
 def _lab(name: str | None) -> FleetTarget:

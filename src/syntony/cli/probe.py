@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.heatmap import heatmap, is_dark, listing
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
+from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.wire.messages import (
     Matrix,
     MatrixQuery,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from syntony.errors import RemoteError
 from syntony.model import S
@@ -30,6 +30,7 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_A = TypeVar("_A", bound=Answer)
 
 
 class TlsLike(Protocol):
@@ -69,6 +70,26 @@ def ask(
     answer = decode_answer(data)
     if isinstance(answer, Failure):
         raise RemoteError(f"the controller at {target} cannot answer: {answer.reason}")
+    return answer
+
+
+def ask_for(
+    target: str,
+    query: Query,
+    kind: type[_A],
+    *,
+    tls: TlsLike | None = None,
+    timeout_ns: int = DEFAULT_TIMEOUT_NS,
+) -> _A:
+    """As `ask`, for an answer that must be a `kind`.
+
+    Raises:
+        RemoteError: as `ask`, or the answer is of another kind: another version answers there.
+    """
+    answer = ask(target, query, tls=tls, timeout_ns=timeout_ns)
+    if not isinstance(answer, kind):
+        found = type(answer).__name__
+        raise RemoteError(f"the controller answered {found} for {kind.__name__}: another version?")
     return answer
 
 

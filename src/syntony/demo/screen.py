@@ -13,9 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from syntony.cli.heatmap import heatmap
 from syntony.demo.claims import Claim, Truth
 from syntony.model import format_ns
+from syntony.view.heatmap import heatmap
 from syntony.wire.messages import MatrixCell
 
 

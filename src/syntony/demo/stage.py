@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from syntony.cli.fleet import FleetTarget, ask
+from syntony.controller.client import ask_for
 from syntony.demo.claims import Truth
 from syntony.demo.screen import Scene, Screen
 from syntony.errors import RemoteError
@@ -35,7 +35,7 @@ class Stage:
         self.lab = lab
         self.screen = screen
         self.status: Status = lab.status()
-        self._target = FleetTarget(f"unix:{lab.controller_socket}", None)
+        self._target = f"unix:{lab.controller_socket}"
         self._title = (
             f"{len(self.status.hosts)} hosts × {self.status.spec.rails} rails, "
             f"{len(self.status.leaves)} leaves, {len(self.status.spines)} spines"
@@ -49,17 +49,17 @@ class Stage:
     def timelines(self) -> tuple[Timeline, ...]:
         """Of the controller; empty while it does not answer yet."""
         try:
-            return ask(self._target, ClockQuery(), Clocks).timelines
+            return ask_for(self._target, ClockQuery(), Clocks).timelines
         except RemoteError:
             return ()
 
     def matrix(self, window_ns: int) -> tuple[MatrixCell, ...]:
         """The delay matrix."""
-        return ask(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        return ask_for(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
 
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:
         """Second by second, every pair."""
-        return ask(self._target, SeriesQuery(window_ns=window_ns), Series).points
+        return ask_for(self._target, SeriesQuery(window_ns=window_ns), Series).points
 
     def fleet_ns(self) -> int:
         """Fleet time now, as the first host's clock and timeline tell it."""
@@ -89,7 +89,7 @@ class Stage:
     def scene(self) -> Scene:
         """The fleet as it is now."""
         try:
-            fleet = ask(self._target, FleetQuery(), Fleet)
+            fleet = ask_for(self._target, FleetQuery(), Fleet)
             cells = self.matrix(SCENE_WINDOW_NS)
         except RemoteError:
             fleet, cells = Fleet(agents=(), rows_stored=0, probes_per_s=0.0), ()

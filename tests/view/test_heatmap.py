@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from syntony.cli.heatmap import heatmap, is_dark, listing
+from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.wire.messages import MatrixCell
 
 

@@ -1,0 +1,1 @@
+"""Records as people look at them: terminal pictures without IO. Pure."""
