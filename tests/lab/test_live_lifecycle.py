@@ -51,7 +51,9 @@ def devices() -> str:
 @pytest.fixture
 def foreground() -> Iterator[subprocess.Popen[str]]:
     """`lab up` without --detach, ready."""
-    argv = [*SYNTONY, "lab", "up", "--name", "t-front", "--no-agents", "--json", *SMALL]
+    # A test run in the background inherits an ignored SIGINT, and would hand it on.
+    argv = ["env", "--default-signal=INT", *SYNTONY]
+    argv += ["lab", "up", "--name", "t-front", "--no-agents", "--json", *SMALL]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
         assert json.loads(up.stdout.readline())["name"] == "t-front"
@@ -247,6 +249,7 @@ def test_an_ordinary_user_can_bring_a_lab_up() -> None:
     if found is None:
         pytest.skip("no Python that uid 65534 can run Syntony with")
     env, python = found
+    env = {**env, "TMPDIR": "/tmp"}  # ours belongs to root
 
     def nobody(*words: str) -> str:
         argv = [*NOBODY, python, "-m", "syntony", "lab", *words]
