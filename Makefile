@@ -48,7 +48,8 @@ lint: setup ## Format, lint, types, walls between rooms
 	$(BIN)/lint-imports --no-logo
 
 bench: setup ## Every number in the docs, printed again on this machine
-	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
+	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -214,29 +214,35 @@ def _channel(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
 
 
 def main() -> int:
-    """Run one load and print one JSON object."""
+    """Run the loads and print one JSON object each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("load", choices=("flood", "fleet"))
+    parser.add_argument("load", nargs="?", choices=("flood", "fleet"), help="default: both")
     parser.add_argument("--agents", type=int, default=0, help="streams (flood: 8, fleet: 1000)")
     parser.add_argument("--rows", type=int, default=2_000_000, help="flood: rows in all")
     parser.add_argument("--seconds", type=int, default=20, help="fleet: batches per agent")
     parser.add_argument("--rows-per-batch", type=int, default=0, help="flood: 2000, fleet: 160")
     parser.add_argument("--settle", type=float, default=3.0, help="seconds after attaching")
     arguments = parser.parse_args()
-    flood = arguments.load == "flood"
+    for load in (arguments.load,) if arguments.load else ("flood", "fleet"):
+        outcome = _measure(load, argparse.Namespace(**vars(arguments)))
+        print(json.dumps(outcome._asdict(), indent=2))
+    return 0
+
+
+def _measure(load: str, arguments: argparse.Namespace) -> Outcome:
+    flood = load == "flood"
+    arguments.load = load
     arguments.agents = arguments.agents or (8 if flood else 1000)
     arguments.rows_per_batch = arguments.rows_per_batch or (2000 if flood else 160)
     with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:
         controller = ControllerProcess(Path(directory))
         controller.start()
         try:
-            outcome = asyncio.run(drive(controller, arguments))
+            return asyncio.run(drive(controller, arguments))
         finally:
             controller.end()
-    print(json.dumps(outcome._asdict(), indent=2))
-    return 0
 
 
 if __name__ == "__main__":
