@@ -1,4 +1,7 @@
-"""What every test has: a place of its own for labs, so that a person's labs do not matter."""
+"""What every test has: examples without a stop-watch, and a place of its own for labs.
+
+A person's own labs do not matter to the tests, nor the tests to them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is not a failure; CI repeats the same examples, a person's runs look for new ones.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 @pytest.fixture(scope="session", autouse=True)
