@@ -116,5 +116,6 @@ def _explain(target: str, error: grpc.RpcError) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"the controller at {target} did not answer in time"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return f"no controller answers at {target}; is it running? ({details})"
+        why = "" if target.startswith("unix:") else f" ({details})"
+        return f"no controller answers at {target}; is it running?{why}"
     return f"the controller at {target}: {error.code().name}: {details}"

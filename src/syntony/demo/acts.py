@@ -18,6 +18,7 @@ from syntony.model import S, format_ns
 
 CONVERGE_TIMEOUT_NS = 60 * S
 CLOCK_WATCH_NS = 20 * S
+CLEAN_WATCH_NS = 10 * S
 FAULT_NS = 12 * S
 VICTIM_NIC = "rail0"
 AFTER_FAULT_NS = 8 * S
@@ -32,12 +33,7 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
         f"{len(hosts)} clocks, up to {format_ns(max(true_ns) - min(true_ns))} apart and drifting; "
         "each agent sees only its own"
     )
-    began_ns = time.monotonic_ns()
-    while not converged(stage.timelines(), hosts):
-        if time.monotonic_ns() - began_ns > CONVERGE_TIMEOUT_NS:
-            break
-        stage.watch(1)
-    found_ns = time.monotonic_ns() - began_ns
+    found_ns = _find_clocks(stage)
     agreed = converged(stage.timelines(), hosts)
     stage.screen.say(f"clocks found after {found_ns / S:.0f} s; watching them against the truth")
     samples = stage.watch(CLOCK_WATCH_NS)
@@ -51,9 +47,12 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
 
 def every_path(stage: Stage) -> tuple[Claim, ...]:
     """See every path: the delay matrix, then a black-hole nobody announces."""
-    clean = coverage_claim(stage.matrix(CLOCK_WATCH_NS), stage.nics)
+    _find_clocks(stage)
+    stage.screen.say("every NIC probes ten others on every path; each delay is one-way")
+    stage.watch(CLEAN_WATCH_NS)
+    clean = coverage_claim(stage.matrix(CLEAN_WATCH_NS), stage.nics)
     victim = f"{stage.status.hosts[len(stage.status.hosts) * 3 // 8]}/{VICTIM_NIC}"
-    touching = [cell for cell in stage.matrix(CLOCK_WATCH_NS) if victim in {cell.src, cell.dst}]
+    touching = [cell for cell in stage.matrix(CLEAN_WATCH_NS) if victim in {cell.src, cell.dst}]
     stage.screen.say(f"black-hole at {victim} for {FAULT_NS // S} s: carrier stays up")
     watch_began_ns = time.monotonic_ns()
     began_ns = stage.fleet_ns()
@@ -70,6 +69,16 @@ def every_path(stage: Stage) -> tuple[Claim, ...]:
     for way in report.still_dark:
         stage.screen.say(f"still dark: {way}")
     return (clean, *darkness_claims(report, victim, len(touching)))
+
+
+def _find_clocks(stage: Stage) -> int:
+    """Wait until the clocks agree, or for as long as is claimed; how long that took, ns."""
+    began_ns = time.monotonic_ns()
+    while not converged(stage.timelines(), stage.status.hosts):
+        if time.monotonic_ns() - began_ns > CONVERGE_TIMEOUT_NS:
+            break
+        stage.watch(1)
+    return time.monotonic_ns() - began_ns
 
 
 ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
