@@ -33,6 +33,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     rtt_floor_ns: float
     probes: int
     """Samples used, both directions together."""
+    mode: str = ""
+    """How the newest window was used: first, both, forward, reverse, held, rebased, stepped."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

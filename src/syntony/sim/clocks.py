@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.pair import PairSamples
+from syntony.clock.samples import PairSamples
 from syntony.model import S
 
 EPOCH_NS = 1_750_000_000 * S
