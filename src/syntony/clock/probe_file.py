@@ -189,7 +189,7 @@ def _check_round_trip(
     # Over one instant drift cannot matter: neighbours in time, middle of many.
     nearest = np.searchsorted(probes.tx_ns[there], probes.rx_ns[back]).clip(0, len(forward) - 1)
     rtt = float(np.median(forward[nearest] - reverse))
-    if 0 <= rtt < MIN_RTT_NS:
+    if abs(rtt) < MIN_RTT_NS:
         raise InputError(
             "not-nanoseconds",
             f"round trips between {names} are {rtt:.0f} ns: give stamps in nanoseconds",
