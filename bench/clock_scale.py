@@ -12,6 +12,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.laplacian import Laplacian
 from syntony.clock.mesh_edges import EdgeArrays
 from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
 from syntony.model import S
@@ -24,17 +25,22 @@ BAD_NS = 1_000.0
 """Mean of what biased edges are off by (exponential, either sign)."""
 
 
-def drawn(
-    count: int, bad: float, rng: np.random.Generator, offset_ns: NDArray[np.float64]
-) -> EdgeArrays:
-    """A random mesh's edges, with noise and some of them biased."""
+def random_mesh(count: int, rng: np.random.Generator) -> Laplacian:
+    """Every clock probes `PEERS` others."""
     a = np.repeat(np.arange(count), PEERS)
-    b = (a + 1 + rng.integers(0, count - 1, len(a))) % count
+    return Laplacian(a, (a + 1 + rng.integers(0, count - 1, len(a))) % count, count)
+
+
+def measured(
+    mesh: Laplacian, bad: float, rng: np.random.Generator, offset_ns: NDArray[np.float64]
+) -> EdgeArrays:
+    """One window's edges, with noise and some of them biased."""
+    a, b = mesh.plus, mesh.minus
     noise = rng.normal(0, SIGMA_NS, len(a))
     wild = rng.random(len(a)) < bad
     noise += wild * rng.exponential(BAD_NS, len(a)) * rng.choice([-1, 1], len(a))
     return EdgeArrays(
-        nodes=count,
+        nodes=mesh.count,
         a=a,
         b=b,
         ref_ns=REF_NS + np.rint(offset_ns[a]).astype(np.int64),
@@ -66,14 +72,15 @@ def main() -> None:
     for count in args.clocks:
         rng = np.random.default_rng(args.seed)
         offset_ns = rng.uniform(-50e6, 50e6, count)
-        edges = drawn(count, args.bad, rng, offset_ns)
+        mesh = random_mesh(count, rng)
+        edges = measured(mesh, args.bad, rng, offset_ns)
         start = time.perf_counter()
-        cold = solve_mesh(edges)
+        cold = solve_mesh(edges, mesh=mesh)
         cold_s = time.perf_counter() - start
         before = Predicted(cold.local_ns, cold.offset_ns, cold.drift)
-        moved = drawn(count, args.bad, rng, offset_ns)
+        later = measured(mesh, args.bad, rng, offset_ns)
         start = time.perf_counter()
-        warm = solve_mesh(moved, before)
+        warm = solve_mesh(later, before, mesh)
         warm_s = time.perf_counter() - start
         error = errors(warm, offset_ns)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

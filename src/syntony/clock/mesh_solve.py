@@ -32,7 +32,6 @@ FAR_GUESS_NS = 100_000.0
 class MeshSolution(NamedTuple):
     """Arrays of shape (nodes,) but for those of edges."""
 
-    epoch_ns: int
     local_ns: NDArray[np.int64]
     """The instant on each node's own clock."""
     offset_ns: Floats
@@ -82,15 +81,18 @@ class _Frame(NamedTuple):
         )
 
 
-def solve_mesh(edges: EdgeArrays, before: Predicted | None = None) -> MeshSolution:
+def solve_mesh(
+    edges: EdgeArrays, before: Predicted | None = None, mesh: Laplacian | None = None
+) -> MeshSolution:
     """All clocks of one connected part at the newest instant its edges speak of.
 
     Args:
         edges: of one connected part, at least one.
         before: where the clocks were, which saves most of the rounds.
+        mesh: of the very same ends, solved before, which saves sorting them.
     """
-    epoch_ns, local_ns = common_instant(edges)
-    frame, found = _offsets(edges, epoch_ns, local_ns, before)
+    mesh = mesh or Laplacian(edges.a, edges.b, edges.nodes)
+    frame, found = _offsets(mesh, edges, before)
     found, liars = _without_liars(frame, found)
     rates = robust_potentials(
         frame.mesh,
@@ -101,7 +103,6 @@ def solve_mesh(edges: EdgeArrays, before: Predicted | None = None) -> MeshSoluti
         excluded=found.rejected if _ties_all(frame.mesh, found.rejected) else None,
     )
     return MeshSolution(
-        epoch_ns=epoch_ns,
         local_ns=frame.local_ns,
         offset_ns=frame.guess + found.x,
         drift=np.expm1(-rates.x),
@@ -116,9 +117,9 @@ def solve_mesh(edges: EdgeArrays, before: Predicted | None = None) -> MeshSoluti
 
 
 def _offsets(
-    edges: EdgeArrays, epoch_ns: int, local_ns: NDArray[np.int64], before: Predicted | None
+    mesh: Laplacian, edges: EdgeArrays, before: Predicted | None
 ) -> tuple[_Frame, Potentials]:
-    mesh = Laplacian(edges.a, edges.b, edges.nodes)
+    epoch_ns, local_ns = common_instant(edges)
     frame = _Frame(mesh, edges, local_ns, (epoch_ns - local_ns).astype(np.float64))
     start = None
     if before is not None:
@@ -158,19 +159,24 @@ def _liars(edges: EdgeArrays, found: Potentials, known: NDArray[np.bool_]) -> ND
     lie &= ~(known[edges.a] | known[edges.b])
     if not lie.any():
         return np.zeros(edges.nodes, dtype=np.bool_)
-    ends = np.concatenate((edges.a, edges.b))
-    peers = np.concatenate((edges.b, edges.a))
-    alive = ~np.tile(known[edges.a] | known[edges.b], 2)
-    total = np.bincount(ends[alive], minlength=edges.nodes)
-    wrong = np.bincount(ends[np.tile(lie, 2)], minlength=edges.nodes)
-    share = wrong / np.maximum(total, 1)
-    accused = np.unique(np.stack((ends, peers))[:, np.tile(lie, 2)], axis=1)
-    accusers = np.bincount(accused[0], minlength=edges.nodes)
+    alive = ~(known[edges.a] | known[edges.b])
+    total = _degrees(edges, alive)
+    share = _degrees(edges, lie) / np.maximum(total, 1)
+    accused = np.concatenate((edges.a[lie], edges.b[lie]))
+    accuser = np.concatenate((edges.b[lie], edges.a[lie]))
+    quarrels = np.unique(accused * edges.nodes + accuser)
+    accused, accuser = quarrels // edges.nodes, quarrels % edges.nodes
+    accusers = np.bincount(accused, minlength=edges.nodes)
     suspect = (share >= LIAR_SHARE) & (accusers >= LIAR_PEERS)
     # Of two clocks that contradict each other, only the one with more contradictions is cut now.
     worst = np.zeros(edges.nodes)
-    np.maximum.at(worst, accused[0], share[accused[1]])
+    np.maximum.at(worst, accused, share[accuser])
     return np.asarray(suspect & (share >= worst), dtype=np.bool_)
+
+
+def _degrees(edges: EdgeArrays, mask: NDArray[np.bool_]) -> NDArray[np.intp]:
+    at_a = np.bincount(edges.a[mask], minlength=edges.nodes)
+    return np.asarray(at_a + np.bincount(edges.b[mask], minlength=edges.nodes), dtype=np.intp)
 
 
 def _placed(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:

@@ -17,7 +17,7 @@ from syntony.clock.laplacian import Floats, Laplacian
 HUBER = 1.345
 """95 % efficiency on Gaussian errors (Huber 1981)."""
 HUBER_ROUNDS = 6
-WARM_ROUNDS = 2
+WARM_ROUNDS = 1
 SMALL_NODES = 64
 SMALL_ROUNDS = 40
 """Where one liar's edges are a good part of all, rounds go on until they settle: cheap there."""
