@@ -53,6 +53,8 @@ class WindowFit(NamedTuple):
     """The line's floors are centres of piles, `noise_ns` wide, not lowest points."""
     sharp: bool
     """Both directions show a pile-up at their floor."""
+    apart: float = 0.0
+    """How far, as a share of the window, the piles of both directions lie apart in time."""
 
 
 def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
@@ -77,7 +79,7 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
     piled = _piled(clouds, max(piles, key=lambda mixture: mixture.log_likelihood))
     if piled.theta_var <= enveloped.theta_var:
         return piled
-    return enveloped._replace(sharp=piled.sharp)
+    return enveloped._replace(sharp=piled.sharp, apart=piled.apart)
 
 
 def _starts(clouds: Clouds, hard: Line, prior: Prior | None) -> list[tuple[Line, float]]:
@@ -133,6 +135,7 @@ def _piled(clouds: Clouds, mixture: Mixture) -> WindowFit:
         noise_ns=mixture.noise_ns,
         piled=True,
         sharp=fewest >= SHARP_PILE and mixture.contrast >= SHARP_CONTRAST,
+        apart=mixture.apart,
     )
 
 

@@ -69,14 +69,17 @@ class Laplacian:
         return np.asarray(found, dtype=np.float64)
 
     def _inverse(self, weights: Floats) -> Floats:
+        """Pseudo-inverse; a node without weight is cut out: potential 0, variance arbitrary."""
         scale = float(weights.max())
-        relative = np.maximum(weights / scale, GROUNDED)
-        matrix = np.diag(self._sums(relative, relative))
+        alive = self._sums(weights, weights) > 0
+        between = alive[self.plus] & alive[self.minus]
+        relative = np.where(between, np.maximum(weights / scale, GROUNDED), 0.0)
+        matrix = np.diag(np.where(alive, self._sums(relative, relative), 1.0))
         np.add.at(matrix, (self.plus, self.minus), -relative)
         np.add.at(matrix, (self.minus, self.plus), -relative)
-        # Adding the all-ones projector makes the matrix regular without touching the solution.
-        ones = np.full_like(matrix, 1.0 / self.count)
-        return np.asarray((np.linalg.inv(matrix + ones) - ones) / scale, dtype=np.float64)
+        # Adding the projector on the common shift makes the matrix regular and changes no solution.
+        shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
+        return np.asarray((np.linalg.inv(matrix + shift) - shift) / scale, dtype=np.float64)
 
     def _structure(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Places]:
         if self._sorted is None:

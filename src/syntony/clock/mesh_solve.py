@@ -19,6 +19,9 @@ from syntony.clock.robust import Potentials, robust_potentials
 LEAST_REJECT_NS = 100.0
 """Smaller contradictions stay in: Huber's weight already holds their pull to a nanosecond or so."""
 LEAST_REJECT_RATE = 1e-7
+TRUST = 0.5
+"""No edge counts for better than this part of a typical one at either end: a claim costs nothing,
+and one prober's claims must not outweigh all the others'."""
 LIE_NS = 1_000.0
 """A clock is cut out for contradictions beyond this only: below, no lie moves others by 10 ns."""
 LIAR_SHARE = 0.5
@@ -92,6 +95,11 @@ def solve_mesh(
         mesh: of the very same ends, solved before, which saves sorting them.
     """
     mesh = mesh or Laplacian(edges.a, edges.b, edges.nodes)
+    typical_ns = _typical(edges, edges.sigma_ns)
+    edges = edges._replace(
+        sigma_ns=_believed(edges, edges.sigma_ns, typical_ns),
+        drift_sigma=_believed(edges, edges.drift_sigma, _typical(edges, edges.drift_sigma)),
+    )
     frame, found = _offsets(mesh, edges, before)
     found, liars = _without_liars(frame, found)
     rates = robust_potentials(
@@ -106,7 +114,7 @@ def solve_mesh(
         local_ns=frame.local_ns,
         offset_ns=frame.guess + found.x,
         drift=np.expm1(-rates.x),
-        sigma_ns=np.hypot(found.sigma, _typical(edges, edges.sigma_ns) * found.scale),
+        sigma_ns=np.hypot(found.sigma, np.where(liars, 0.0, typical_ns * found.scale)),
         drift_sigma=rates.sigma,
         asymmetry_ns=_unchecked(edges, found.rejected),
         liars=liars,
@@ -221,6 +229,11 @@ def _typical(edges: EdgeArrays, values: Floats) -> Floats:
     ranked = both[order]
     low, high = ranked[first + (size - 1) // 2], ranked[first + size // 2]
     return np.asarray((low + high) / 2, dtype=np.float64)
+
+
+def _believed(edges: EdgeArrays, claimed: Floats, typical: Floats) -> Floats:
+    least = TRUST * np.maximum(typical[edges.a], typical[edges.b])
+    return np.asarray(np.maximum(claimed, least), dtype=np.float64)
 
 
 def _unchecked(edges: EdgeArrays, rejected: NDArray[np.bool_]) -> Floats:

@@ -46,6 +46,8 @@ class Mixture(NamedTuple):
     contrast: float
     """Pure probes over the delayed ones expected within a sigma of the floor, in the worse
     direction."""
+    apart: float
+    """Between the mean instants of both directions' pure probes, as a share of the window."""
     log_likelihood: float
     theta_var: float
     """Variance of theta at the window's reference instant, ns²."""
@@ -103,7 +105,7 @@ def fit_mixture(clouds: Clouds, start: Line, noise_ns: float) -> Mixture | None:
     if moments is None:
         return None
     counts = (clouds.forward, len(clouds.t) - clouds.forward)
-    return _settled(counts, state, moments, likelihood)
+    return _settled(counts, clouds.span_ns, state, moments, likelihood)
 
 
 def _floors(clouds: Clouds, forward_ns: float, reverse_ns: float) -> Floats:
@@ -182,7 +184,7 @@ def _moved(before: _State, now: _State, span_ns: float) -> float:
 
 
 def _settled(
-    counts: tuple[int, int], state: _State, moments: _Moments, likelihood: float
+    counts: tuple[int, int], span_ns: float, state: _State, moments: _Moments, likelihood: float
 ) -> Mixture:
     slope_var = state.noise_ns**2 / moments.spread
     lever = (moments.t[0] + moments.t[1]) / 2
@@ -196,6 +198,7 @@ def _settled(
         pure_forward=moments.weight[0],
         pure_reverse=moments.weight[1],
         contrast=contrast,
+        apart=abs(moments.t[0] - moments.t[1]) / span_ns,
         log_likelihood=likelihood,
         theta_var=theta_var + lever**2 * slope_var,
         slope_var=slope_var,

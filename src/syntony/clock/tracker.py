@@ -46,6 +46,9 @@ FLOOR_UP = 0.05
 UNPROVEN_SHARE = 0.25
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
 directions: then a queue may stand in one of them, and hide up to half the round trip."""
+TORN_APART = 0.3
+"""A step within a window leaves one direction's floor before it and the other's after it, half a
+window apart; without one the piles of both directions lie at the same time."""
 HALF_DEPTH = 3
 """Order statistic that tells a half window's floor in the search for a step inside a window."""
 
@@ -136,7 +139,7 @@ class PairTracker:
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
 
     def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
-        if fit.line.rtt_ns < 0:
+        if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
             return None
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._start(fit)
@@ -185,6 +188,8 @@ class PairTracker:
             return self._tracked(self._queued(fit, lows, floors, clouds.span_ns, overlap))
         self._away_since_ns = None
         asymmetry_ns = floors.asymmetry_ns
+        if excess_ns < -slack_ns and fit.apart > TORN_APART:
+            return None
         if excess_ns < -slack_ns:
             # A better floor than any before: how it is shared starts from even again.
             self._cov[0, 0] += (excess_ns / 2) ** 2 + asymmetry_ns**2
@@ -213,7 +218,8 @@ class PairTracker:
             return Mode.REBASED
         forward_ns = lows.forward_ns - floors.forward_ns - float(self._x[0])
         reverse_ns = floors.reverse_ns - lows.reverse_ns - float(self._x[0])
-        alone_var = lows.scatter_ns**2 + MIN_SLACK_NS**2 / 4
+        tilt_ns = math.sqrt(self._cov[1, 1]) * span_ns / 2
+        alone_var = lows.scatter_ns**2 + tilt_ns**2 + MIN_SLACK_NS**2 / 4
         gate_ns = GATE_SIGMAS * math.sqrt(self._cov[0, 0] + alone_var)
         agreeing = [side for side in (forward_ns, reverse_ns) if abs(side) <= gate_ns]
         if len(agreeing) == 2:

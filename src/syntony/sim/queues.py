@@ -37,9 +37,9 @@ class QueueTrace(NamedTuple):
             return np.zeros_like(at_ns)
         within = np.mod(at_ns + phase_ns, self.span_ns)
         place = np.searchsorted(self.arrival_ns, within) - 1
-        before = np.maximum(place, 0)
-        left = self.work_ns[before] - (within - self.arrival_ns[before])
-        return np.where(place < 0, 0.0, np.maximum(left, 0.0))
+        # Before the first arrival, what the last one of the round before has left.
+        since = within - self.arrival_ns[place] + np.where(place < 0, self.span_ns, 0.0)
+        return np.maximum(self.work_ns[place] - since, 0.0)
 
 
 def bursty(
