@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,7 +42,7 @@ class Pair:
     def sigma_ns(self, tracked: Tracked) -> float:
         instant = np.array([self.at_ns], dtype=np.int64)
         ahead_ns = int(self.clocks.read(0, instant)[0]) - tracked.ref_ns
-        return (tracked.theta_var + tracked.drift_var * ahead_ns**2) ** 0.5
+        return math.sqrt(tracked.theta_var + tracked.drift_var * ahead_ns**2)
 
     def run(self, ways: Sequence[tuple[Way, Way]]) -> list[Mode]:
         modes = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +38,8 @@ FLOOR_DEPTH = 5
 """How many of a direction's lowest points tell its floor: one alone may be a stamp gone wrong."""
 EARLY_SIGMAS = 4.0
 MAX_EARLY = 0.05
-"""Points this far below a pile are stamps gone wrong, as long as no more than this share is."""
+"""The floor is where that many points lie within this many sigmas of stamp noise; up to this share
+of points may lie alone below it: stamps gone wrong."""
 FLOOR_DOWN = 0.3
 FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
@@ -53,10 +53,6 @@ HALF_DEPTH = 3
 """Order statistic that tells a half window's floor in the search for a step inside a window."""
 
 Matrix = NDArray[np.float64]
-
-
-_Cuts = tuple[Sequence[float], Sequence[float]]
-"""Per direction, descending."""
 
 
 class Mode(enum.StrEnum):
@@ -89,8 +85,13 @@ class _Lows(NamedTuple):
 
     forward_ns: float
     reverse_ns: float
-    scatter_ns: float
-    """How far they scatter, both directions together."""
+    forward_scatter_ns: float
+    """How far the lowest points of that direction lie above each other."""
+    reverse_scatter_ns: float
+
+    @property
+    def scatter_ns(self) -> float:
+        return math.hypot(self.forward_scatter_ns, self.reverse_scatter_ns)
 
     @property
     def rtt_ns(self) -> float:
@@ -143,7 +144,8 @@ class PairTracker:
             return None
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._start(fit)
-        self._learn_floors(_lows(clouds, fit.line.slope, self._early(fit)), fit)
+        self._noise_ns = fit.noise_ns if fit.piled else math.inf
+        self._learn_floors(_lows(clouds, fit.line.slope, self._noise_ns), fit)
         return self._tracked(mode)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
@@ -180,12 +182,17 @@ class PairTracker:
     def _told(
         self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float
     ) -> Tracked | None:
-        lows = _lows(clouds, fit.line.slope, self._early(fit))
+        lows = _lows(clouds, fit.line.slope, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
-            lows = _lows(clouds, float(self._x[1]), self._early(fit))
-            return self._tracked(self._queued(fit, lows, floors, clouds.span_ns, overlap))
+            mode = self._heard(clouds, fit, floors, overlap)
+            if fit.sharp and self._moved_for_good(clouds.span_ns):
+                self._rebase(lows)
+                mode = Mode.REBASED
+            elif not fit.sharp:
+                self._away_since_ns = None
+            return self._tracked(mode)
         self._away_since_ns = None
         asymmetry_ns = floors.asymmetry_ns
         if excess_ns < -slack_ns and fit.apart > TORN_APART:
@@ -205,46 +212,43 @@ class PairTracker:
             return self._tracked(Mode.STEPPED)
         self._update_both(fit, asymmetry_ns, (max(excess_ns, 0.0) / 4) ** 2, overlap)
         self._follow_floors(lows)
+        if fit.piled:
+            self._noise_ns = fit.noise_ns
         return self._tracked(Mode.BOTH)
 
-    def _queued(
-        self, fit: WindowFit, lows: _Lows, floors: _Floors, span_ns: float, overlap: float
-    ) -> Mode:
-        """A window whose round trip never came down to the floor."""
-        if not fit.sharp:
-            self._away_since_ns = None
-        elif self._moved_for_good(span_ns):
-            self._rebase(lows)
-            return Mode.REBASED
-        forward_ns = lows.forward_ns - floors.forward_ns - float(self._x[0])
-        reverse_ns = floors.reverse_ns - lows.reverse_ns - float(self._x[0])
-        tilt_ns = math.sqrt(self._cov[1, 1]) * span_ns / 2
-        alone_var = lows.scatter_ns**2 + tilt_ns**2 + MIN_SLACK_NS**2 / 4
-        gate_ns = GATE_SIGMAS * math.sqrt(self._cov[0, 0] + alone_var)
-        agreeing = [side for side in (forward_ns, reverse_ns) if abs(side) <= gate_ns]
+    def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+        """A window whose round trip never came down to the floor: who agrees, speaks.
+
+        Read at the predicted slope: the queued direction has bent the window's own.
+        """
+        lows = _lows(clouds, float(self._x[1]), self._noise_ns)
+        ahead_ns = float(self._x[0])
+        tilt_ns = math.sqrt(self._cov[1, 1]) * clouds.span_ns / 2
+        noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
+        sides = {
+            Mode.FORWARD: (
+                lows.forward_ns - floors.forward_ns - ahead_ns,
+                lows.forward_scatter_ns**2 + noise_var,
+            ),
+            Mode.REVERSE: (
+                floors.reverse_ns - lows.reverse_ns - ahead_ns,
+                lows.reverse_scatter_ns**2 + noise_var,
+            ),
+        }
+        agreeing = [mode for mode, (off_ns, var) in sides.items() if self._agrees(off_ns, var)]
         if len(agreeing) == 2:
             excess_ns = lows.rtt_ns - floors.rtt_ns
             self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
             return Mode.BOTH
         if not agreeing:
             return Mode.HELD
-        self._update_theta(agreeing[0], alone_var * overlap)
-        return Mode.FORWARD if agreeing[0] == forward_ns else Mode.REVERSE
+        off_ns, var = sides[agreeing[0]]
+        self._update_theta(off_ns, var * overlap)
+        return agreeing[0]
 
-    def _early(self, fit: WindowFit) -> _Cuts:
-        """Heights below which a stamp has gone wrong: as remembered, and by the fit's piles."""
-        if fit.piled:
-            self._noise_ns = fit.noise_ns
-        depth_ns = EARLY_SIGMAS * self._noise_ns
-        forward, reverse = [], []
-        if self._floors is not None:
-            theta_ns = float(self._x[0])
-            forward.append(self._floors.forward_ns + theta_ns - depth_ns)
-            reverse.append(self._floors.reverse_ns - theta_ns - depth_ns)
-        if fit.piled:
-            forward.append(fit.line.forward_ns - depth_ns)
-            reverse.append(fit.line.reverse_ns - depth_ns)
-        return sorted(forward, reverse=True), sorted(reverse, reverse=True)
+    def _agrees(self, off_ns: float, variance: float) -> bool:
+        """Whether a lone direction is as predicted; a wide scatter is a queue's, not a doubt."""
+        return abs(off_ns) <= GATE_SIGMAS * math.sqrt(self._cov[0, 0] + variance)
 
     def _moved_for_good(self, span_ns: float) -> bool:
         if self._away_since_ns is None:
@@ -330,26 +334,29 @@ def _overlap(span_ns: float, advance_ns: float) -> float:
     return max(1.0, span_ns / max(advance_ns, 1.0))
 
 
-def _lows(clouds: Clouds, slope: float, early: _Cuts) -> _Lows:
-    """Floors of both directions at a slope, without stamps gone wrong below the heights `early`."""
+def _lows(clouds: Clouds, slope: float, noise_ns: float) -> _Lows:
+    """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
     heights = clouds.heights(slope)
     lows, rises = [], []
-    for side, cuts in zip(
-        (heights[: clouds.forward], heights[clouds.forward :]), early, strict=True
-    ):
-        kept = _right(side, cuts)
-        lows.append(lowest(kept, FLOOR_DEPTH))
-        rises.append(lows[-1] - float(kept.min()))
-    return _Lows(lows[0], lows[1], math.hypot(*rises))
+    for side in (heights[: clouds.forward], heights[clouds.forward :]):
+        floor = _floor(side, EARLY_SIGMAS * noise_ns)
+        lows.append(float(floor.mean()))
+        rises.append(lows[-1] - float(floor[0]))
+    return _Lows(lows[0], lows[1], rises[0], rises[1])
 
 
-def _right(side: Matrix, cuts: Sequence[float]) -> Matrix:
-    """Heights above the highest cut that only outliers lie below."""
-    for cut in cuts:
-        right = side[side > cut]
-        if len(right) >= (1 - MAX_EARLY) * len(side):
-            return right
-    return side
+def _floor(side: Matrix, width_ns: float) -> Matrix:
+    """The lowest `FLOOR_DEPTH` heights that lie within a pile's width of each other, ascending.
+
+    Where there are none (no pile, or noise unknown) simply the lowest.
+    """
+    depth = min(FLOOR_DEPTH, len(side))
+    count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))
+    low = np.sort(np.partition(side, count - 1)[:count])
+    widths = low[depth - 1 :] - low[: count - depth + 1]
+    together = np.flatnonzero(widths <= width_ns)
+    first = int(together[0]) if len(together) else 0
+    return low[first : first + depth]
 
 
 def _stepped_inside(clouds: Clouds, slope: float, sigma: float) -> bool:
