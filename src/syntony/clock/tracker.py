@@ -32,6 +32,8 @@ MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
 GATE_SIGMAS = 4.0
 """How far from its prediction a lone direction may be and still be believed."""
+SHARP_RATIO = 3.0
+"""A lone direction whose lowest points scatter this much more than at the floor is queued too."""
 REBASE_WINDOWS = 3
 """Windows of sharp pile-up away from the floor after which the floor has moved."""
 FLOOR_DEPTH = 5
@@ -94,6 +96,10 @@ class _Lows(NamedTuple):
         return math.hypot(self.forward_scatter_ns, self.reverse_scatter_ns)
 
     @property
+    def worse_ns(self) -> float:
+        return max(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
     def rtt_ns(self) -> float:
         return self.forward_ns + self.reverse_ns
 
@@ -107,6 +113,8 @@ class _Floors(NamedTuple):
     """Half the difference of the paths, known only from rebaselining around a prediction."""
     doubt_var: float = 0.0
     """Variance of that half difference: systematic, so no number of windows shrinks it."""
+    scatter_ns: float = math.inf
+    """How far the lowest points scattered, in the worse direction, when both were at the floor."""
 
     @property
     def rtt_ns(self) -> float:
@@ -145,7 +153,7 @@ class PairTracker:
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._start(fit)
         self._noise_ns = fit.noise_ns if fit.piled else math.inf
-        self._learn_floors(_lows(clouds, fit.line.slope, self._noise_ns), fit)
+        self._learn_floors(_fit_lows(clouds, fit, self._noise_ns), fit)
         return self._tracked(mode)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
@@ -164,7 +172,10 @@ class PairTracker:
         doubt_var = 0.0 if fit.sharp else (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
         theta_ns = fit.line.theta_ns
         self._floors = _Floors(
-            lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns, doubt_var=doubt_var
+            lows.forward_ns - theta_ns,
+            lows.reverse_ns + theta_ns,
+            doubt_var=doubt_var,
+            scatter_ns=lows.worse_ns,
         )
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
@@ -182,7 +193,7 @@ class PairTracker:
     def _told(
         self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float
     ) -> Tracked | None:
-        lows = _lows(clouds, fit.line.slope, self._noise_ns)
+        lows = _fit_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
@@ -228,27 +239,33 @@ class PairTracker:
         sides = {
             Mode.FORWARD: (
                 lows.forward_ns - floors.forward_ns - ahead_ns,
-                lows.forward_scatter_ns**2 + noise_var,
+                lows.forward_scatter_ns,
             ),
             Mode.REVERSE: (
                 floors.reverse_ns - lows.reverse_ns - ahead_ns,
-                lows.reverse_scatter_ns**2 + noise_var,
+                lows.reverse_scatter_ns,
             ),
         }
-        agreeing = [mode for mode, (off_ns, var) in sides.items() if self._agrees(off_ns, var)]
-        if len(agreeing) == 2:
-            excess_ns = lows.rtt_ns - floors.rtt_ns
-            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
-            return Mode.BOTH
-        if not agreeing:
+        sharp_ns = SHARP_RATIO * floors.scatter_ns + MIN_SLACK_NS
+        agreeing = [
+            mode for mode, side in sides.items() if self._agrees(*side, noise_var, sharp_ns)
+        ]
+        if len(agreeing) == 1:
+            off_ns, scatter_ns = sides[agreeing[0]]
+            self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap)
+            return agreeing[0]
+        # Queues on both sides leave half the excess in doubt, window after window the same half:
+        # such a window counts only when the prediction is worth no more than that.
+        doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
+        if not agreeing and self._cov[0, 0] < doubt_var:
             return Mode.HELD
-        off_ns, var = sides[agreeing[0]]
-        self._update_theta(off_ns, var * overlap)
-        return agreeing[0]
+        self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
+        return Mode.BOTH
 
-    def _agrees(self, off_ns: float, variance: float) -> bool:
-        """Whether a lone direction is as predicted; a wide scatter is a queue's, not a doubt."""
-        return abs(off_ns) <= GATE_SIGMAS * math.sqrt(self._cov[0, 0] + variance)
+    def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
+        """Whether a lone direction is where predicted and sharp: a queue is neither."""
+        gate_ns = GATE_SIGMAS * math.sqrt(self._cov[0, 0] + scatter_ns**2 + noise_var)
+        return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
 
     def _moved_for_good(self, span_ns: float) -> bool:
         if self._away_since_ns is None:
@@ -267,6 +284,7 @@ class PairTracker:
             reverse_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
             self._floors.doubt_var + float(self._cov[0, 0]),
+            lows.worse_ns,
         )
         self._away_since_ns = None
 
@@ -309,7 +327,10 @@ class PairTracker:
             old + (FLOOR_DOWN if new < old else FLOOR_UP) * (new - old)
             for old, new in zip(known, seen, strict=True)
         ]
-        self._floors = self._floors._replace(forward_ns=followed[0], reverse_ns=followed[1])
+        scatter_ns = self._floors.scatter_ns + FLOOR_UP * (lows.worse_ns - self._floors.scatter_ns)
+        self._floors = self._floors._replace(
+            forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
+        )
 
     def _tracked(self, mode: Mode) -> Tracked | None:
         """The relation at the instant where offset and drift are uncorrelated."""
@@ -334,15 +355,26 @@ def _overlap(span_ns: float, advance_ns: float) -> float:
     return max(1.0, span_ns / max(advance_ns, 1.0))
 
 
-def _lows(clouds: Clouds, slope: float, noise_ns: float) -> _Lows:
+def _lows(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None = None) -> _Lows:
     """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
     heights = clouds.heights(slope)
+    width_ns = EARLY_SIGMAS * noise_ns
     lows, rises = [], []
-    for side in (heights[: clouds.forward], heights[clouds.forward :]):
-        floor = _floor(side, EARLY_SIGMAS * noise_ns)
+    sides = (heights[: clouds.forward], heights[clouds.forward :])
+    centres = (-math.inf, -math.inf) if pile is None else pile.line[1:]
+    for side, centre in zip(sides, centres, strict=True):
+        right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
+        floor = _floor(right if len(right) else side, width_ns)
         lows.append(float(floor.mean()))
         rises.append(lows[-1] - float(floor[0]))
     return _Lows(lows[0], lows[1], rises[0], rises[1])
+
+
+def _fit_lows(clouds: Clouds, fit: WindowFit, noise_ns: float) -> _Lows:
+    """At the window's own slope, and by its own piles where it has any."""
+    if fit.piled:
+        return _lows(clouds, fit.line.slope, fit.noise_ns, fit)
+    return _lows(clouds, fit.line.slope, noise_ns)
 
 
 def _floor(side: Matrix, width_ns: float) -> Matrix:
