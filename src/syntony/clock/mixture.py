@@ -28,7 +28,8 @@ EARLY_NS = 300.0
 """Deepest a wrong stamp lies below the floor: a missed beat of a NIC's counter."""
 EARLY_SHARE = 1e-3
 ROUNDS = 14
-SETTLED_NS = 0.02
+SETTLED = 0.004
+"""Change of a floor, in sigmas of the noise, at which rounds end."""
 MIN_PURE = 2.0
 """Expected pure probes per direction below which a floor is not a pile-up but one point."""
 PRIOR_PURE = 0.2
@@ -100,7 +101,7 @@ def fit_mixture(clouds: Clouds, start: Line, noise_ns: float) -> Mixture | None:
         before = state
         state = _maximise(clouds, pure, delayed, moments)
         heights = clouds.heights(state.slope) - _floors(clouds, state.forward_ns, state.reverse_ns)
-        if _moved(before, state, clouds.span_ns) < SETTLED_NS:
+        if _moved(before, state, clouds.span_ns) < SETTLED * state.noise_ns:
             break
     if moments is None:
         return None
