@@ -98,7 +98,7 @@ def solve_mesh(
     typical_ns = _typical(edges, edges.sigma_ns)
     edges = edges._replace(
         sigma_ns=_believed(edges, edges.sigma_ns, typical_ns),
-        drift_sigma=_believed(edges, edges.drift_sigma, _typical(edges, edges.drift_sigma)),
+        drift_sigma=np.maximum(edges.drift_sigma, TRUST * float(np.median(edges.drift_sigma))),
     )
     frame, found = _offsets(mesh, edges, before)
     found, liars = _without_liars(frame, found)
