@@ -3,6 +3,7 @@
 SyntonyError
 ├── UsageError        what was asked for does not exist or does not fit
 ├── ConfigError       a configuration file is wrong
+├── InputError        a file given for analysis is not what it must be
 ├── MissingError      this machine lacks something (a tool, a permission, a kernel feature)
 ├── WireError         bytes from another process are not what they should be
 ├── StoreError        the store refused or lost something
@@ -22,6 +23,14 @@ class UsageError(SyntonyError):
 
 class ConfigError(SyntonyError):
     """A configuration file is wrong."""
+
+
+class InputError(SyntonyError):
+    """A file given for analysis is not what it must be. `name` tells programs in which way."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
 
 
 class MissingError(SyntonyError):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from syntony.clock.pair import MIN_PROBES, PairEstimator, PairSamples, fit_envelope
+from syntony.clock.pair import PairEstimator, PairSamples
+from syntony.clock.samples import MIN_PROBES
 from syntony.model import Edge, S
 from syntony.sim.clocks import EPOCH_NS, Queueing, SimulatedClocks
 
@@ -42,16 +43,16 @@ def test_offset_and_drift_are_right(seed: int, queueing: Queueing) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_queue_that_never_empties_widens_sigma_once_the_floor_is_known(seed: int) -> None:
+def test_a_queue_that_never_empties_moves_nothing_once_the_floor_is_known(seed: int) -> None:
     clocks = SimulatedClocks(2, seed=seed)
     estimator = PairEstimator("a", "b")
     assert estimator.estimate(clocks.probe(0, 1, at_ns=AT_NS)) is not None
     stuck = Queueing(floor_ns=60_000.0)
     edge = estimator.estimate(clocks.probe(0, 1, at_ns=AT_NS + 4 * S, there=stuck))
     assert edge is not None
+    assert edge.mode == "reverse"
     error_ns = edge.theta_ns - truth_ns(clocks, edge)
-    assert error_ns == pytest.approx(25_000, abs=500)  # half of the hidden 50 µs
-    assert edge.sigma_ns > 0.9 * abs(error_ns)
+    assert abs(error_ns) < min(5 * edge.sigma_ns, 200)  # one window alone is off by 25 µs
 
 
 @pytest.mark.parametrize("missing", ["fwd", "rev"])
@@ -84,10 +85,11 @@ def test_a_step_inside_the_window_gives_no_edge() -> None:
     assert PairEstimator("a", "b").estimate(samples) is None
 
 
-def test_the_fit_does_not_depend_on_the_order_of_probes() -> None:
+def test_the_edge_does_not_depend_on_the_order_of_probes() -> None:
     samples = SimulatedClocks(2, seed=3).probe(0, 1, at_ns=AT_NS)
     order = np.random.default_rng(1).permutation(len(samples.fwd_tx))
-    shuffled = PairSamples(*(stamps[order] for stamps in samples))
-    assert fit_envelope(shuffled).theta_ns == pytest.approx(
-        fit_envelope(samples).theta_ns, abs=0.01
+    shuffled = PairSamples(*(stamps[order] for stamps in samples if stamps is not None))
+    there, here = estimate(shuffled), estimate(samples)
+    assert there.theta_ns + there.drift_ppb * 1e-9 * (here.ref_ns - there.ref_ns) == pytest.approx(
+        here.theta_ns, abs=0.1
     )

@@ -89,4 +89,14 @@ def _samples(records: Records) -> PairSamples:
         fwd_rx=records["t2_ns"],
         rev_tx=answered["t3_ns"],
         rev_rx=answered["t4_ns"],
+        fwd_pair=_pair_numbers(records),
+        rev_pair=_pair_numbers(answered),
     )
+
+
+def _pair_numbers(records: Records) -> NDArray[np.int64] | None:
+    """Probes 2n and 2n + 1 of a flow leave back to back; None where records hold no numbers."""
+    if "seq" not in (records.dtype.names or ()):
+        return None
+    flow = records["flow_id"].astype(np.int64) << 31
+    return np.asarray(flow | (records["seq"] >> 1), dtype=np.int64)

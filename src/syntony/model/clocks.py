@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import enum
+import math
 
 import msgspec
+
+BOUND_SIGMAS = 4.0
+"""fbclock's choice for its window of uncertainty; 6 in 100,000 on Gaussian errors."""
+WALK_PPB = 5.0
+"""Random walk of a quartz's frequency per √s, at the upper end of what servers show."""
+RAMP_PPB_PER_S = 2.0
+"""Fastest change of frequency with temperature: 200 ppb of swing within a 10-minute cycle."""
+SWING_PPB = 400.0
+"""Largest such change altogether: 20 K at 20 ppb/K."""
 
 
 class ClockState(enum.StrEnum):
@@ -33,6 +43,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     rtt_floor_ns: float
     probes: int
     """Samples used, both directions together."""
+    mode: str = ""
+    """How the newest window was used: first, both, forward, reverse, held, rebased, stepped."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +63,32 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     state: ClockState = ClockState.UNKNOWN
     component: str = ""
     """First node of the connected part it belongs to: other parts are not comparable."""
+    asymmetry_ns: float = 0.0
+    """Bound on the error of unequal path delays that no other path checks (half a round trip)."""
+    reason: str = ""
+    """For a person, where the state is not SYNCHRONIZED: why."""
 
     def to_fleet_ns(self, local_ns: int) -> int:
         """Fleet time of a local instant, past or future."""
         drift_ns = self.drift_ppb * 1e-9 * (local_ns - self.ref_ns)
         return local_ns + round(self.offset_ns + drift_ns)
+
+    def bound_ns(self, local_ns: int) -> float:
+        """How far `to_fleet_ns(local_ns)` may be from fleet time; infinite in state UNKNOWN.
+
+        ``asymmetry + 4·√(σ² + (σ_drift·Δ)² + walk²·Δ³/3) + swing(Δ)`` with Δ the distance from
+        `ref_ns`: four sigmas of what was measured and of a drift that walks at random, and what a
+        temperature ramp does (see docs/reference/clock.md).
+        """
+        if self.state is ClockState.UNKNOWN:
+            return math.inf
+        away_ns = abs(local_ns - self.ref_ns)
+        seconds = away_ns * 1e-9
+        drift_ns = self.drift_sigma_ppb * seconds
+        walk_ns = WALK_PPB * seconds**1.5 / math.sqrt(3)
+        ramp_ns = min(RAMP_PPB_PER_S * seconds**2 / 2, SWING_PPB * seconds)
+        sigmas_ns = BOUND_SIGMAS * math.hypot(self.sigma_ns, drift_ns, walk_ns)
+        return self.asymmetry_ns + sigmas_ns + ramp_ns
 
     def to_local_ns(self, fleet_ns: int) -> int:
         """The local instant at which this clock's fleet time is `fleet_ns`."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.pair import PairSamples
+from syntony.clock.samples import PairSamples
 from syntony.model import S
 
 EPOCH_NS = 1_750_000_000 * S
@@ -28,21 +28,53 @@ class Queueing(NamedTuple):
 HALF_BUSY = Queueing()
 
 
-class SimulatedClocks:
-    """Clocks with constant offset and drift against true time."""
+WALK_STEP_NS = S // 4
+"""Frequencies walk on this grid."""
+HORIZON_NS = 600 * S
+"""Simulated time after `EPOCH_NS` for which wander is drawn; it stands still afterwards."""
 
-    def __init__(
-        self, count: int, *, seed: int, max_offset_ns: float = 50e6, max_drift_ppb: float = 40e3
-    ) -> None:
+
+class ClockKind(NamedTuple):
+    """What makes clocks differ from true time."""
+
+    max_offset_ns: float = 50e6
+    max_drift_ppb: float = 40e3
+    wander_ppb: float = 0.0
+    """Random walk of the frequency, per √s."""
+    swing_ppb: float = 0.0
+    """Amplitude of a sinusoidal frequency change (temperature), each clock at its own phase."""
+    swing_period_ns: float = 600.0 * S
+
+
+STEADY = ClockKind()
+
+
+class SimulatedClocks:
+    """Clocks whose error against true time is known. `step_ns` may be changed between windows."""
+
+    def __init__(self, count: int, *, seed: int, kind: ClockKind = STEADY) -> None:
         self.rng = np.random.default_rng(seed)
-        self.offset_ns = self.rng.uniform(-max_offset_ns, max_offset_ns, count)
-        self.drift_ppb = self.rng.uniform(-max_drift_ppb, max_drift_ppb, count)
+        self.kind = kind
+        self.offset_ns = self.rng.uniform(-kind.max_offset_ns, kind.max_offset_ns, count)
+        self.drift_ppb = self.rng.uniform(-kind.max_drift_ppb, kind.max_drift_ppb, count)
         self.step_ns = np.zeros(count)
+        walks = np.random.default_rng((seed, 1))
+        self._swing_phase = walks.uniform(0, 2 * np.pi, count)
+        grid = HORIZON_NS // WALK_STEP_NS
+        moves = walks.normal(0, 1, (count, grid)) if kind.wander_ppb else np.zeros((count, 1))
+        walked = np.cumsum(moves, axis=1) * kind.wander_ppb * 1e-9 * (WALK_STEP_NS / S) ** 0.5
+        self._walk_ns = np.cumsum(walked, axis=1) * WALK_STEP_NS
 
     def read(self, clock: int, true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """What a clock reads at true instants (int64 ns, any shape)."""
-        drift = self.drift_ppb[clock] * 1e-9 * (true_ns - EPOCH_NS)
-        error = self.offset_ns[clock] + self.step_ns[clock] + drift
+        since = (true_ns - EPOCH_NS).astype(np.float64)
+        error = self.offset_ns[clock] + self.step_ns[clock] + self.drift_ppb[clock] * 1e-9 * since
+        walk = self._walk_ns[clock]
+        error += np.interp(since, (np.arange(len(walk)) + 1.0) * WALK_STEP_NS, walk)
+        turn = 2 * np.pi / self.kind.swing_period_ns
+        phase = self._swing_phase[clock]
+        swung = np.cos(phase) - np.cos(turn * since + phase)
+        error += self.kind.swing_ppb * 1e-9 / turn * swung
         return np.asarray(true_ns + np.rint(error).astype(np.int64), dtype=np.int64)
 
     def probe(

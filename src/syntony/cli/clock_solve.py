@@ -1,0 +1,118 @@
+"""`syntony clock solve`: clocks from a file of probes, by the code the daemons run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from syntony.cli.output import console, print_json
+from syntony.clock.offline import WindowResult, solve_probes
+from syntony.clock.probe_file import check_probes
+from syntony.errors import InputError, MissingError
+from syntony.model import ClockState, format_ns, parse_duration_ns
+
+COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--reference", metavar="NODE", help="Clock that is to be fleet time.")
+@click.option("--window", default="2s", show_default=True, help="Length of one window.")
+@click.option("--series", is_flag=True, help="Every window, not only the last.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def solve(  # noqa: PLR0917 - click passes its parameters by name
+    context: click.Context,
+    file: Path,
+    reference: str | None,
+    window: str,
+    series: bool,
+    as_json: bool,
+) -> None:
+    """Offset, drift and bound of every clock in FILE, a Parquet file of probes.
+
+    Columns: src, dst, t_tx_ns (src's clock), t_rx_ns (dst's clock); optional pair, path.
+    Exit status: 0 all synchronized, 1 some not, 3 some unknown.
+
+    \b
+    Example:
+      syntony clock solve probes.parquet --reference h0 --json
+    """
+    probes = check_probes(_columns(file))
+    results = solve_probes(probes, window_ns=parse_duration_ns(window), reference=reference)
+    shown = results if series else results[-1:]
+    if as_json:
+        print_json(_document(shown, series, probes.duplicates))
+    else:
+        for result in shown:
+            console.print(_table(result))
+    context.exit(_exit_code(results[-1]))
+
+
+def _columns(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
+        ) from error
+    try:
+        schema = parquet.read_schema(file)
+        table = parquet.read_table(file, columns=[name for name in COLUMNS if name in schema.names])
+    except (ArrowException, OSError) as error:
+        raise InputError("not-parquet", f"{file} is not a readable Parquet file") from error
+    return {name: _array(table.column(name)) for name in table.column_names}
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """Whole numbers without nulls stay exact; anything else becomes objects, nulls None."""
+    import pyarrow as pa
+
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy())
+    if column.null_count == 0 and pa.types.is_floating(column.type):
+        return np.asarray(column.to_numpy(), dtype=np.float64)
+    if column.null_count == 0 and pa.types.is_timestamp(column.type):
+        return np.asarray(column.cast(pa.timestamp("ns")).to_numpy())
+    return np.array(column.to_pylist(), dtype=object)
+
+
+def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) -> Any:
+    if series:
+        return {"windows": msgspec.to_builtins(shown), "duplicates": duplicates}
+    return {**msgspec.to_builtins(shown[0]), "duplicates": duplicates}
+
+
+def _table(result: WindowResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", title=f"at {result.ref_ns}")
+    for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", "reason"):
+        left = heading in {"clock", "state", "reason"}
+        table.add_column(heading, justify="left" if left else "right")
+    for node in result.nodes:
+        table.add_row(
+            node.node,
+            node.state,
+            _time(node.offset_ns),
+            "" if node.drift_ppb is None else f"{node.drift_ppb:.1f}",
+            _time(node.sigma_ns),
+            _time(node.bound_ns),
+            node.reason,
+        )
+    return table
+
+
+def _time(value_ns: float | None) -> str:
+    return "" if value_ns is None else format_ns(value_ns)
+
+
+def _exit_code(result: WindowResult) -> int:
+    states = {node.state for node in result.nodes}
+    if ClockState.UNKNOWN in states:
+        return 3
+    return 0 if states == {ClockState.SYNCHRONIZED} else 1

@@ -1,0 +1,161 @@
+"""One window to one line: the mixture where probes pile up at the floor, else the hard envelope."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.clock.envelope import Line, hard_envelope, lowest, soft_envelope
+from syntony.clock.mixture import Mixture, fit_mixture
+from syntony.clock.samples import Clouds
+
+START_DEPTHS = (5, 20, 100)
+"""Order statistics EM starts from: no single one suits every load (see docs/reference/clock.md)."""
+SAME_START_NS = 1.0
+"""Starts closer than this at the window's ends lead EM to one place."""
+MIN_PILE = 3.0
+"""Expected pure probes per direction from which a pile-up is believed rather than an envelope."""
+SHARP_PILE = 5.0
+SHARP_CONTRAST = 1.5
+"""A pile of so many probes per direction, this much denser than the delayed ones that lie among
+them, is a floor and not the lower end of a standing queue."""
+FLOOR_PROBES = 5
+"""How many of the fastest probes per direction judge an envelope's sharpness."""
+MIN_SIGMA_NS = 1.0
+"""What a window is worth at best: NIC clocks tick at 1–8 ns, and both ends round."""
+STAMP_CORRELATION = 0.1
+"""Part of the stamps' noise that averaging does not remove: one interrupt, one cache, one tick."""
+THIN_PILE = 20.0
+"""A pile of n probes is worth 1 + THIN_PILE/n less than its formula says: with few probes, which
+of them are pure is itself in doubt. Calibrated on `bench/clock_sim.py`."""
+
+
+class Prior(NamedTuple):
+    """What earlier windows say of this one's slope."""
+
+    slope: float
+    sigma: float
+
+
+class WindowFit(NamedTuple):
+    """A window's line with the covariance of (theta at the reference instant, slope)."""
+
+    line: Line
+    theta_var: float
+    slope_var: float
+    """Infinite where the slope was taken from the prior: the window says nothing about it."""
+    covariance: float
+    noise_ns: float
+    """Scatter of the fastest probes around their floor."""
+    piled: bool
+    """The line's floors are centres of piles, `noise_ns` wide, not lowest points."""
+    sharp: bool
+    """Both directions show a pile-up at their floor."""
+    apart: float = 0.0
+    """How far, as a share of the window, the piles of both directions lie apart in time."""
+
+
+def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
+    """The line between the clouds, with what it is worth.
+
+    Args:
+        clouds: of usable samples.
+        prior: tells EM where to look, and an envelope its slope where that is known better than
+            the window can tell. It never enters the mixture's own numbers.
+    """
+    hard = hard_envelope(clouds)
+    starts = _starts(clouds, hard, prior)
+    found = [fit_mixture(clouds, start, noise_ns) for start, noise_ns in starts]
+    piles = [
+        mixture
+        for mixture in found
+        if mixture is not None and min(mixture.pure_forward, mixture.pure_reverse) >= MIN_PILE
+    ]
+    enveloped = _enveloped(clouds, hard, prior)
+    if not piles:
+        return enveloped
+    piled = _piled(clouds, max(piles, key=lambda mixture: mixture.log_likelihood))
+    if piled.theta_var <= enveloped.theta_var:
+        return piled
+    return enveloped._replace(sharp=piled.sharp, apart=piled.apart)
+
+
+def _starts(clouds: Clouds, hard: Line, prior: Prior | None) -> list[tuple[Line, float]]:
+    """Distinct lines with a first guess of the noise, each."""
+    lines = [hard]
+    if prior is not None:
+        lines.append(_at_slope(clouds, prior.slope, START_DEPTHS[0]))
+    fewest = min(clouds.forward, len(clouds.t) - clouds.forward)
+    depths = (depth for depth in START_DEPTHS if depth <= fewest // 2)
+    lines.extend(soft_envelope(clouds, depth, hard) for depth in depths)
+    distinct: list[Line] = []
+    for line in lines:
+        if all(_apart(line, other, clouds.span_ns) > SAME_START_NS for other in distinct):
+            distinct.append(line)
+    return [(line, _rise(clouds, line)) for line in distinct]
+
+
+def _at_slope(clouds: Clouds, slope: float, depth: int) -> Line:
+    heights = clouds.heights(slope)
+    return Line(
+        slope,
+        lowest(heights[: clouds.forward], depth),
+        lowest(heights[clouds.forward :], depth),
+    )
+
+
+def _apart(line: Line, other: Line, span_ns: float) -> float:
+    return max(
+        abs(line.slope - other.slope) * span_ns,
+        abs(line.forward_ns - other.forward_ns),
+        abs(line.reverse_ns - other.reverse_ns),
+    )
+
+
+def _rise(clouds: Clouds, line: Line) -> float:
+    """How far the line's floors lie above the very lowest points: the scale of the scatter."""
+    heights = clouds.heights(line.slope)
+    return max(
+        line.forward_ns - float(heights[: clouds.forward].min()),
+        line.reverse_ns - float(heights[clouds.forward :].min()),
+    )
+
+
+def _piled(clouds: Clouds, mixture: Mixture) -> WindowFit:
+    least = max(MIN_SIGMA_NS, STAMP_CORRELATION * mixture.noise_ns)
+    fewest = min(mixture.pure_forward, mixture.pure_reverse)
+    worse = 1 + THIN_PILE / fewest
+    return WindowFit(
+        line=mixture.line,
+        theta_var=worse * mixture.theta_var + least**2,
+        slope_var=worse * mixture.slope_var + (least / clouds.span_ns) ** 2,
+        covariance=worse * mixture.covariance,
+        noise_ns=mixture.noise_ns,
+        piled=True,
+        sharp=fewest >= SHARP_PILE and mixture.contrast >= SHARP_CONTRAST,
+        apart=mixture.apart,
+    )
+
+
+def _enveloped(clouds: Clouds, hard: Line, prior: Prior | None) -> WindowFit:
+    scatter_ns = _scatter(clouds, hard)
+    slope_sigma = 2 * scatter_ns / clouds.span_ns
+    if prior is not None and prior.sigma < slope_sigma:
+        line = _at_slope(clouds, prior.slope, 1)
+        scatter_ns = _scatter(clouds, line)
+        return WindowFit(line, scatter_ns**2, math.inf, 0.0, scatter_ns, piled=False, sharp=False)
+    return WindowFit(hard, scatter_ns**2, slope_sigma**2, 0.0, scatter_ns, piled=False, sharp=False)
+
+
+def _scatter(clouds: Clouds, line: Line) -> float:
+    """1-sigma of theta: how far the fastest probes of each direction scatter above the floor."""
+    heights = clouds.heights(line.slope)
+    sides = (heights[: clouds.forward], heights[clouds.forward :])
+    rises = [
+        float(np.mean(np.partition(side, min(FLOOR_PROBES, len(side) - 1))[: FLOOR_PROBES + 1]))
+        - float(side.min())
+        for side in sides
+    ]
+    return max(math.hypot(*rises) / 2, MIN_SIGMA_NS)

@@ -1,0 +1,94 @@
+"""The fleet timeline's own continuity: where it goes on, who has stepped, who is held over.
+
+The gauge is arbitrary; it starts as the mean of the clocks of a part and is then carried on by
+continuity, so that no single host is the reference and none is missed when it dies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from syntony.model import ClockState, Timeline, format_ns
+
+WANDER_PPB = 100.0
+"""Assumed drift change in holdover (Graham, NSDI'22, reaches this with temperature memory)."""
+STEP_NS = 1_000.0
+STEP_SIGMAS = 10.0
+"""A clock that is this far (both) from where it was predicted has stepped."""
+
+
+def carried(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> dict[str, Timeline]:
+    """Shift offset and rate so that the fleet timeline goes on where it was; flag clock steps.
+
+    Where parts join, the one that gives most clocks keeps its time and the others' clocks are told
+    that theirs has moved.
+    """
+    known = _heirs(fresh, previous)
+    if not known:
+        gauge_ns = math.fsum(line.offset_ns for line in fresh.values()) / len(fresh)
+        return {node: _shifted(line, -gauge_ns, 0.0) for node, line in fresh.items()}
+    jumps = {node: _predicted(previous[node], fresh[node]) for node in fresh if node in previous}
+    gauge_ns = _median(jumps[node] for node in known)
+    gauge_ppb = _median(previous[node].drift_ppb - fresh[node].drift_ppb for node in known)
+    result = {}
+    for node, line in fresh.items():
+        off_ns = jumps.get(node, gauge_ns) - gauge_ns
+        shifted = _shifted(line, gauge_ns, gauge_ppb)
+        if abs(off_ns) > max(STEP_NS, STEP_SIGMAS * _step_sigma(line, previous.get(node))):
+            reason = shifted.reason or f"stepped by {format_ns(-off_ns)} against the others"
+            shifted = msgspec.structs.replace(shifted, state=ClockState.DISRUPTED, reason=reason)
+        result[node] = shifted
+    return result
+
+
+def held(line: Timeline, age_ns: int) -> Timeline:
+    """A timeline nothing has confirmed for `age_ns`."""
+    drift_sigma_ppb = math.hypot(line.drift_sigma_ppb, WANDER_PPB)
+    return msgspec.structs.replace(
+        line,
+        sigma_ns=math.hypot(line.sigma_ns, drift_sigma_ppb * 1e-9 * age_ns),
+        drift_sigma_ppb=drift_sigma_ppb,
+        state=ClockState.HOLDOVER,
+        reason="no fresh edges",
+    )
+
+
+def _heirs(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> list[str]:
+    """Clocks whose past decides the gauge: those of the part that gives most of them."""
+    honest = [
+        node
+        for node, line in fresh.items()
+        if node in previous and line.state is ClockState.SYNCHRONIZED
+    ]
+    if not honest:
+        return []
+    parts = Counter(previous[node].component for node in honest)
+    heir = min(parts, key=lambda part: (-parts[part], part))
+    return [node for node in honest if previous[node].component == heir]
+
+
+def _predicted(before: Timeline, now: Timeline) -> float:
+    """How far the old timeline is from the new one at the new reference instant, ns."""
+    return before.to_fleet_ns(now.ref_ns) - now.ref_ns - now.offset_ns
+
+
+def _step_sigma(line: Timeline, before: Timeline | None) -> float:
+    if before is None:
+        return math.inf
+    drift_ns = before.drift_sigma_ppb * 1e-9 * abs(line.ref_ns - before.ref_ns)
+    return math.hypot(line.sigma_ns, before.sigma_ns, drift_ns)
+
+
+def _shifted(line: Timeline, offset_ns: float, drift_ppb: float) -> Timeline:
+    return msgspec.structs.replace(
+        line, offset_ns=line.offset_ns + offset_ns, drift_ppb=line.drift_ppb + drift_ppb
+    )
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(np.fromiter(values, dtype=np.float64)))

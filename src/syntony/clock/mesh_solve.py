@@ -1,0 +1,249 @@
+"""One connected part: offsets and rates of all its clocks, wrong edges and lying clocks cut out.
+
+With ``fleet = local + offset``, an edge from a to b says ``offset_a - offset_b = theta`` at one
+instant, and ``log rate_b - log rate_a = log(1 + drift)``. Both are graph-Laplacian systems over the
+same mesh.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.laplacian import Laplacian
+from syntony.clock.mesh_edges import EdgeArrays, Floats, common_instant
+from syntony.clock.robust import Potentials, robust_potentials
+
+LEAST_REJECT_NS = 100.0
+"""Smaller contradictions stay in: Huber's weight already holds their pull to a nanosecond or so."""
+LEAST_REJECT_RATE = 1e-7
+TRUST = 0.5
+"""No edge counts for better than this part of a typical one at either end: a claim costs nothing,
+and one prober's claims must not outweigh all the others'."""
+LIE_NS = 1_000.0
+"""A clock is cut out for contradictions beyond this only: below, no lie moves others by 10 ns."""
+LIAR_SHARE = 0.5
+LIAR_PEERS = 3
+"""A clock most of whose edges, with this many peers, contradict the rest is no clock to follow."""
+CUT_ROUNDS = 4
+FAR_GUESS_NS = 100_000.0
+"""A first guess this far off makes instants differ by what 80 ppm turn into 8 ns."""
+
+
+class MeshSolution(NamedTuple):
+    """Arrays of shape (nodes,) but for those of edges."""
+
+    local_ns: NDArray[np.int64]
+    """The instant on each node's own clock."""
+    offset_ns: Floats
+    """At that instant; the gauge is arbitrary."""
+    drift: Floats
+    sigma_ns: Floats
+    drift_sigma: Floats
+    asymmetry_ns: Floats
+    """Half the round trip where all edges of a node lead to one peer: nothing contradicts them."""
+    liars: NDArray[np.bool_]
+    residual_ns: Floats
+    """(edges,)."""
+    rejected: NDArray[np.bool_]
+    """(edges,)."""
+    scale: float
+
+
+class Predicted(NamedTuple):
+    """Each clock's last timeline, arrays of shape (nodes,), all of one gauge."""
+
+    ref_ns: NDArray[np.int64]
+    offset_ns: Floats
+    drift: Floats
+
+
+class _Frame(NamedTuple):
+    """One instant, and what the edges say of it."""
+
+    mesh: Laplacian
+    edges: EdgeArrays
+    local_ns: NDArray[np.int64]
+    guess: Floats
+    """Offsets that make `local_ns` one instant; potentials are corrections to them."""
+
+    def solve(
+        self, start: Floats | None = None, excluded: NDArray[np.bool_] | None = None
+    ) -> Potentials:
+        edges = self.edges
+        known = self.guess[edges.a] - self.guess[edges.b]
+        return robust_potentials(
+            self.mesh,
+            edges.theta_at(self.local_ns[edges.a]) - known,
+            edges.sigma_ns,
+            least_reject=LEAST_REJECT_NS,
+            start=start,
+            excluded=excluded,
+        )
+
+
+def solve_mesh(
+    edges: EdgeArrays, before: Predicted | None = None, mesh: Laplacian | None = None
+) -> MeshSolution:
+    """All clocks of one connected part at the newest instant its edges speak of.
+
+    Args:
+        edges: of one connected part, at least one.
+        before: where the clocks were, which saves most of the rounds.
+        mesh: of the very same ends, solved before, which saves sorting them.
+    """
+    mesh = mesh or Laplacian(edges.a, edges.b, edges.nodes)
+    typical_ns = _typical(edges, edges.sigma_ns)
+    edges = edges._replace(
+        sigma_ns=_believed(edges, edges.sigma_ns, typical_ns),
+        drift_sigma=np.maximum(edges.drift_sigma, TRUST * float(np.median(edges.drift_sigma))),
+    )
+    frame, found = _offsets(mesh, edges, before)
+    found, liars = _without_liars(frame, found)
+    rates = robust_potentials(
+        frame.mesh,
+        -np.log1p(edges.drift),
+        edges.drift_sigma,
+        least_reject=LEAST_REJECT_RATE,
+        start=None if before is None else -np.log1p(before.drift),
+        excluded=found.rejected if _ties_all(frame.mesh, found.rejected) else None,
+    )
+    return MeshSolution(
+        local_ns=frame.local_ns,
+        offset_ns=frame.guess + found.x,
+        drift=np.expm1(-rates.x),
+        sigma_ns=np.hypot(found.sigma, np.where(liars, 0.0, typical_ns * found.scale)),
+        drift_sigma=rates.sigma,
+        asymmetry_ns=_unchecked(edges, found.rejected),
+        liars=liars,
+        residual_ns=found.residual,
+        rejected=found.rejected,
+        scale=found.scale,
+    )
+
+
+def _offsets(
+    mesh: Laplacian, edges: EdgeArrays, before: Predicted | None
+) -> tuple[_Frame, Potentials]:
+    epoch_ns, local_ns = common_instant(edges)
+    frame = _Frame(mesh, edges, local_ns, (epoch_ns - local_ns).astype(np.float64))
+    start = None
+    if before is not None:
+        start = before.offset_ns + before.drift * (local_ns - before.ref_ns) - frame.guess
+        start -= np.median(start)
+    found = frame.solve(start)
+    if float(np.abs(found.x - np.median(found.x)).max()) > FAR_GUESS_NS:
+        # Wrong edges on the walk have put some clocks at another instant than the rest.
+        local_ns = epoch_ns - np.rint(frame.guess + found.x - np.median(found.x)).astype(np.int64)
+        frame = frame._replace(local_ns=local_ns, guess=(epoch_ns - local_ns).astype(np.float64))
+        found = frame.solve()
+    return frame, found
+
+
+def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArray[np.bool_]]:
+    """Cuts out clocks that most of their peers contradict, worst first."""
+    edges = frame.edges
+    liars = np.zeros(edges.nodes, dtype=np.bool_)
+    for _ in range(CUT_ROUNDS):
+        more = _liars(edges, found, liars)
+        if not more.any():
+            break
+        liars |= more
+        cut = liars[edges.a] | liars[edges.b]
+        if cut.all():
+            break
+        honest = frame.solve(excluded=cut)
+        # A liar keeps a place, by the middle of what its edges say, that pulls at nobody.
+        found = honest._replace(
+            x=_placed(edges, honest, liars), sigma=_spread(edges, honest, liars)
+        )
+    return found, liars
+
+
+def _liars(edges: EdgeArrays, found: Potentials, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    lie = found.rejected & (np.abs(found.residual) > LIE_NS)
+    lie &= ~(known[edges.a] | known[edges.b])
+    if not lie.any():
+        return np.zeros(edges.nodes, dtype=np.bool_)
+    alive = ~(known[edges.a] | known[edges.b])
+    total = _degrees(edges, alive)
+    share = _degrees(edges, lie) / np.maximum(total, 1)
+    accused = np.concatenate((edges.a[lie], edges.b[lie]))
+    accuser = np.concatenate((edges.b[lie], edges.a[lie]))
+    quarrels = np.unique(accused * edges.nodes + accuser)
+    accused, accuser = quarrels // edges.nodes, quarrels % edges.nodes
+    accusers = np.bincount(accused, minlength=edges.nodes)
+    suspect = (share >= LIAR_SHARE) & (accusers >= LIAR_PEERS)
+    # Of two clocks that contradict each other, only the one with more contradictions is cut now.
+    worst = np.zeros(edges.nodes)
+    np.maximum.at(worst, accused, share[accuser])
+    return np.asarray(suspect & (share >= worst), dtype=np.bool_)
+
+
+def _degrees(edges: EdgeArrays, mask: NDArray[np.bool_]) -> NDArray[np.intp]:
+    at_a = np.bincount(edges.a[mask], minlength=edges.nodes)
+    return np.asarray(at_a + np.bincount(edges.b[mask], minlength=edges.nodes), dtype=np.intp)
+
+
+def _placed(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
+    x = found.x.copy()
+    values = found.residual + (found.x[edges.a] - found.x[edges.b])
+    for node in np.flatnonzero(liars):
+        as_a = (edges.a == node) & ~liars[edges.b]
+        as_b = (edges.b == node) & ~liars[edges.a]
+        says = np.concatenate(
+            (found.x[edges.b[as_a]] + values[as_a], found.x[edges.a[as_b]] - values[as_b])
+        )
+        if len(says):
+            x[node] = float(np.median(says))
+    return x
+
+
+def _spread(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
+    """A liar's sigma is the spread of what its edges say."""
+    sigma = found.sigma.copy()
+    for node in np.flatnonzero(liars):
+        mine = (edges.a == node) | (edges.b == node)
+        sigma[node] = float(np.ptp(found.residual[mine]))
+    return sigma
+
+
+def _ties_all(mesh: Laplacian, rejected: NDArray[np.bool_]) -> bool:
+    return bool(np.all(mesh.degree((~rejected).astype(np.float64)) > 0))
+
+
+def _typical(edges: EdgeArrays, values: Floats) -> Floats:
+    """Median over each node's edges, (nodes,).
+
+    The solve averages over a node's edges as if their errors were independent. Those of one
+    stamping path are not (the same interrupt, the same caches), so no node is claimed to be better
+    than a typical edge of its own.
+    """
+    ends = np.concatenate((edges.a, edges.b))
+    both = np.tile(values, 2)
+    order = np.lexsort((both, ends))
+    size = np.bincount(ends, minlength=edges.nodes)
+    first = np.cumsum(size) - size
+    ranked = both[order]
+    low, high = ranked[first + (size - 1) // 2], ranked[first + size // 2]
+    return np.asarray((low + high) / 2, dtype=np.float64)
+
+
+def _believed(edges: EdgeArrays, claimed: Floats, typical: Floats) -> Floats:
+    least = TRUST * np.maximum(typical[edges.a], typical[edges.b])
+    return np.asarray(np.maximum(claimed, least), dtype=np.float64)
+
+
+def _unchecked(edges: EdgeArrays, rejected: NDArray[np.bool_]) -> Floats:
+    """Half the least round trip of nodes whose edges all lead to one peer, else 0; (nodes,)."""
+    ends = np.concatenate((edges.a, edges.b))[np.tile(~rejected, 2)]
+    peers = np.concatenate((edges.b, edges.a))[np.tile(~rejected, 2)]
+    rtt = np.tile(edges.rtt_ns, 2)[np.tile(~rejected, 2)]
+    least, most = np.full(edges.nodes, edges.nodes), np.full(edges.nodes, -1)
+    np.minimum.at(least, ends, peers)
+    np.maximum.at(most, ends, peers)
+    shortest = np.full(edges.nodes, np.inf)
+    np.minimum.at(shortest, ends, rtt)
+    return np.where(least == most, np.where(np.isinf(shortest), 0.0, shortest / 2), 0.0)

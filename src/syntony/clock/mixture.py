@@ -1,0 +1,207 @@
+"""Expectation–maximisation over three kinds of probes: pure, delayed, early.
+
+A pure probe scatters normally around its direction's floor; a delayed one adds an exponential wait;
+an early one is a stamp gone wrong below the floor. Both directions share the slope, the noise and
+the tail. How often a probe is pure is learned per purity class, which is how coded pairs count
+without being a gate (Dempster, Laird & Rubin 1977).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.envelope import Line
+from syntony.clock.purity import CLASSES
+from syntony.clock.samples import Clouds
+
+Floats = NDArray[np.float64]
+
+MIN_NOISE_NS = 3.0
+"""No stamp is better: a NIC's counter ticks at 1–8 ns."""
+MAX_NOISE_NS = 2_000.0
+START_NOISE_NS = 20.0
+EARLY_NS = 300.0
+"""Deepest a wrong stamp lies below the floor: a missed beat of a NIC's counter."""
+EARLY_SHARE = 1e-3
+ROUNDS = 14
+SETTLED = 0.004
+"""Change of a floor, in sigmas of the noise, at which rounds end."""
+MIN_PURE = 2.0
+"""Expected pure probes per direction below which a floor is not a pile-up but one point."""
+PRIOR_PURE = 0.2
+_ROOT_TAU = math.sqrt(2 * math.pi)
+
+
+class Mixture(NamedTuple):
+    """What EM settled on."""
+
+    line: Line
+    noise_ns: float
+    pure_forward: float
+    """Expected number of pure forward probes."""
+    pure_reverse: float
+    contrast: float
+    """Pure probes over the delayed ones expected within a sigma of the floor, in the worse
+    direction."""
+    apart: float
+    """Between the mean instants of both directions' pure probes, as a share of the window."""
+    log_likelihood: float
+    theta_var: float
+    """Variance of theta at the window's reference instant, ns²."""
+    slope_var: float
+    covariance: float
+    """Of theta and slope: the pure probes' mean instant need not be the reference instant."""
+
+
+class _State(NamedTuple):
+    slope: float
+    forward_ns: float
+    reverse_ns: float
+    noise_ns: float
+    tail_ns: float
+    share: Floats
+    """Probability of being pure, per class (CLASSES,)."""
+
+
+class _Moments(NamedTuple):
+    """Weighted moments of the pure probes: per direction weight, mean t and mean y."""
+
+    weight: tuple[float, float]
+    t: tuple[float, float]
+    y: tuple[float, float]
+    spread: float
+    """Weighted sum of squared t around each direction's own mean."""
+    slope: float
+
+
+def fit_mixture(clouds: Clouds, start: Line, noise_ns: float) -> Mixture | None:
+    """EM from a starting line; None when it finds no pile-up in one of the directions.
+
+    Args:
+        start: a line between the clouds.
+        noise_ns: first guess of the pure probes' scatter.
+    """
+    heights = clouds.heights(start.slope) - _floors(clouds, start.forward_ns, start.reverse_ns)
+    late = heights[heights > 0]
+    noise_ns = min(max(noise_ns, START_NOISE_NS), MAX_NOISE_NS)
+    tail_ns = max(float(np.median(late)) if len(late) else 0.0, 5 * noise_ns)
+    share = np.full(CLASSES, PRIOR_PURE)
+    state = _State(*start, noise_ns, tail_ns, share)
+    moments: _Moments | None = None
+    likelihood = -math.inf
+    for _ in range(ROUNDS):
+        pure, delayed, likelihood = _expect(clouds, heights, state)
+        moments = _moments(clouds, pure)
+        if moments is None:
+            return None
+        before = state
+        state = _maximise(clouds, pure, delayed, moments)
+        heights = clouds.heights(state.slope) - _floors(clouds, state.forward_ns, state.reverse_ns)
+        if _moved(before, state, clouds.span_ns) < SETTLED * state.noise_ns:
+            break
+    if moments is None:
+        return None
+    counts = (clouds.forward, len(clouds.t) - clouds.forward)
+    return _settled(counts, clouds.span_ns, state, moments, likelihood)
+
+
+def _floors(clouds: Clouds, forward_ns: float, reverse_ns: float) -> Floats:
+    return np.where(clouds.side > 0, forward_ns, reverse_ns)
+
+
+def _expect(clouds: Clouds, heights: Floats, state: _State) -> tuple[Floats, Floats, float]:
+    """Probability of each probe to be pure and to be delayed, and the log-likelihood."""
+    share = state.share[clouds.purity]
+    scaled = heights / state.noise_ns
+    pure = share * np.exp(-0.5 * np.minimum(scaled * scaled, 200.0)) / (_ROOT_TAU * state.noise_ns)
+    waiting = np.exp(-np.clip(heights / state.tail_ns, 0.0, 60.0)) / state.tail_ns
+    delayed = (1 - share) * np.where(heights > 0, waiting, 0.0)
+    wrong = EARLY_SHARE / EARLY_NS
+    early = np.where((heights < 0) & (heights > -EARLY_NS), wrong, wrong * 1e-6)
+    total = pure + delayed + early
+    return pure / total, delayed / total, float(np.log(total).sum())
+
+
+def _moments(clouds: Clouds, pure: Floats) -> _Moments | None:
+    halves = (slice(0, clouds.forward), slice(clouds.forward, None))
+    weight = tuple(float(pure[half].sum()) for half in halves)
+    if min(weight) < MIN_PURE:
+        return None
+    mean_t, mean_y, spread, cross = [], [], 0.0, 0.0
+    for half, total in zip(halves, weight, strict=True):
+        w, t, y = pure[half], clouds.t[half], clouds.y[half]
+        middle_t, middle_y = float(w @ t) / total, float(w @ y) / total
+        since = t - middle_t
+        spread += float(w @ (since * since))
+        cross += float((w * since) @ (y - middle_y))
+        mean_t.append(middle_t)
+        mean_y.append(middle_y)
+    if spread <= 0:
+        return None
+    return _Moments(
+        weight=(weight[0], weight[1]),
+        t=(mean_t[0], mean_t[1]),
+        y=(mean_y[0], mean_y[1]),
+        spread=spread,
+        slope=cross / spread,
+    )
+
+
+def _maximise(clouds: Clouds, pure: Floats, delayed: Floats, moments: _Moments) -> _State:
+    forward_ns = moments.y[0] - moments.slope * moments.t[0]
+    reverse_ns = -(moments.y[1] - moments.slope * moments.t[1])
+    heights = clouds.heights(moments.slope) - _floors(clouds, forward_ns, reverse_ns)
+    noise = math.sqrt(float(pure @ (heights * heights)) / float(pure.sum()))
+    noise_ns = min(max(noise, MIN_NOISE_NS), MAX_NOISE_NS)
+    waited = float(delayed @ np.maximum(heights, 0.0)) / max(float(delayed.sum()), 1e-9)
+    return _State(
+        slope=moments.slope,
+        forward_ns=forward_ns,
+        reverse_ns=reverse_ns,
+        noise_ns=noise_ns,
+        tail_ns=max(waited, 4 * noise_ns),
+        share=_shares(clouds.purity, pure),
+    )
+
+
+def _shares(purity: NDArray[np.intp], pure: Floats) -> Floats:
+    """Pure share per class, drawn towards the overall share where a class is thin."""
+    overall = min(max(float(pure.mean()), 2e-4), 0.999)
+    count = np.bincount(purity, minlength=CLASSES)
+    found = np.bincount(purity, pure, minlength=CLASSES)
+    return np.clip((found + 2 * overall) / (count + 2), 1e-5, 0.999)
+
+
+def _moved(before: _State, now: _State, span_ns: float) -> float:
+    return max(
+        abs(now.slope - before.slope) * span_ns,
+        abs(now.forward_ns - before.forward_ns),
+        abs(now.reverse_ns - before.reverse_ns),
+    )
+
+
+def _settled(
+    counts: tuple[int, int], span_ns: float, state: _State, moments: _Moments, likelihood: float
+) -> Mixture:
+    slope_var = state.noise_ns**2 / moments.spread
+    lever = (moments.t[0] + moments.t[1]) / 2
+    theta_var = state.noise_ns**2 * sum(1 / weight for weight in moments.weight) / 4
+    delayed = [total - pure for total, pure in zip(counts, moments.weight, strict=True)]
+    among = [max(late, 1.0) * 2 * state.noise_ns / state.tail_ns for late in delayed]
+    contrast = min(pure / late for pure, late in zip(moments.weight, among, strict=True))
+    return Mixture(
+        line=Line(state.slope, state.forward_ns, state.reverse_ns),
+        noise_ns=state.noise_ns,
+        pure_forward=moments.weight[0],
+        pure_reverse=moments.weight[1],
+        contrast=contrast,
+        apart=abs(moments.t[0] - moments.t[1]) / span_ns,
+        log_likelihood=likelihood,
+        theta_var=theta_var + lever**2 * slope_var,
+        slope_var=slope_var,
+        covariance=-lever * slope_var,
+    )

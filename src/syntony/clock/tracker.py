@@ -1,0 +1,407 @@
+"""One pair over many windows: offset and drift with their covariance, and the floors of its paths.
+
+A two-state Kalman filter (offset, drift) whose drift walks at random. What a window is worth is
+decided by the round trip: as long as it comes down to the remembered floor, both directions speak;
+when it does not, the direction that agrees with the prediction speaks alone, and when none does the
+pair holds over. A floor that stays away with sharp pile-ups on both sides has moved: it is learned
+anew around the predicted offset, so that a longer route in one direction moves no clock.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.envelope import lowest
+from syntony.clock.fit import Prior, WindowFit, fit_window
+from syntony.clock.samples import Clouds
+
+WANDER_PPB = 7.0
+"""Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
+FIRST_DRIFT_SIGMA = 1e-6
+"""Least doubt of a first window's drift, so that one lucky envelope binds nobody."""
+STEP_NS = 1_000.0
+STEP_SIGMAS = 8.0
+"""An innovation this large (both) with the round trip unchanged is a clock's step."""
+SLACK_SIGMAS = 4.0
+MIN_SLACK_NS = 20.0
+"""Excess of the round trip over its floor that noise explains: the larger of the two."""
+GATE_SIGMAS = 4.0
+"""How far from its prediction a lone direction may be and still be believed."""
+SHARP_RATIO = 3.0
+"""A lone direction whose lowest points scatter this much more than at the floor is queued too."""
+REBASE_WINDOWS = 3
+"""Windows of sharp pile-up away from the floor after which the floor has moved."""
+FLOOR_DEPTH = 5
+"""How many of a direction's lowest points tell its floor: one alone may be a stamp gone wrong."""
+EARLY_SIGMAS = 4.0
+MAX_EARLY = 0.05
+"""The floor is where that many points lie within this many sigmas of stamp noise; up to this share
+of points may lie alone below it: stamps gone wrong."""
+FLOOR_DOWN = 0.3
+FLOOR_UP = 0.05
+"""Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
+UNPROVEN_SHARE = 0.25
+"""1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
+directions: then a queue may stand in one of them, and hide up to half the round trip."""
+TORN_APART = 0.3
+"""A step within a window leaves one direction's floor before it and the other's after it, half a
+window apart; without one the piles of both directions lie at the same time."""
+HALF_DEPTH = 3
+"""Order statistic that tells a half window's floor in the search for a step inside a window."""
+
+Matrix = NDArray[np.float64]
+
+
+class Mode(enum.StrEnum):
+    """How a window was used."""
+
+    FIRST = "first"
+    BOTH = "both"
+    FORWARD = "forward"
+    REVERSE = "reverse"
+    HELD = "held"
+    REBASED = "rebased"
+    STEPPED = "stepped"
+
+
+class Tracked(NamedTuple):
+    """The pair's relation: ``theta(t) = base_ns + theta_ns + drift·(t - ref_ns)``."""
+
+    ref_ns: int
+    base_ns: int
+    theta_ns: float
+    drift: float
+    theta_var: float
+    drift_var: float
+    rtt_floor_ns: float
+    mode: Mode
+
+
+class _Lows(NamedTuple):
+    """The lowest points of each direction at one slope, ns: heights, or delays once offset."""
+
+    forward_ns: float
+    reverse_ns: float
+    forward_scatter_ns: float
+    """How far the lowest points of that direction lie above each other."""
+    reverse_scatter_ns: float
+
+    @property
+    def scatter_ns(self) -> float:
+        return math.hypot(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
+    def worse_ns(self) -> float:
+        return max(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
+    def rtt_ns(self) -> float:
+        return self.forward_ns + self.reverse_ns
+
+
+class _Floors(NamedTuple):
+    """Least one-way delays, ns: what they sum to was measured, how they share it was assumed."""
+
+    forward_ns: float
+    reverse_ns: float
+    asymmetry_ns: float = 0.0
+    """Half the difference of the paths, known only from rebaselining around a prediction."""
+    doubt_var: float = 0.0
+    """Variance of that half difference: systematic, so no number of windows shrinks it."""
+    scatter_ns: float = math.inf
+    """How far the lowest points scattered, in the worse direction, when both were at the floor."""
+
+    @property
+    def rtt_ns(self) -> float:
+        return self.forward_ns + self.reverse_ns
+
+
+class PairTracker:
+    """Windows of one pair in, its relation out. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._ref_ns = 0
+        self._base_ns = 0
+        self._x: Matrix = np.zeros(2)
+        self._cov: Matrix = np.zeros((2, 2))
+        self._floors: _Floors | None = None
+        self._away_since_ns: int | None = None
+        self._noise_ns = math.inf
+
+    def step(self, clouds: Clouds) -> Tracked | None:
+        """Take one window; None when it contradicts itself (a clock stepped inside it)."""
+        if self._floors is None or clouds.ref_ns < self._ref_ns:
+            return self._begin(clouds, fit_window(clouds), Mode.FIRST)
+        advance_ns = float(clouds.ref_ns - self._ref_ns)
+        self._predict(clouds.ref_ns, clouds.base_ns)
+        if _stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
+            return None
+        prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
+        fit = fit_window(clouds, prior)
+        if fit.line.rtt_ns < 0:
+            return None
+        return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+
+    def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
+        if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
+            return None
+        self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
+        self._start(fit)
+        self._noise_ns = fit.noise_ns if fit.piled else math.inf
+        self._learn_floors(_fit_lows(clouds, fit, self._noise_ns), fit)
+        return self._tracked(mode)
+
+    def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
+        slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
+        if math.isinf(slope_var):
+            slope_var = float(self._cov[1, 1])
+        self._x = np.array([fit.line.theta_ns - asymmetry_ns, fit.line.slope])
+        self._cov = np.array([[fit.theta_var, fit.covariance], [fit.covariance, slope_var]])
+        self._away_since_ns = None
+
+    def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
+        """Floors from one window, assumed to share the round trip evenly.
+
+        Only a pile-up in both directions shows that no queue stands in one of them.
+        """
+        doubt_var = 0.0 if fit.sharp else (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
+        theta_ns = fit.line.theta_ns
+        self._floors = _Floors(
+            lows.forward_ns - theta_ns,
+            lows.reverse_ns + theta_ns,
+            doubt_var=doubt_var,
+            scatter_ns=lows.worse_ns,
+        )
+
+    def _predict(self, ref_ns: int, base_ns: int) -> None:
+        ahead_ns = float(ref_ns - self._ref_ns)
+        move = np.array([[1.0, ahead_ns], [0.0, 1.0]])
+        self._x = move @ self._x
+        self._x[0] -= base_ns - self._base_ns
+        seconds = ahead_ns * 1e-9
+        walk = (WANDER_PPB * 1e-9) ** 2 * seconds
+        # Continuous random walk of the drift, integrated once: Bar-Shalom et al. 2001, §6.2.
+        grown = walk * np.array([[ahead_ns**2 / 3, ahead_ns / 2], [ahead_ns / 2, 1.0]])
+        self._cov = move @ self._cov @ move.T + grown
+        self._ref_ns, self._base_ns = ref_ns, base_ns
+
+    def _told(
+        self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float
+    ) -> Tracked | None:
+        lows = _fit_lows(clouds, fit, self._noise_ns)
+        excess_ns = lows.rtt_ns - floors.rtt_ns
+        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        if excess_ns > slack_ns:
+            mode = self._heard(clouds, fit, floors, overlap)
+            if fit.sharp and self._moved_for_good(clouds.span_ns):
+                self._rebase(lows)
+                mode = Mode.REBASED
+            elif not fit.sharp:
+                self._away_since_ns = None
+            return self._tracked(mode)
+        self._away_since_ns = None
+        asymmetry_ns = floors.asymmetry_ns
+        if excess_ns < -slack_ns and fit.apart > TORN_APART:
+            return None
+        if excess_ns < -slack_ns:
+            # A better floor than any before: how it is shared starts from even again.
+            self._cov[0, 0] += (excess_ns / 2) ** 2 + asymmetry_ns**2
+            asymmetry_ns = 0.0
+            self._learn_floors(lows, fit)
+        elif fit.sharp and floors.asymmetry_ns == 0:
+            self._cov[0, 0] += floors.doubt_var
+            self._floors = floors._replace(doubt_var=0.0)
+        innovation_ns = fit.line.theta_ns - asymmetry_ns - float(self._x[0])
+        sigma_ns = math.sqrt(self._cov[0, 0] + fit.theta_var)
+        if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
+            self._start(fit, asymmetry_ns)
+            return self._tracked(Mode.STEPPED)
+        self._update_both(fit, asymmetry_ns, (max(excess_ns, 0.0) / 4) ** 2, overlap)
+        self._follow_floors(lows)
+        if fit.piled:
+            self._noise_ns = fit.noise_ns
+        return self._tracked(Mode.BOTH)
+
+    def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+        """A window whose round trip never came down to the floor: who agrees, speaks.
+
+        Read at the predicted slope: the queued direction has bent the window's own.
+        """
+        lows = _lows(clouds, float(self._x[1]), self._noise_ns)
+        ahead_ns = float(self._x[0])
+        tilt_ns = math.sqrt(self._cov[1, 1]) * clouds.span_ns / 2
+        noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
+        sides = {
+            Mode.FORWARD: (
+                lows.forward_ns - floors.forward_ns - ahead_ns,
+                lows.forward_scatter_ns,
+            ),
+            Mode.REVERSE: (
+                floors.reverse_ns - lows.reverse_ns - ahead_ns,
+                lows.reverse_scatter_ns,
+            ),
+        }
+        sharp_ns = SHARP_RATIO * floors.scatter_ns + MIN_SLACK_NS
+        agreeing = [
+            mode for mode, side in sides.items() if self._agrees(*side, noise_var, sharp_ns)
+        ]
+        if len(agreeing) == 1:
+            off_ns, scatter_ns = sides[agreeing[0]]
+            self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap)
+            return agreeing[0]
+        # Queues on both sides leave half the excess in doubt, window after window the same half:
+        # such a window counts only when the prediction is worth no more than that.
+        doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
+        if not agreeing and self._cov[0, 0] < doubt_var:
+            return Mode.HELD
+        self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
+        return Mode.BOTH
+
+    def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
+        """Whether a lone direction is where predicted and sharp: a queue is neither."""
+        gate_ns = GATE_SIGMAS * math.sqrt(self._cov[0, 0] + scatter_ns**2 + noise_var)
+        return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
+
+    def _moved_for_good(self, span_ns: float) -> bool:
+        if self._away_since_ns is None:
+            self._away_since_ns = self._ref_ns
+        return self._ref_ns - self._away_since_ns >= (REBASE_WINDOWS - 1) * span_ns * 0.9
+
+    def _rebase(self, lows: _Lows) -> None:
+        """New floors around the predicted offset: no clock moves because a route did."""
+        if self._floors is None:
+            return
+        theta_ns = float(self._x[0])
+        forward_ns, reverse_ns = lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns
+        longer_ns = forward_ns - self._floors.forward_ns - reverse_ns + self._floors.reverse_ns
+        self._floors = _Floors(
+            forward_ns,
+            reverse_ns,
+            self._floors.asymmetry_ns + longer_ns / 2,
+            self._floors.doubt_var + float(self._cov[0, 0]),
+            lows.worse_ns,
+        )
+        self._away_since_ns = None
+
+    def _update_both(
+        self, fit: WindowFit, asymmetry_ns: float, extra_var: float, overlap: float
+    ) -> None:
+        if math.isinf(fit.slope_var):
+            innovation_ns = fit.line.theta_ns - asymmetry_ns - float(self._x[0])
+            self._update_theta(innovation_ns, (fit.theta_var + extra_var) * overlap)
+            return
+        noise = overlap * np.array(
+            [[fit.theta_var + extra_var, fit.covariance], [fit.covariance, fit.slope_var]]
+        )
+        seen = np.array([fit.line.theta_ns - asymmetry_ns, fit.line.slope])
+        self._gain(np.eye(2), seen - self._x, noise)
+
+    def _update_theta(self, innovation_ns: float, variance: float) -> None:
+        self._gain(np.array([[1.0, 0.0]]), np.array([innovation_ns]), np.array([[variance]]))
+
+    def _gain(self, observes: Matrix, innovation: Matrix, noise: Matrix) -> None:
+        spread = observes @ self._cov @ observes.T + noise
+        # Surprise beyond chance means the model's noise was too small: trust prediction less.
+        surprise = float(innovation @ np.linalg.solve(spread, innovation)) / len(innovation)
+        if surprise > GATE_SIGMAS**2 / 2:
+            self._cov = self._cov * surprise
+            spread = observes @ self._cov @ observes.T + noise
+        gain = np.linalg.solve(spread, observes @ self._cov).T
+        self._x = self._x + gain @ innovation
+        cov = (np.eye(2) - gain @ observes) @ self._cov
+        self._cov = (cov + cov.T) / 2
+
+    def _follow_floors(self, lows: _Lows) -> None:
+        """Floors go down quickly and up slowly, each direction's around the tracked offset."""
+        if self._floors is None:
+            return
+        theta_ns = float(self._x[0])
+        seen = (lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns)
+        known = (self._floors.forward_ns, self._floors.reverse_ns)
+        followed = [
+            old + (FLOOR_DOWN if new < old else FLOOR_UP) * (new - old)
+            for old, new in zip(known, seen, strict=True)
+        ]
+        scatter_ns = self._floors.scatter_ns + FLOOR_UP * (lows.worse_ns - self._floors.scatter_ns)
+        self._floors = self._floors._replace(
+            forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
+        )
+
+    def _tracked(self, mode: Mode) -> Tracked | None:
+        """The relation at the instant where offset and drift are uncorrelated."""
+        if self._floors is None:
+            return None
+        cross, drift_var = float(self._cov[0, 1]), float(self._cov[1, 1])
+        back_ns = round(cross / drift_var) if drift_var > 0 else 0
+        return Tracked(
+            ref_ns=self._ref_ns - back_ns,
+            base_ns=self._base_ns,
+            theta_ns=float(self._x[0]) - float(self._x[1]) * back_ns,
+            drift=float(self._x[1]),
+            theta_var=float(self._cov[0, 0]) - cross * back_ns + self._floors.doubt_var,
+            drift_var=drift_var,
+            rtt_floor_ns=self._floors.rtt_ns,
+            mode=mode,
+        )
+
+
+def _overlap(span_ns: float, advance_ns: float) -> float:
+    """How many times a sliding window tells the same probes: their noise counts that often less."""
+    return max(1.0, span_ns / max(advance_ns, 1.0))
+
+
+def _lows(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None = None) -> _Lows:
+    """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
+    heights = clouds.heights(slope)
+    width_ns = EARLY_SIGMAS * noise_ns
+    lows, rises = [], []
+    sides = (heights[: clouds.forward], heights[clouds.forward :])
+    centres = (-math.inf, -math.inf) if pile is None else pile.line[1:]
+    for side, centre in zip(sides, centres, strict=True):
+        right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
+        floor = _floor(right if len(right) else side, width_ns)
+        lows.append(float(floor.mean()))
+        rises.append(lows[-1] - float(floor[0]))
+    return _Lows(lows[0], lows[1], rises[0], rises[1])
+
+
+def _fit_lows(clouds: Clouds, fit: WindowFit, noise_ns: float) -> _Lows:
+    """At the window's own slope, and by its own piles where it has any."""
+    if fit.piled:
+        return _lows(clouds, fit.line.slope, fit.noise_ns, fit)
+    return _lows(clouds, fit.line.slope, noise_ns)
+
+
+def _floor(side: Matrix, width_ns: float) -> Matrix:
+    """The lowest `FLOOR_DEPTH` heights that lie within a pile's width of each other, ascending.
+
+    Where there are none (no pile, or noise unknown) simply the lowest.
+    """
+    depth = min(FLOOR_DEPTH, len(side))
+    count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))
+    low = np.sort(np.partition(side, count - 1)[:count])
+    widths = low[depth - 1 :] - low[: count - depth + 1]
+    together = np.flatnonzero(widths <= width_ns)
+    first = int(together[0]) if len(together) else 0
+    return low[first : first + depth]
+
+
+def _stepped_inside(clouds: Clouds, slope: float, sigma: float) -> bool:
+    """Whether both directions shift alike between the window's halves, as no queue makes them."""
+    heights = clouds.heights(slope)
+    late = clouds.t > 0
+    shifts, scatter_ns = [], 0.0
+    for part, sign in ((slice(0, clouds.forward), 1.0), (slice(clouds.forward, None), -1.0)):
+        halves = [heights[part][~late[part]], heights[part][late[part]]]
+        if min(map(len, halves)) < HALF_DEPTH:
+            return False
+        lows = [lowest(half, HALF_DEPTH) for half in halves]
+        scatter_ns += sum(low - float(half.min()) for low, half in zip(lows, halves, strict=True))
+        shifts.append(sign * (lows[1] - lows[0]))
+    least_ns = max(STEP_NS, STEP_SIGMAS * (sigma * clouds.span_ns / 2 + scatter_ns))
+    return shifts[0] * shifts[1] > 0 and min(map(abs, shifts)) > least_ns

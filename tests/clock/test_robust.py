@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.clock import laplacian
+from syntony.clock.laplacian import Floats, Laplacian, Places
+from syntony.clock.mesh_edges import EdgeArrays
+from syntony.clock.mesh_solve import solve_mesh
+from syntony.clock.robust import robust_potentials
+
+SIGMA_NS = 20.0
+REF_NS = 1_750_000_000_000_000_000
+
+
+def ring(count: int, peers: int, seed: int) -> tuple[Places, Places]:
+    """Every node with its successor, and with others at random."""
+    rng = np.random.default_rng(seed)
+    plus = np.repeat(np.arange(count), peers)
+    minus = (plus + rng.integers(1, count, len(plus))) % count
+    minus[::peers] = (plus[::peers] + 1) % count
+    return plus, minus
+
+
+def centred(values: Floats) -> Floats:
+    return np.asarray(values - values.mean())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 30), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_consistent_edges_are_met_exactly(count: int, peers: int, seed: int) -> None:
+    plus, minus = ring(count, peers, seed)
+    rng = np.random.default_rng(seed)
+    truth, sigmas = rng.normal(0, 1e6, count), rng.uniform(1, 1e3, len(plus))
+    found = robust_potentials(
+        Laplacian(plus, minus, count), truth[plus] - truth[minus], sigmas, least_reject=0.1
+    )
+    assert np.abs(centred(found.x) - centred(truth)).max() < 1e-3
+    assert not found.rejected.any()
+    assert found.scale == 1
+
+
+def test_sparse_and_dense_systems_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    plus, minus = ring(60, 4, seed=1)
+    rng = np.random.default_rng(1)
+    values, weights = rng.normal(0, 100, len(plus)), rng.uniform(0.1, 10, len(plus))
+    dense = Laplacian(plus, minus, 60).solve(weights, values)
+    monkeypatch.setattr(laplacian, "DENSE_NODES", 1)
+    sparse = Laplacian(plus, minus, 60).solve(weights, values)
+    assert np.abs(sparse - dense).max() < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wild_edges_are_rejected_and_sigma_is_honest(seed: int) -> None:
+    plus, minus = ring(300, 8, seed)
+    rng = np.random.default_rng(seed)
+    wild = rng.random(len(plus)) < 0.05
+    noise = rng.normal(0, SIGMA_NS, len(plus)) + wild * rng.choice([-1, 1], len(plus)) * 5_000
+    found = robust_potentials(
+        Laplacian(plus, minus, 300), noise, np.full(len(plus), SIGMA_NS), least_reject=100
+    )
+    assert found.rejected.tolist() == wild.tolist()
+    z = found.x / found.sigma
+    assert 0.8 < float(np.sqrt(np.mean(z**2))) < 1.2
+
+
+def mesh_edges(count: int, seed: int, lies: dict[int, float], sigma_ns: float) -> EdgeArrays:
+    """Everyone probes everyone; a liar's edges are off by up to its lie, at the sigma it claims."""
+    rng = np.random.default_rng(seed)
+    a, b = np.nonzero(~np.eye(count, dtype=np.bool_))
+    theta = rng.normal(0, SIGMA_NS, len(a))
+    sigma = np.full(len(a), SIGMA_NS)
+    for liar, most in lies.items():
+        theta += (a == liar) * rng.uniform(-most, most, len(a))
+        theta += (b == liar) * rng.uniform(-most, most, len(a))
+        sigma[a == liar] = sigma_ns
+    return EdgeArrays(
+        nodes=count,
+        a=a,
+        b=b,
+        ref_ns=np.full(len(a), REF_NS),
+        theta_ns=theta,
+        drift=np.zeros(len(a)),
+        sigma_ns=sigma,
+        drift_sigma=np.full(len(a), 5e-9),
+        rtt_ns=np.full(len(a), 20_000.0),
+    )
+
+
+@pytest.mark.parametrize("claimed_ns", [0.5, SIGMA_NS, 1e4])
+@pytest.mark.parametrize("most_ns", [60.0, 500.0, 5_000.0, 1e7])
+@pytest.mark.parametrize("count", [5, 8, 16])
+def test_a_liar_moves_nobody_by_10_ns(count: int, most_ns: float, claimed_ns: float) -> None:
+    honest = solve_mesh(mesh_edges(count, 7, {}, claimed_ns)).offset_ns[1:]
+    lied = solve_mesh(mesh_edges(count, 7, {0: most_ns}, claimed_ns)).offset_ns[1:]
+    moved = (lied - np.median(lied)) - (honest - np.median(honest))
+    limit_ns = 10 if count > 5 else 25  # of four peers' own 20 ns edges, one more or less counts
+    assert np.abs(moved).max() < limit_ns
+
+
+def test_a_liar_is_named_and_gets_a_wide_sigma() -> None:
+    solution = solve_mesh(mesh_edges(8, 3, {2: 50_000.0}, SIGMA_NS))
+    assert np.flatnonzero(solution.liars).tolist() == [2]
+    assert solution.sigma_ns[2] > 10_000
+    assert solution.sigma_ns[[0, 1, 3]].max() < 2 * SIGMA_NS
+
+
+def test_two_liars_in_sixteen_are_both_named() -> None:
+    solution = solve_mesh(mesh_edges(16, 4, {3: 50_000.0, 9: 9_000_000.0}, SIGMA_NS))
+    assert np.flatnonzero(solution.liars).tolist() == [3, 9]
+    honest = np.delete(solution.offset_ns, [3, 9])
+    assert np.abs(honest - np.median(honest)).max() < 20
+
+
+def test_a_lone_path_is_bounded_by_half_its_round_trip() -> None:
+    assert solve_mesh(mesh_edges(2, 1, {}, SIGMA_NS)).asymmetry_ns.tolist() == [10_000.0] * 2
+    assert not solve_mesh(mesh_edges(3, 1, {}, SIGMA_NS)).asymmetry_ns.any()

@@ -1,0 +1,136 @@
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from syntony.clock.samples import Clouds
+from syntony.clock.tracker import Mode, PairTracker, Tracked
+from syntony.model import S
+from syntony.sim import stamps
+from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
+from syntony.sim.fleet import QUIET, Way, probe_pairs
+
+WINDOW_NS = 2 * S
+LONGER = Way(floor_ns=25e3)
+STUCK = Way(load=0.5, standing_ns=600e3)
+
+
+class Pair:
+    """Two simulated clocks and their tracker."""
+
+    def __init__(self, seed: int, noise: stamps.StampNoise = stamps.hardware) -> None:
+        self.clocks = SimulatedClocks(2, seed=seed, kind=ClockKind(wander_ppb=3.0))
+        self.tracker = PairTracker()
+        self.at_ns = EPOCH_NS
+        self._noise = noise
+
+    def step(
+        self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
+    ) -> Tracked | None:
+        self.at_ns += advance_ns
+        span = (self.at_ns - WINDOW_NS, self.at_ns)
+        samples = probe_pairs(self.clocks, (0, 1), span, 200, (there, back), self._noise)
+        return self.tracker.step(Clouds.of(samples))
+
+    def error_ns(self, tracked: Tracked) -> float:
+        instant = np.array([self.at_ns], dtype=np.int64)
+        a, b = (int(self.clocks.read(clock, instant)[0]) for clock in (0, 1))
+        moved = tracked.theta_ns + tracked.drift * (a - tracked.ref_ns)
+        return (tracked.base_ns - (b - a)) + moved
+
+    def sigma_ns(self, tracked: Tracked) -> float:
+        instant = np.array([self.at_ns], dtype=np.int64)
+        ahead_ns = int(self.clocks.read(0, instant)[0]) - tracked.ref_ns
+        return math.sqrt(tracked.theta_var + tracked.drift_var * ahead_ns**2)
+
+    def run(self, ways: Sequence[tuple[Way, Way]]) -> list[Mode]:
+        modes = []
+        for there, back in ways:
+            tracked = self.step(there, back)
+            assert tracked is not None
+            assert abs(self.error_ns(tracked)) < min(200, 5 * self.sigma_ns(tracked)), tracked
+            modes.append(tracked.mode)
+        return modes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_moved_floor_is_learned_in_three_windows_and_moves_no_clock(seed: int) -> None:
+    pair = Pair(seed)
+    modes = pair.run([(QUIET, QUIET)] * 3 + [(LONGER, QUIET)] * 6)
+    assert modes[:3] == [Mode.FIRST, Mode.BOTH, Mode.BOTH]
+    assert modes[3:6] == [Mode.REVERSE, Mode.REVERSE, Mode.REBASED]
+    assert set(modes[6:]) == {Mode.BOTH}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_standing_queue_leaves_the_other_direction_to_speak(seed: int) -> None:
+    pair = Pair(seed)
+    modes = pair.run(
+        [(QUIET, QUIET)] * 3 + [(STUCK, QUIET)] * 6 + [(QUIET, QUIET)] * 2 + [(QUIET, STUCK)] * 3
+    )
+    assert set(modes[3:9]) == {Mode.REVERSE}
+    assert set(modes[9:11]) == {Mode.BOTH}
+    assert set(modes[11:]) == {Mode.FORWARD}
+
+
+def test_queues_in_both_directions_are_held_over_with_a_growing_sigma() -> None:
+    pair = Pair(1)
+    pair.run([(QUIET, QUIET)] * 4)
+    sigmas = []
+    for _ in range(4):
+        tracked = pair.step(STUCK, STUCK)
+        assert tracked is not None
+        assert tracked.mode is Mode.HELD
+        sigmas.append(tracked.theta_var)
+        assert abs(pair.error_ns(tracked)) < 300
+    assert sigmas == sorted(sigmas)
+
+
+@pytest.mark.parametrize("step_ns", [3e3, -50e3, 10e6, -3e9])
+def test_a_step_between_windows_is_told_at_once(step_ns: float) -> None:
+    pair = Pair(2)
+    pair.run([(QUIET, QUIET)] * 3)
+    pair.clocks.step_ns[1] = step_ns
+    tracked = pair.step()
+    assert tracked is not None
+    assert tracked.mode is Mode.STEPPED
+    assert abs(pair.error_ns(tracked)) < 40
+    assert pair.run([(QUIET, QUIET)] * 2) == [Mode.BOTH] * 2
+
+
+@pytest.mark.parametrize("step_ns", [5e3, -50e3, 10e6])
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+def test_a_step_inside_a_window_gives_no_answer(step_ns: float, part: float) -> None:
+    pair = Pair(3)
+    pair.run([(QUIET, QUIET)] * 3)
+    pair.at_ns += WINDOW_NS
+    span = (pair.at_ns - WINDOW_NS, pair.at_ns)
+    samples = probe_pairs(pair.clocks, (0, 1), span, 200, (QUIET, QUIET), stamps.hardware)
+    late = samples.fwd_tx > np.quantile(samples.fwd_tx, part)
+    shifted = samples._replace(
+        fwd_rx=samples.fwd_rx + np.where(late, round(step_ns), 0),
+        rev_tx=samples.rev_tx + np.where(late, round(step_ns), 0),
+    )
+    assert pair.tracker.step(Clouds.of(shifted)) is None
+
+
+def test_overlapping_windows_do_not_count_noise_twice() -> None:
+    sliding, apart = Pair(4, stamps.kernel), Pair(4, stamps.kernel)
+    for _ in range(5):
+        every = apart.step()
+    for _ in range(17):
+        often = sliding.step(advance_ns=WINDOW_NS // 4)
+    assert every is not None
+    assert often is not None
+    assert often.theta_var > 0.5 * every.theta_var
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("noise", [stamps.hardware, stamps.kernel])
+def test_sigma_is_honest(seed: int, noise: stamps.StampNoise) -> None:
+    pair = Pair(seed, noise)
+    for _ in range(8):
+        tracked = pair.step(Way(0.4), Way(0.4))
+        assert tracked is not None
+        assert abs(pair.error_ns(tracked)) < 5 * pair.sigma_ns(tracked)

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from syntony.model import S
+from syntony.sim import queues, stamps
+
+SPAN_NS = 0.2 * S
+
+
+def waits(trace: queues.QueueTrace, seed: int = 1) -> queues.Floats:
+    at = np.random.default_rng(seed).uniform(0, trace.span_ns, 50_000)
+    return trace.wait_ns(at)
+
+
+@pytest.mark.parametrize("load", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("make", [queues.bursty, queues.heavy_tailed])
+def test_a_link_is_busy_for_its_load(load: float, make: type) -> None:
+    trace = make(load, np.random.default_rng(3), span_ns=SPAN_NS)
+    busy = float(np.mean(waits(trace) > 0))
+    assert busy == pytest.approx(load, abs=0.12)
+
+
+def test_work_follows_the_recursion_one_arrival_at_a_time() -> None:
+    trace = queues.bursty(0.7, np.random.default_rng(1), span_ns=2e6)
+    left = trace.work_ns[:-1] - np.diff(trace.arrival_ns)
+    burst = trace.work_ns[1:] - np.maximum(left, 0)
+    frames = burst / queues.FRAME_NS
+    assert np.allclose(frames, np.rint(frames), atol=1e-6)
+    assert frames.min() > 0.99
+
+
+def test_waiting_grows_with_load_and_tails() -> None:
+    means = [
+        float(waits(queues.bursty(load, np.random.default_rng(2), span_ns=SPAN_NS)).mean())
+        for load in (0.1, 0.4, 0.8, 0.95)
+    ]
+    assert means == sorted(means)
+    heavy = waits(queues.heavy_tailed(0.4, np.random.default_rng(2), span_ns=SPAN_NS))
+    light = waits(queues.bursty(0.4, np.random.default_rng(2), span_ns=SPAN_NS))
+    assert np.percentile(heavy, 99.9) > 3 * np.percentile(light, 99.9)
+
+
+def test_a_standing_queue_never_empties() -> None:
+    trace = queues.standing(600e3, np.random.default_rng(1), span_ns=SPAN_NS)
+    late = waits(trace)
+    assert late.min() > 100e3
+    assert late.max() <= 600e3
+
+
+def test_hops_at_one_phase_move_together() -> None:
+    trace = queues.bursty(0.5, np.random.default_rng(1), span_ns=SPAN_NS)
+    at = np.random.default_rng(2).uniform(0, SPAN_NS, 5_000)
+    together = queues.through([(trace, 0.0)] * 3, at, 0.0)
+    apart = queues.through([(trace, 0.0), (trace, 5e6), (trace, 9e6)], at, 0.0)
+    assert together.std() > 1.1 * apart.std()
+
+
+@pytest.mark.parametrize("noise", [stamps.hardware, stamps.kernel, stamps.exact])
+def test_noise_is_seeded(noise: stamps.StampNoise) -> None:
+    one, two = (noise(np.random.default_rng(5), 100) for _ in range(2))
+    assert one.tolist() == two.tolist()
