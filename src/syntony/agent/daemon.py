@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 DRAIN_NS = 200 * MS
 """How often records are taken from the engine's ring."""
+ESTIMATE_SECONDS = 2
+"""Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 PLAN_GRACE_NS = 1 * S
@@ -101,7 +103,8 @@ class Agent:
             now_ns = local_ns if fleet_ns is None else fleet_ns
             if now_ns >= self._next_second_ns:
                 self._next_second_ns = (now_ns // S + 1) * S
-                uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
+                if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
+                    uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
 

@@ -6,6 +6,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from syntony.cli.clock_solve import solve
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import ClockState, format_ns
@@ -27,6 +28,9 @@ def command() -> None:
     Example:
       syntony clock status
     """
+
+
+command.add_command(solve)
 
 
 @command.command()
