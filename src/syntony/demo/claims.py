@@ -18,6 +18,8 @@ BOUND_SIGMAS = 5
 """Errors beyond this many of their own sigmas would make the sigma a lie."""
 DARK = 0.9
 """A direction that loses more than this share within one second is dark in that second."""
+LOSS_FREE = 1e-4
+"""Share of lost probes that an overloaded machine is allowed without any fault."""
 SETTLE_NS = 2 * S
 """Seconds this near to a fault's edges are not judged: part of them was lit."""
 
@@ -77,15 +79,15 @@ def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[Claim, ...]:
 
 
 def coverage_claim(cells: Sequence[MatrixCell], nics: int) -> Claim:
-    """Every NIC is measured, as sender and as receiver, and nothing is lost without a fault."""
+    """Every NIC is measured, as sender and as receiver, and hardly anything lost."""
     senders, receivers = ({getattr(cell, end) for cell in cells} for end in ("src", "dst"))
     blind = [cell for cell in cells if cell.owd_p50_ns is None]
-    lost = sum(cell.lost for cell in cells)
+    lost, sent = sum(cell.lost for cell in cells), sum(cell.sent for cell in cells)
     return Claim(
-        text="a one-way delay for every probed direction, and no loss",
+        text=f"a one-way delay for every probed direction, at most {LOSS_FREE:.2%} lost",
         measured=f"{len(cells)} directions between {len(senders | receivers)} NICs, "
-        f"{len(blind)} without a delay, {lost} of {sum(cell.sent for cell in cells)} probes lost",
-        held=len(senders) == len(receivers) == nics and not blind and not lost,
+        f"{len(blind)} without a delay, {lost} of {sent} probes lost",
+        held=len(senders) == len(receivers) == nics and not blind and lost <= LOSS_FREE * sent,
     )
 
 
