@@ -84,7 +84,7 @@ class _Measured(NamedTuple):
 def solve_probes(
     probes: Probes, *, window_ns: int = WINDOW_NS, reference: str | None = None
 ) -> tuple[WindowResult, ...]:
-    """Every window's clocks, oldest first, at least one window.
+    """The clocks of every window that has probes, oldest first, at least one.
 
     Args:
         probes: checked.
@@ -103,7 +103,7 @@ def solve_probes(
     solver = NetworkSolver()
     estimators = [PairEstimator(probes.nodes[one.a], probes.nodes[one.b]) for one in all_series]
     results = []
-    for number in range(int(window.max()) + 1):
+    for number in np.unique(window).tolist():
         measured = [
             _measure(probes, one, estimator, window == number)
             for one, estimator in zip(all_series, estimators, strict=True)
