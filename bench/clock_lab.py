@@ -3,7 +3,7 @@
     .venv/bin/python bench/clock_lab.py [--seconds 30] [--json]
 
 The default lab, its real agents, kernel stamps on veth, synthetic clocks (±50 ms, ±40 ppm, random
-wander). Load: one iperf3 TCP flow from every host of the first half of the fleet to one of the
+wander). Load: one iperf3 flow from every host of the first half of the fleet to one of the
 second half, over the spines, each limited to a share of a link (200 Mb/s).
 """
 
@@ -25,8 +25,9 @@ from syntony.lab.testing import LiveLab, eventually, live
 
 LINK_MBPS = 200
 SETTLE_S = 15
-LOADS = (0, 40, 80)
-"""Per cent of a link, per flow."""
+LOADS = (0, 40, 80, 120)
+"""Per cent of a link, per flow. Beyond 100: one UDP flow, for a queue that stands in one direction
+without making the machine the bottleneck."""
 
 
 def readings(lab: LiveLab, seconds: float) -> list[tuple[float, float]]:
@@ -51,16 +52,18 @@ def traffic(lab: LiveLab, per_cent: int) -> Iterator[None]:
         return
     hosts = lab.status().hosts
     half = len(hosts) // 2
+    senders = hosts[:half] if per_cent <= 100 else hosts[:1]
     addresses = lab.addresses(4)
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     running = [
         subprocess.Popen(lab.enter_argv(host, ["iperf3", "-s"]), **quiet) for host in hosts[half:]
     ]
     time.sleep(1)
-    for src, dst in zip(hosts[:half], hosts[half:], strict=True):
+    for src, dst in zip(senders, hosts[half:], strict=False):
         rate = f"{LINK_MBPS * per_cent // 100}M"
         ends = ["-c", addresses[f"{dst}/rail0"], "-B", addresses[f"{src}/rail0"]]
-        command = ["iperf3", *ends, "-b", rate, "-t", "600"]
+        kind = ["-u", "-l", "1400"] if per_cent > 100 else []
+        command = ["iperf3", *ends, *kind, "-b", rate, "-t", "600"]
         running.append(subprocess.Popen(lab.enter_argv(src, command), **quiet))
     try:
         yield
@@ -88,12 +91,13 @@ def row(load: int, found: list[tuple[float, float]]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=30, help="watched per load")
+    parser.add_argument("--loads", type=int, nargs="*", default=LOADS, help="per cent of a link")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rows = []
     with live(f"bench-{os.getpid()}", agents=True) as lab:
         eventually(lambda: all(truth.error_ns is not None for truth in lab.truth()), "clocks")
-        for load in LOADS:
+        for load in arguments.loads:
             with traffic(lab, load):
                 time.sleep(SETTLE_S)
                 rows.append(row(load, readings(lab, arguments.seconds)))
