@@ -45,7 +45,8 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony clock status --json
     """
-    timelines = ask(target, ClockQuery(), Clocks).timelines
+    answer = ask(target, ClockQuery(), Clocks, until=lambda answer: bool(answer.timelines))
+    timelines = answer.timelines
     if as_json:
         print_json(msgspec.to_builtins(timelines))
     else:

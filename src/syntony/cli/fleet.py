@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
@@ -9,10 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from syntony.agent.config import TlsFiles
-from syntony.errors import UsageError
+from syntony.cli.output import messages
+from syntony.errors import RemoteError, UsageError
+from syntony.model import MS, S
 from syntony.wire.messages import Answer, Query
 
 _A = TypeVar("_A", bound=Answer)
+
+STARTING_NS = 45 * S
+"""A lab younger than this may not have measured anything yet: on a slow machine, agents start in
+ten seconds and clocks are found in ten more."""
+_RETRY_NS = 250 * MS
 
 
 class FleetTarget(NamedTuple):
@@ -20,6 +28,8 @@ class FleetTarget(NamedTuple):
 
     address: str
     tls: TlsFiles | None
+    patience_ns: int = 0
+    """How long the fleet may still be starting."""
 
 
 def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,18 +67,41 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def ask(target: FleetTarget, query: Query, kind: type[_A]) -> _A:
+def ask(
+    target: FleetTarget, query: Query, kind: type[_A], *, until: Callable[[_A], bool] = bool
+) -> _A:
     """The controller's answer, which must be a `kind`.
+
+    A lab that has just come up is given its time: while it is young, no answer, and an answer that
+    is not yet what `until` waits for, are asked again.
 
     Raises:
         RemoteError: no answer, or one that says why not.
     """
     from syntony.controller.client import ask_for
 
-    return ask_for(target.address, query, kind, tls=target.tls)
+    deadline_ns = time.monotonic_ns() + target.patience_ns
+    told = False
+    while True:
+        late = time.monotonic_ns() >= deadline_ns
+        try:
+            answer = ask_for(target.address, query, kind, tls=target.tls)
+            if late or until(answer):
+                return answer
+        except RemoteError:
+            if late:
+                raise
+        if not told:
+            messages.print("the lab has just come up; waiting for what it measures")
+            told = True
+        time.sleep(_RETRY_NS / S)
 
 
 def _lab(name: str | None) -> FleetTarget:
     from syntony.lab.client import open_lab
 
-    return FleetTarget(f"unix:{open_lab(name).controller_socket}", None)
+    lab = open_lab(name)
+    if not lab.file().agents:
+        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+    patience_ns = max(0, STARTING_NS - lab.status().age_ns)
+    return FleetTarget(f"unix:{lab.controller_socket}", None, patience_ns)

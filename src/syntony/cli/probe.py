@@ -43,7 +43,8 @@ def matrix(target: FleetTarget, window: str, as_list: bool, as_json: bool) -> No
     Example:
       syntony probe matrix --window 30s
     """
-    cells = ask(target, MatrixQuery(window_ns=parse_duration_ns(window)), Matrix).cells
+    query = MatrixQuery(window_ns=parse_duration_ns(window))
+    cells = ask(target, query, Matrix, until=lambda answer: bool(answer.cells)).cells
     if as_json:
         print_json(msgspec.to_builtins(cells))
         return
@@ -97,7 +98,7 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony probe plan
     """
-    answer = ask(target, PlanQuery(), ProbePlan)
+    answer = ask(target, PlanQuery(), ProbePlan, until=lambda answer: bool(answer.flows))
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
