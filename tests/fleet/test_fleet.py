@@ -141,10 +141,12 @@ def test_source_ports_reach_every_spine(fleet: LiveFleet) -> None:
 def test_a_black_hole_darkens_its_nic_and_nothing_else(fleet: LiveFleet) -> None:
     victim = "h2/rail0"
     fleet.lab.inject("blackhole", victim)
-    await_true(
-        lambda: all(dark(cell) for way, cell in fleet.matrix(2 * S).items() if victim in way),
-        "the victim dark",
-    )
+
+    def victim_is_dark() -> bool:
+        own = [cell for way, cell in fleet.matrix(3 * S).items() if victim in way]
+        return len(own) == 12 and all(map(dark, own))
+
+    await_true(victim_is_dark, "all twelve directions of the victim dark")
     assert not any(cell.lost for way, cell in fleet.matrix(2 * S).items() if victim not in way)
     fleet.lab.clear()
     await_true(fleet.lit, "light again")
