@@ -15,7 +15,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, RenderableType
 
 from syntony.demo.acts import ACTS
-from syntony.demo.screen import PlainScreen, draw, summary
+from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
@@ -37,7 +37,7 @@ def save(name: str, title: str, picture: RenderableType) -> None:
 
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
-    screen = PlainScreen(Console(stderr=True))
+    screen = Screen(Console(stderr=True))
     with World(new_lab(f"pictures-{os.getpid()}", FabricSpec()), detach=False) as world:
         world.wait_ready()
         stage = Stage(Lab(world.directory), screen)

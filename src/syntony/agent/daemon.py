@@ -103,6 +103,7 @@ class Agent:
             now_ns = local_ns if fleet_ns is None else fleet_ns
             if now_ns >= self._next_second_ns:
                 self._next_second_ns = (now_ns // S + 1) * S
+                self._take_crossings()
                 if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                     uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
                 if fleet_ns is not None:
@@ -162,12 +163,14 @@ class Agent:
             if nic.stamping == "hardware" and nic.phc_index is not None
         ]
 
-    def _cross_edges(self) -> tuple[Edge, ...]:
-        edges = []
+    def _take_crossings(self) -> None:
+        """Once a second: a window then holds enough of them for an edge."""
         for phc, stamps in self._crossings:
             stamp = phc.cross_stamp()
             stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
-            edges.append(stamps.edge())
+
+    def _cross_edges(self) -> tuple[Edge, ...]:
+        edges = [stamps.edge() for _, stamps in self._crossings]
         return tuple(edge for edge in edges if edge is not None)
 
     def _take_messages(self) -> None:

@@ -27,7 +27,7 @@ def command(context: click.Context, act: str, hosts: int, as_json: bool) -> None
       syntony demo --act one-clock
     """
     from syntony.demo.acts import ACTS
-    from syntony.demo.screen import LiveScreen, PlainScreen, Screen, summary
+    from syntony.demo.screen import LiveScreen, Screen, summary
     from syntony.demo.story import tell
 
     if act != "all" and act not in ACTS:
@@ -35,7 +35,7 @@ def command(context: click.Context, act: str, hosts: int, as_json: bool) -> None
     chosen = ACTS if act == "all" else {act: ACTS[act]}
     began_s = time.monotonic()
     live = console.is_terminal and not as_json
-    screen: Screen = LiveScreen(console) if live else PlainScreen(messages)
+    screen = LiveScreen(console) if live else Screen(messages)
     claims = tell(chosen, screen, hosts=hosts)
     seconds = time.monotonic() - began_s
     held = all(claim.held for claim in claims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -33,60 +33,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     truths: tuple[Truth, ...]
 
 
-class Screen(Protocol):
-    """Where the story is told."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None: ...
-
-    def say(self, text: str) -> None:
-        """One line of the story."""
-        ...
-
-    def show(self, scene: Scene) -> None:
-        """The fleet as it is now."""
-        ...
-
-
-class LiveScreen:
-    """For terminals: the scene is redrawn in place, the story scrolls above it."""
+class Screen:
+    """Where the story is told. This one is for logs and pipes: the story without the pictures."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._live.stop()
-
-    def say(self, text: str) -> None:
-        """One line of the story."""
-        self._live.console.print(f"[bold]▸[/] {text}")
-
-    def show(self, scene: Scene) -> None:
-        """The fleet as it is now."""
-        self._live.update(draw(scene, width=self._console.width), refresh=True)
-
-
-class PlainScreen:
-    """For logs and pipes: the story, without the pictures."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
 
     def __enter__(self) -> Self:
         return self
@@ -101,10 +52,34 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         """One line of the story."""
-        self._console.print(f"▸ {text}")
+        self.console.print(f"[bold]▸[/] {text}")
 
     def show(self, scene: Scene) -> None:
-        """Nothing: a log wants no pictures."""
+        """The fleet as it is now."""
+
+
+class LiveScreen(Screen):
+    """For terminals: the scene is redrawn in place, the story scrolls above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def show(self, scene: Scene) -> None:
+        """The fleet as it is now."""
+        self._live.update(draw(scene, width=self.console.width), refresh=True)
 
 
 def draw(scene: Scene, *, width: int) -> RenderableType:
