@@ -1,0 +1,1 @@
+"""Links and NICs: counters and their meaning, flaps, state machines. No IO."""

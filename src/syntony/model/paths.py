@@ -1,0 +1,79 @@
+"""What the machine says of flows, links and paths: the events that traffic control decides on.
+
+Instants are ns of the host's CLOCK_MONOTONIC: what happens within one host, in milliseconds, needs
+no fleet time, and a clock that is being slewed must not look like a stall.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class FourTuple(NamedTuple):
+    """One TCP connection or MPTCP subflow, seen from this host. Addresses are text."""
+
+    local: str
+    local_port: int
+    remote: str
+    remote_port: int
+
+
+class LinkEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A NIC gained or lost its carrier, was set up or down, or changed its name or addresses."""
+
+    at_ns: int
+    nic: str
+    carrier: bool
+    admin_up: bool
+    addresses: tuple[str, ...]
+    carrier_down_count: int
+    """The kernel's own count of losses: events may be merged, the counter is the truth."""
+
+
+class LivenessEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A probed path (one `ProbeFlow`) stopped answering, or answers again."""
+
+    at_ns: int
+    flow_id: int
+    alive: bool
+    since_ns: int
+    """The last instant the path was known to be as it was before: the last reply when it died."""
+    misses: int
+    """Probes in a row unanswered (dead) or answered (alive)."""
+
+
+class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel says of one TCP connection or subflow now (`tcp_info`)."""
+
+    at_ns: int
+    flow: FourTuple
+    token: int
+    """The MPTCP connection's local token; 0 for plain TCP."""
+    inode: int
+    """Of its socket: which process holds it. 0 for a subflow, whose connection holds it."""
+    bytes_acked: int
+    bytes_received: int
+    unacked: int
+    """Segments sent and not acknowledged."""
+    notsent_bytes: int
+    retransmits: int
+    """Segments retransmitted since the flow began."""
+    backoff: int
+    """Retransmission timeouts in a row, now."""
+    last_ack_ns: int
+    """Since the newest acknowledgement arrived (the kernel counts in ms)."""
+    rtt_ns: int
+    pacing_bps: int
+    delivery_bps: int
+
+
+class StallEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """This host's own watcher was not scheduled: silence of that while proves nothing."""
+
+    at_ns: int
+    lasted_ns: int
+
+
+PathEvent = LinkEvent | LivenessEvent | FlowSample | StallEvent

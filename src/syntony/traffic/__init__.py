@@ -1,0 +1,1 @@
+"""Decisions on paths: failover, placement, moves. Events in, instructions out; no IO."""
