@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -31,3 +32,13 @@ def labs_of_our_own() -> Iterator[None]:
     else:
         os.environ["TMPDIR"] = before
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """Real outputs of real clusters, which are not part of the repository (`SYNTONY_CAPTURES`)."""
+    default = Path(__file__).parents[2] / "shared/data/captures"
+    folder = Path(os.environ.get("SYNTONY_CAPTURES", default))
+    if not folder.is_dir():
+        pytest.skip(f"no captures at {folder}; set SYNTONY_CAPTURES")
+    return folder
