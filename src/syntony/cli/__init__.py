@@ -26,6 +26,7 @@ GROUPS = {
     "controller": "Run the daemon of the fleet.",
     "probe": "One-way delay between NICs.",
     "clock": "Clocks of the fleet.",
+    "fabric": "The fabric: parts, paths, and which part is to blame.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
     "version": "Print the version.",

@@ -1,0 +1,158 @@
+"""`syntony fabric locate`: who is to blame, from files, by the code the controller runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import numpy as np
+from rich.table import Table
+
+from syntony.cli.output import console, print_json
+from syntony.errors import InputError, MissingError
+from syntony.model import format_ns
+from syntony.model.findings import Finding
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
+@click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def locate(paths_file: Path, obs_file: Path, as_json: bool) -> None:
+    """Name the components that lose or delay packets; an empty list if nothing is wrong.
+
+    PATHS (Parquet): path_id, components (list of names in order). OBS (Parquet): path_id, sent,
+    lost; optional owd_p50_ns, owd_base_ns, window. Round trips are paths whose components are
+    those of both ways.
+
+    \b
+    Example:
+      syntony fabric locate --paths paths.parquet --obs obs.parquet --json
+    """
+    from syntony.fabric.candidates import make_candidates
+    from syntony.fabric.locate import locate as locate_faults
+    from syntony.fabric.observed import check_observed, window_counts
+
+    paths, listing = _read_paths(paths_file)
+    columns, place = _read_observations(obs_file, paths)
+    observed = check_observed(columns, place)
+    candidates = make_candidates(listing)
+    findings = locate_faults(candidates, window_counts(observed, listing.paths))
+    if as_json:
+        print_json(msgspec.to_builtins(findings))
+    else:
+        show(findings)
+
+
+def show(findings: tuple[Finding, ...]) -> None:
+    """Findings for people."""
+    if not findings:
+        console.print("nothing is wrong")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("component", "kind", "fault", "loss", "delay", "sure", "window", "or else"):
+        table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
+    for found in findings:
+        table.add_row(
+            found.component,
+            found.kind,
+            found.fault,
+            f"{100 * found.loss:.3g} %" if found.loss else "",
+            format_ns(found.delay_ns) if found.delay_ns else "",
+            f"{found.confidence:.2f}",
+            found.window,
+            ", ".join(found.alternatives[:3]),
+        )
+    console.print(table)
+
+
+def _read_paths(file: Path) -> tuple[pa.Table, Any]:
+    """The table, and its paths as a `Listing`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from syntony.fabric.candidates import Listing
+
+    table = _read(file, ("path_id", "components"))
+    missing = [name for name in ("path_id", "components") if name not in table.column_names]
+    if missing:
+        raise InputError("missing-columns", f"PATHS has no column {', '.join(missing)}")
+    if not table.num_rows:
+        raise InputError("empty", "PATHS holds no paths")
+    ids, lists = table.column("path_id"), table.column("components").combine_chunks()
+    if ids.null_count:
+        raise InputError("missing-path", "PATHS: a path_id is empty")
+    if len(ids.unique()) != len(ids):
+        counted = ids.value_counts().to_pylist()
+        twice = next(entry["values"] for entry in counted if entry["counts"] > 1)
+        raise InputError("duplicate-path", f"PATHS: path_id {twice} is there twice")
+    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+        raise InputError("not-lists", f"PATHS: components is {lists.type}, not a list of names")
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    if (lengths == 0).any():
+        row = int(np.argmax(lengths == 0))
+        raise InputError("no-components", f"PATHS: path_id {ids[row]} lists no components")
+    flat = lists.flatten()
+    if not (pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type)):
+        raise InputError("not-names", f"PATHS: components are {flat.type}, not names")
+    if flat.null_count or pc.any(pc.equal(flat, "")).as_py():
+        raise InputError("not-names", "PATHS: a component has no name")
+    coded = flat.dictionary_encode()
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)))
+    names = tuple(coded.dictionary.to_pylist())
+    return table, Listing(names, coded.indices.to_numpy().astype(np.int64), starts)
+
+
+def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any]:
+    """Columns as arrays, and each row's place in `paths`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from syntony.fabric.observed import OPTIONAL, REQUIRED
+
+    table = _read(file, (*REQUIRED, *OPTIONAL))
+    columns = {name: _array(table.column(name)) for name in table.column_names}
+    if "path_id" not in columns:
+        return columns, np.zeros(0, dtype=np.int64)
+    known, ids = paths.column("path_id"), table.column("path_id")
+    if ids.null_count:
+        raise InputError("missing-path", "OBS: a path_id is empty")
+    try:
+        places = pc.index_in(ids.cast(known.type), value_set=known.combine_chunks())
+    except pa.ArrowException as error:
+        raise InputError(
+            "path-types", f"path_id is {known.type} in PATHS and {ids.type} in OBS"
+        ) from error
+    return columns, pc.fill_null(places, -1).to_numpy().astype(np.int64)
+
+
+def _read(file: Path, wanted: tuple[str, ...]) -> pa.Table:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
+        ) from error
+    try:
+        schema = parquet.read_schema(file)
+        return parquet.read_table(file, columns=[name for name in wanted if name in schema.names])
+    except (ArrowException, OSError) as error:
+        raise InputError("not-parquet", f"{file} is not a readable Parquet file") from error
+
+
+def _array(column: Any) -> Any:
+    import pyarrow as pa
+
+    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if column.null_count == 0 and numeric:
+        return np.asarray(column.to_numpy())
+    if column.null_count == 0 and pa.types.is_timestamp(column.type):
+        return np.asarray(column.cast(pa.int64()).to_numpy())
+    return np.array(column.to_pylist(), dtype=object)

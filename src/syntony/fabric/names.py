@@ -1,0 +1,91 @@
+"""What components are called, and what a name says by itself. Pure.
+
+A device is called by its name (``leaf0-1``, ``h3/rail0``, ``h3``), one direction of a link
+``leaf0-1->spine0``, a cable (both directions) ``leaf0-1--spine0``.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+ARROW = "->"
+CABLE = "--"
+
+
+class ComponentKind(enum.StrEnum):
+    """What can be to blame."""
+
+    HOST = "host"
+    NIC = "nic"
+    LEAF = "leaf"
+    AGG = "agg"
+    SPINE = "spine"
+    CORE = "core"
+    SWITCH = "switch"
+    """A switch whose tier is not known."""
+    LINK = "link"
+    """One direction of a cable."""
+    CABLE = "cable"
+    GROUP = "group"
+    """Parts between two known ones, not known one by one."""
+    CLOCK = "clock"
+    """A host's clock: nothing of the fabric."""
+    COMPONENT = "component"
+    """The name does not say."""
+
+
+_WORDS = {
+    "leaf": ComponentKind.LEAF,
+    "tor": ComponentKind.LEAF,
+    "spine": ComponentKind.SPINE,
+    "core": ComponentKind.CORE,
+    "superspine": ComponentKind.CORE,
+    "super-spine": ComponentKind.CORE,
+    "agg": ComponentKind.AGG,
+    "switch": ComponentKind.SWITCH,
+    "sw": ComponentKind.SWITCH,
+    "nic": ComponentKind.NIC,
+    "hca": ComponentKind.NIC,
+    "host": ComponentKind.HOST,
+    "gpu": ComponentKind.HOST,
+}
+
+
+def link_name(a: str, b: str) -> str:
+    """The direction from `a` to `b`."""
+    return f"{a}{ARROW}{b}"
+
+
+def cable_name(a: str, b: str) -> str:
+    """Both directions; the same whichever end is told first."""
+    first, second = sorted((a, b))
+    return f"{first}{CABLE}{second}"
+
+
+def link_ends(name: str) -> tuple[str, str] | None:
+    """The devices at the ends of a link or cable called as above; None for anything else."""
+    for mark in (ARROW, CABLE):
+        a, found, b = name.partition(mark)
+        if found and a and b and mark not in b:
+            return a, b
+    return None
+
+
+def guess_kind(name: str) -> ComponentKind:
+    """The kind that a name suggests, where no topology tells it."""
+    if ARROW in name:
+        return ComponentKind.LINK
+    if CABLE in name:
+        return ComponentKind.CABLE
+    host, slash, _ = name.partition("/")
+    if slash and host:
+        # The lab and most tools call a NIC HOST/NIC, and a switch port SWITCH/PORT.
+        kind = guess_kind(host)
+        switch = {ComponentKind.LEAF, ComponentKind.SPINE, ComponentKind.CORE, ComponentKind.SWITCH}
+        return ComponentKind.CABLE if kind in switch else ComponentKind.NIC
+    words = re.findall(r"super-?spine|[a-z]+", name.lower())
+    kinds = [_WORDS[word] for word in words if word in _WORDS]
+    if len(kinds) > 1:
+        return ComponentKind.LINK
+    return kinds[0] if kinds else ComponentKind.COMPONENT

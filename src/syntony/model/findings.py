@@ -1,0 +1,31 @@
+"""What is said of a component that is to blame."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One component that loses or delays packets, as one window shows it."""
+
+    component: str
+    """``leaf0-1``, ``h3/rail0``, ``leaf0-1->spine0`` (one direction),
+    ``leaf0-1--spine0`` (both)."""
+    kind: str
+    """nic, host, leaf, spine, core, agg, switch, link, cable, group, clock or component."""
+    fault: str
+    """``blackhole``, ``loss``, ``delay``, or ``clock`` for a clock that jumped."""
+    loss: float
+    """Probability that it loses a packet."""
+    delay_ns: float
+    """How much later packets are than before."""
+    confidence: float
+    """Posterior probability of this component against its alternatives and against chance."""
+    window: str
+    """The stretch of time that shows it most clearly."""
+    explains: float
+    """Lost probes that it accounts for; of a delay, late paths."""
+    paths: int
+    """Paths across it that suffered."""
+    alternatives: tuple[str, ...]
+    """What else would explain (nearly) the same, best first."""
