@@ -1,0 +1,88 @@
+"""The kernel's log as it is written, from ``/dev/kmsg``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from syntony.errors import MissingError
+
+_RECORD_BYTES = 8192
+_AT_ONCE = 512
+"""Records taken in one call: a storm of messages must not hold up the caller."""
+
+
+class KernelMessage(NamedTuple):
+    """One record."""
+
+    sequence: int
+    uptime_ns: int
+    """Since the boot, on the kernel's local clock."""
+    text: str
+
+
+class KernelLog:
+    """Reads what is written from now on.
+
+    Raises:
+        MissingError: it cannot be read (``kernel.dmesg_restrict`` without CAP_SYSLOG).
+    """
+
+    def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            text = f"{path}: {error.strerror}; grant CAP_SYSLOG, or set kernel.dmesg_restrict=0"
+            raise MissingError(text) from error
+        self.overrun = 0
+        """Times the kernel wrote over records that had not been read."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when there is something to read."""
+        return self._file
+
+    def read(self) -> list[KernelMessage]:
+        """What came since the last call, at most `_AT_ONCE` records."""
+        found: list[KernelMessage] = []
+        while len(found) < _AT_ONCE:
+            try:
+                record = os.read(self._file, _RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # EPIPE: overwritten; the next read goes on behind the gap
+                self.overrun += 1
+                continue
+            if not record:
+                break
+            message = parse_record(record)
+            if message is not None:
+                found.append(message)
+        return found
+
+    def close(self) -> None:
+        """Stop reading."""
+        os.close(self._file)
+
+
+def parse_record(record: bytes) -> KernelMessage | None:
+    """``"6,339,5140900,-;text\\n KEY=value…"`` (Documentation/ABI/testing/dev-kmsg)."""
+    head, separator, rest = record.partition(b";")
+    fields = head.split(b",")
+    if not separator or len(fields) < 3 or not fields[1].isdigit() or not fields[2].isdigit():
+        return None
+    text = rest.split(b"\n", 1)[0].decode("utf-8", "replace")
+    return KernelMessage(int(fields[1][:19]), int(fields[2][:19]) * 1000, text)

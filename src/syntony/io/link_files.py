@@ -1,0 +1,257 @@
+"""Ports and their counters from sysfs: unprivileged, below any root, one `pread` per counter.
+
+What is missing is left out, what is there and cannot be read is None: never zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from syntony.links.counters import Counter, Source, of_source
+from syntony.links.ports import (
+    PortState,
+    Rate,
+    ethernet_rate,
+    ethernet_state,
+    infiniband_rate,
+    infiniband_state,
+)
+from syntony.links.roles import NicFacts, role_of
+from syntony.links.snapshot import PortSnapshot
+
+_IFF_UP = 1 << 0  # linux/if.h
+_READ_BYTES = 128
+_LARGEST = 1 << 64
+_NET_TABLE = {
+    "": of_source(Source.NET),
+    "statistics": of_source(Source.STATISTICS),
+}
+_IB_TABLE = {
+    "counters": of_source(Source.IB),
+    "hw_counters": of_source(Source.IB_HW),
+}
+
+
+class _Port(NamedTuple):
+    name: str
+    net: Path | None
+    ib: Path | None
+
+
+class LinkFiles:
+    """Every port below `root`, read again and again; counters' files are kept open.
+
+    Args:
+        root: where ``/sys`` and ``/proc`` are: ``/``, or a captured tree.
+        configured: interfaces the operator says are for compute.
+    """
+
+    def __init__(self, root: Path = Path("/"), configured: frozenset[str] = frozenset()) -> None:
+        self._root = root
+        self._configured = configured
+        self._files: dict[Path, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every file."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def read(self) -> tuple[PortSnapshot, ...]:
+        """Every port now, by name. Loopback is no port."""
+        boot = _text(self._root / "proc/sys/kernel/random/boot_id") or ""
+        routes = default_routes(_text(self._root / "proc/net/route", 1 << 16))
+        ports = sorted(self._ports())
+        snapshots = tuple(self._snapshot(port, boot, routes) for port in ports)
+        self._forget({path for port in ports for path in (port.net, port.ib) if path})
+        return snapshots
+
+    def _ports(self) -> list[_Port]:
+        nets = {path.name: path for path in _entries(self._root / "sys/class/net")}
+        ports = []
+        for device in _entries(self._root / "sys/class/infiniband"):
+            for ib in _entries(device / "ports"):
+                net = _netdev_of(ib, nets)
+                name = net or f"{device.name}:{ib.name}"
+                ports.append(_Port(name, nets.pop(net) if net else None, ib))
+        loose = (_Port(name, net, None) for name, net in nets.items() if not _loopback(net))
+        return [*ports, *loose]
+
+    def _snapshot(self, port: _Port, boot: str, routes: frozenset[str] | None) -> PortSnapshot:
+        counters = self._counters(port.net, _NET_TABLE) | self._counters(port.ib, _IB_TABLE)
+        layer = _text(port.ib / "link_layer") if port.ib else "Ethernet"
+        layer = layer or "unknown"
+        rate = _rate(port, layer)
+        facts = _facts(port, layer, rate, routes)
+        return PortSnapshot(
+            name=port.name,
+            netdev=port.net.name if port.net else "",
+            rdma=f"{port.ib.parent.parent.name}:{port.ib.name}" if port.ib else "",
+            link_layer=layer,
+            driver=facts.driver,
+            role=role_of(facts, configured=port.name in self._configured),
+            state=_state(port, layer),
+            rate=rate,
+            epoch=f"{boot}/{_inode(port.net)}/{_inode(port.ib)}",
+            counters=counters,
+        )
+
+    def _counters(
+        self, base: Path | None, table: dict[str, dict[str, Counter]]
+    ) -> dict[str, int | None]:
+        if base is None:
+            return {}
+        found: dict[str, int | None] = {}
+        for folder, counters in table.items():
+            for name, counter in counters.items():
+                text = self._pread(base / folder / name)
+                if text is not None:
+                    found[counter.key] = number(text)
+        return found
+
+    def _pread(self, path: Path) -> str | None:
+        """The file's text, None if there is no such file, "" if it cannot be read."""
+        descriptor = self._files.get(path)
+        try:
+            if descriptor is None:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._files[path] = descriptor
+            return os.pread(descriptor, _READ_BYTES, 0).decode("ascii", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            self._close(path)
+            return ""
+
+    def _forget(self, present: set[Path]) -> None:
+        """Close the files of ports that are gone."""
+        for path in list(self._files):
+            if not any(parent in present for parent in path.parents):
+                self._close(path)
+
+    def _close(self, path: Path) -> None:
+        descriptor = self._files.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def number(text: str) -> int | None:
+    """A counter's text: None for what is no number of 64 bits ("N/A (no PMA)", "-1", "")."""
+    stripped = text.strip()
+    if not stripped.isascii() or not stripped.isdigit() or len(stripped) > len(str(_LARGEST)):
+        return None
+    value = int(stripped)
+    return value if value < _LARGEST else None
+
+
+def default_routes(table: str | None) -> frozenset[str] | None:
+    """Interfaces of IPv4 default routes in ``/proc/net/route``; None if it cannot be read."""
+    if table is None:
+        return None
+    rows = [line.split() for line in table.splitlines()[1:]]
+    return frozenset(row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _text(path: Path, limit: int = 4096) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
+
+
+def _netdev_of(ib: Path, nets: dict[str, Path]) -> str:
+    """The interface of an RDMA port: as its GID table says, else its device's only one."""
+    told = _text(ib / "gid_attrs/ndevs/0")
+    if told in nets:
+        return told or ""
+    names = [path.name for path in _entries(ib.parent.parent / "device/net") if path.name in nets]
+    same = [name for name in names if _port_number(nets[name]) == int_or(ib.name, 1) - 1]
+    candidates = same or names
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def _port_number(net: Path) -> int:
+    return int_or(_text(net / "dev_port") or "", 0)
+
+
+def int_or(text: str, otherwise: int) -> int:
+    """The number a text is, or something else."""
+    return int(text) if text.isascii() and text.isdigit() else otherwise
+
+
+def _loopback(net: Path) -> bool:
+    return _text(net / "type") == "772"  # linux/if_arp.h ARPHRD_LOOPBACK
+
+
+def _state(port: _Port, layer: str) -> PortState:
+    if port.ib is not None and (layer == "InfiniBand" or port.net is None):
+        return infiniband_state(_text(port.ib / "state"), _text(port.ib / "phys_state"))
+    if port.net is None:
+        return PortState.UNKNOWN
+    flags = None
+    with contextlib.suppress(ValueError):
+        flags = int(_text(port.net / "flags") or "", 16)
+    return ethernet_state(
+        admin_up=None if flags is None else bool(flags & _IFF_UP),
+        carrier={"1": True, "0": False}.get(_text(port.net / "carrier") or ""),
+    )
+
+
+def _rate(port: _Port, layer: str) -> Rate | None:
+    if port.ib is not None:
+        rate = infiniband_rate(_text(port.ib / "rate"))
+        if rate is not None or layer == "InfiniBand":
+            return rate
+    return ethernet_rate(_text(port.net / "speed")) if port.net else None
+
+
+def _facts(port: _Port, layer: str, rate: Rate | None, routes: frozenset[str] | None) -> NicFacts:
+    device = port.net / "device" if port.net else port.ib and port.ib.parent.parent / "device"
+    return NicFacts(
+        name=port.name,
+        physical=port.ib is not None or bool(device and device.exists()),
+        virtual_function=bool(device and (device / "physfn").exists()),
+        rdma=port.ib is not None,
+        infiniband=layer == "InfiniBand",
+        default_route=None if routes is None else port.name in routes,
+        speed_gbps=rate.gbps if rate else None,
+        driver=_driver(device),
+    )
+
+
+def _driver(device: Path | None) -> str:
+    try:
+        return (device / "driver").resolve(strict=True).name if device else ""
+    except OSError:
+        return ""
+
+
+def _inode(path: Path | None) -> int:
+    """A directory of sysfs gets another number whenever its device is made anew."""
+    try:
+        return path.stat().st_ino if path else 0
+    except OSError:
+        return 0

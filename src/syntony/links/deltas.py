@@ -1,0 +1,80 @@
+"""How much a counter went up, and when that cannot be said."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from syntony.links.counters import Counter
+
+
+class Reading(enum.StrEnum):
+    """What became of one reading."""
+
+    FIRST = "first"
+    """Nothing to compare with: whatever happened before is not ours to count."""
+    COUNTED = "counted"
+    RESET = "reset"
+    """It began anew (boot, driver reload, cleared): the increase is what it counted since."""
+    SATURATED = "saturated"
+    """It stands at its ceiling: the increase is a lower bound, and the next one unknown."""
+    UNKNOWN = "unknown"
+    """It could not be read, or stands at its ceiling: not zero."""
+
+
+class Delta(NamedTuple):
+    """One counter since its previous reading."""
+
+    increase: int | None
+    """None where it is not known."""
+    reading: Reading
+
+
+class CounterDeltas:
+    """Remembers the last value of every counter of one port.
+
+    An `epoch` names one life of the counters: boot id and interface index, say. Within one epoch a
+    value that went down was cleared by somebody; with another epoch it began at zero.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._epoch = ""
+
+    def take(
+        self, epoch: str, values: dict[str, int | None], table: dict[str, Counter]
+    ) -> dict[str, Delta]:
+        """One delta per value.
+
+        Args:
+            epoch: the counters' present life.
+            values: counter key → value, None where it could not be read; what is negative or no
+                number is the reader's to turn into None.
+            table: what is known of the counters, by key.
+        """
+        anew = bool(self._epoch) and epoch != self._epoch
+        self._epoch = epoch
+        if anew:
+            self._last = dict.fromkeys(self._last, 0)
+        return {
+            key: self._one(key, value, table[key].ceiling, anew=anew)
+            for key, value in values.items()
+        }
+
+    def _one(self, key: str, value: int | None, ceiling: int | None, *, anew: bool) -> Delta:
+        if value is None:
+            return Delta(None, Reading.UNKNOWN)
+        last = self._last.get(key)
+        self._last[key] = value
+        if last is None:
+            return Delta(None, Reading.FIRST)
+        if ceiling is not None and value >= ceiling:
+            stuck = last >= ceiling and not anew
+            return (
+                Delta(None, Reading.UNKNOWN)
+                if stuck
+                else Delta(max(value - last, 0), Reading.SATURATED)
+            )
+        if value < last:
+            return Delta(value, Reading.RESET)
+        return Delta(value - last, Reading.RESET if anew else Reading.COUNTED)

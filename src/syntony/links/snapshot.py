@@ -1,0 +1,29 @@
+"""One look at one port: what readers deliver and everything else is made from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from syntony.links.ports import PortState, Rate
+from syntony.links.roles import Role
+
+
+class PortSnapshot(NamedTuple):
+    """A port as it was at one moment."""
+
+    name: str
+    """The interface, or ``device:port`` of an RDMA port without one (``mlx5_0:1``)."""
+    netdev: str
+    """Empty where there is none: an InfiniBand port without IPoIB."""
+    rdma: str
+    """``mlx5_0:1``; empty where there is none."""
+    link_layer: str
+    """``Ethernet`` or ``InfiniBand``."""
+    driver: str
+    role: Role
+    state: PortState
+    rate: Rate | None
+    epoch: str
+    """The present life of its counters: another boot, or another probe of the driver, is new."""
+    counters: dict[str, int | None]
+    """Counter key → value; None for one that is there and cannot be read."""

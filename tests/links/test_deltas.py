@@ -1,0 +1,61 @@
+"""Counters over time: resets, ceilings, what cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.links.counters import EVERY, TABLE, Source, of_source
+from syntony.links.deltas import CounterDeltas, Delta, Reading
+
+WIDE = "net:carrier_down_count"
+NARROW = "ib/counters:link_downed"  # stops at 255
+
+
+def takes(key: str, *steps: tuple[str, int | None]) -> list[Delta]:
+    deltas = CounterDeltas()
+    return [deltas.take(epoch, {key: value}, EVERY)[key] for epoch, value in steps]
+
+
+@pytest.mark.parametrize(
+    ("key", "steps", "last"),
+    [
+        (WIDE, [("a", 5)], Delta(None, Reading.FIRST)),
+        (WIDE, [("a", 5), ("a", 9)], Delta(4, Reading.COUNTED)),
+        (WIDE, [("a", 5), ("a", 2)], Delta(2, Reading.RESET)),
+        (WIDE, [("a", 5), ("b", 9)], Delta(9, Reading.RESET)),
+        (WIDE, [("a", 5), ("a", None)], Delta(None, Reading.UNKNOWN)),
+        (WIDE, [("a", 5), ("a", None), ("a", 7)], Delta(2, Reading.COUNTED)),
+        (NARROW, [("a", 250), ("a", 255)], Delta(5, Reading.SATURATED)),
+        (NARROW, [("a", 255), ("a", 255)], Delta(None, Reading.UNKNOWN)),
+        (NARROW, [("a", 255), ("a", 3)], Delta(3, Reading.RESET)),
+        (NARROW, [("a", 255), ("b", 255)], Delta(255, Reading.SATURATED)),
+    ],
+)
+def test_one_counter(key: str, steps: list[tuple[str, int | None]], last: Delta) -> None:
+    assert takes(key, *steps)[-1] == last
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.sets(st.integers(1, 29)))
+def test_nothing_is_counted_twice_or_lost_over_resets(
+    increases: list[int], resets: set[int]
+) -> None:
+    """Whatever a driver's reloads do, the sum of deltas is what really happened."""
+    deltas, value, epoch, counted, first = CounterDeltas(), 0, 0, 0, increases[0]
+    for at, increase in enumerate(increases):
+        if at in resets:
+            value, epoch = 0, epoch + 1
+        value += increase
+        counted += deltas.take(str(epoch), {WIDE: value}, EVERY)[WIDE].increase or 0
+    assert counted == sum(increases) - first
+
+
+def test_the_table_is_complete_and_unambiguous() -> None:
+    assert len(EVERY) == len({(row.source, row.name) for row in EVERY.values()})
+    assert "rx_prio3_pause" in of_source(Source.ETHTOOL)
+    assert all(row.meaning and not row.meaning.endswith(".") for row in TABLE)
+
+
+def test_pam4_symbol_errors_are_no_reason_for_an_alert() -> None:
+    assert EVERY["ib/counters:symbol_error"].quiet
