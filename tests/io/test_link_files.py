@@ -130,7 +130,7 @@ def test_default_routes() -> None:
         "eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n"
         "eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n"
     )
-    assert default_routes(table) == {"eth0"}
+    assert default_routes(table) == frozenset({"eth0"})
     assert default_routes(None) is None
 
 

@@ -1,0 +1,195 @@
+"""One host's links over time: readings in, rows for the store out.
+
+Losses of carrier come from two sides, the kernel's events (at once, but merged) and its counter
+(late, but exact). Both end in the same place: the counter's value, which each event carries too, so
+that nothing is counted twice and nothing is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syntony.links.counters import EVERY, Kind
+from syntony.links.deltas import CounterDeltas, Delta, Reading
+from syntony.links.flaps import FlapHistory, Flaps
+from syntony.links.kernel_log import LogFinding
+from syntony.links.machine import PortChange, PortMachine, PortReading
+from syntony.links.snapshot import PortSnapshot
+
+DOWN_COUNT = "net:carrier_down_count"
+_SATURATING_DOWN_COUNT = "ib/counters:link_downed"
+"""What counts an InfiniBand port's losses where no interface does."""
+RATED = frozenset({Reading.COUNTED, Reading.RESET, Reading.SATURATED})
+
+
+class LinkNote(NamedTuple):
+    """Something happened to a port: one row of the history."""
+
+    at_ns: int
+    port: str
+    kind: str
+    """``carrier``, ``state``, ``reset``, ``kernel`` or ``module``."""
+    losses: int
+    """Losses of carrier that this row stands for."""
+    before: str
+    after: str
+    detail: str
+    remedy: str
+
+
+class CounterRow(NamedTuple):
+    """A counter went up, or can no longer be trusted."""
+
+    at_ns: int
+    port: str
+    counter: str
+    increase: int
+    reading: Reading
+
+
+class Sweep(NamedTuple):
+    """What one look at all ports gave."""
+
+    notes: list[LinkNote]
+    counters: list[CounterRow]
+
+
+class _Port:
+    def __init__(self) -> None:
+        self.deltas = CounterDeltas()
+        self.machine = PortMachine()
+        self.flaps = FlapHistory()
+        self.down_count: int | None = None
+        self.told = False
+        """An event came since the last sweep: `down_count` may be of a new epoch already."""
+        self.epoch = ""
+        self.snapshot: PortSnapshot | None = None
+        self.unreadable: set[str] = set()
+
+
+class LinkLedger:
+    """Everything this host knows of its links."""
+
+    def __init__(self) -> None:
+        self._ports: dict[str, _Port] = {}
+
+    def carrier(self, at_ns: int, port: str, down_count: int, *, carrier: bool) -> list[LinkNote]:
+        """The kernel told, or a poll found, that a carrier changed; `down_count` is its counter."""
+        known = self._ports.setdefault(port, _Port())
+        known.told = True
+        losses = _losses(known, at_ns, down_count)
+        after = "up" if carrier else "down"
+        if not losses and carrier:
+            return [LinkNote(at_ns, port, "carrier", 0, "down", after, "", "")]
+        if not losses:
+            return []
+        return [_flap_note(at_ns, port, losses, after)]
+
+    def sweep(self, at_ns: int, snapshots: Iterable[PortSnapshot]) -> Sweep:
+        """One look at every port. A port that was there and is not any more is absent."""
+        found = Sweep([], [])
+        present = set()
+        for snapshot in snapshots:
+            present.add(snapshot.name)
+            self._take(at_ns, snapshot, found)
+        for name in sorted(self._ports.keys() - present):
+            gone = self._ports.pop(name).snapshot
+            if gone is not None:
+                found.notes.append(
+                    LinkNote(at_ns, name, "state", 0, gone.state, "absent", gone.driver,
+                             "check the PCIe bus and the driver")
+                )  # fmt: skip
+        return found
+
+    def kernel(self, at_ns: int, finding: LogFinding) -> LinkNote:
+        """A driver's message. Flaps in it are already counted by the carrier."""
+        port = finding.device if finding.device in self._ports else ""
+        detail = finding.text if port else f"{finding.device} {finding.text}".strip()
+        return LinkNote(
+            at_ns, port, "kernel", 0, finding.kind, finding.meaning, detail, finding.remedy
+        )
+
+    def flaps(self, port: str, first_ns: int, last_ns: int) -> Flaps:
+        """Losses of carrier of one port in ``[first_ns, last_ns)``."""
+        known = self._ports.get(port)
+        return known.flaps.count(first_ns, last_ns) if known else Flaps(0, exact=False)
+
+    def snapshots(self) -> tuple[PortSnapshot, ...]:
+        """Every port as last seen."""
+        return tuple(port.snapshot for port in self._ports.values() if port.snapshot is not None)
+
+    def total_flaps(self, port: str) -> int:
+        """Losses of carrier since this began to watch."""
+        known = self._ports.get(port)
+        return known.flaps.total if known else 0
+
+    def _take(self, at_ns: int, snapshot: PortSnapshot, found: Sweep) -> None:
+        port = self._ports.setdefault(snapshot.name, _Port())
+        port.snapshot = snapshot
+        if port.epoch and port.epoch != snapshot.epoch:
+            port.down_count = port.down_count if port.told else 0
+            found.notes.append(
+                LinkNote(at_ns, snapshot.name, "reset", 0, "", "", "its counters began anew", "")
+            )
+        port.epoch, port.told = snapshot.epoch, False
+        deltas = port.deltas.take(snapshot.epoch, snapshot.counters, EVERY)
+        found.notes.extend(_counted_losses(port, at_ns, snapshot, deltas))
+        change = port.machine.take(at_ns, PortReading(snapshot.state, snapshot.rate))
+        if change is not None:
+            found.notes.append(_state_note(snapshot.name, change))
+        found.counters.extend(_counter_rows(port, at_ns, snapshot.name, deltas))
+
+
+def _losses(port: _Port, at_ns: int, down_count: int) -> int:
+    """Losses since the counter was last seen, from either side."""
+    before, port.down_count = port.down_count, down_count
+    if before is None:
+        port.flaps.add(at_ns, 0)
+        return 0
+    # A counter that went down began anew: what it shows happened since.
+    losses = down_count - before if down_count >= before else down_count
+    port.flaps.add(at_ns, losses)
+    return losses
+
+
+def _counted_losses(
+    port: _Port, at_ns: int, snapshot: PortSnapshot, deltas: dict[str, Delta]
+) -> list[LinkNote]:
+    down_count = snapshot.counters.get(DOWN_COUNT)
+    if down_count is not None:
+        losses = _losses(port, at_ns, down_count)
+    else:
+        delta = deltas.get(_SATURATING_DOWN_COUNT)
+        losses = (delta.increase or 0) if delta else 0
+        port.flaps.add(at_ns, losses)
+    return [_flap_note(at_ns, snapshot.name, losses, snapshot.state)] if losses else []
+
+
+def _flap_note(at_ns: int, port: str, losses: int, after: str) -> LinkNote:
+    detail = "carrier lost" if losses == 1 else f"carrier lost {losses} times"
+    remedy = "clean and reseat the cable; look at the far port"
+    return LinkNote(at_ns, port, "carrier", losses, "up", after, detail, remedy)
+
+
+def _state_note(port: str, change: PortChange) -> LinkNote:
+    rates = [f"{rate.gbps:g} Gb/s" for rate in (change.rate_before, change.rate_after) if rate]
+    detail = " → ".join(rates) if len(set(rates)) > 1 else ""
+    return LinkNote(
+        change.at_ns, port, "state", 0, change.before, change.after, detail, change.remedy
+    )
+
+
+def _counter_rows(
+    port: _Port, at_ns: int, name: str, deltas: dict[str, Delta]
+) -> Iterable[CounterRow]:
+    """Increases of what is worth keeping, and every counter that stops being readable, once."""
+    for key, delta in deltas.items():
+        if delta.reading is Reading.UNKNOWN:
+            if key not in port.unreadable:
+                port.unreadable.add(key)
+                yield CounterRow(at_ns, name, key, 0, delta.reading)
+            continue
+        port.unreadable.discard(key)
+        if delta.reading in RATED and delta.increase and EVERY[key].kind is not Kind.TRAFFIC:
+            yield CounterRow(at_ns, name, key, delta.increase, delta.reading)

@@ -1,0 +1,116 @@
+"""Two witnesses of one truth: events and counters together count each flap once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.links.deltas import Reading
+from syntony.links.kernel_log import classify
+from syntony.links.ledger import DOWN_COUNT, LinkLedger
+from syntony.links.ports import PortState, Rate
+from syntony.links.roles import Role
+from syntony.links.snapshot import PortSnapshot
+from syntony.model import S
+
+UP = PortSnapshot(
+    name="eth0",
+    netdev="eth0",
+    rdma="",
+    link_layer="Ethernet",
+    driver="mlx5_core",
+    role=Role.COMPUTE,
+    state=PortState.ACTIVE,
+    rate=Rate(100.0, None, ""),
+    epoch="boot/1",
+    counters={DOWN_COUNT: 3},
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["event", "sweep", "nobody"]))))
+def test_each_flap_is_counted_once(steps: list[tuple[int, str]]) -> None:
+    """However events and sweeps alternate, and whatever events are merged or missed."""
+    ledger, down, noted = LinkLedger(), 3, 0
+    ledger.sweep(0, [UP])
+    for at, (flaps, witness) in enumerate(steps, start=1):
+        down += flaps
+        if witness == "event":
+            noted += sum(
+                note.losses for note in ledger.carrier(at, "eth0", down, carrier=flaps == 0)
+            )
+        elif witness == "sweep":
+            snapshot = UP._replace(counters={DOWN_COUNT: down})
+            noted += sum(note.losses for note in ledger.sweep(at, [snapshot]).notes)
+    end = len(steps) + 1
+    notes = ledger.sweep(end, [UP._replace(counters={DOWN_COUNT: down})]).notes
+    noted += sum(note.losses for note in notes)
+    assert noted == down - 3
+    assert ledger.flaps("eth0", 0, end + 1) == (down - 3, True)
+
+
+def test_a_driver_reload_is_said_and_counts_go_on() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    sweep = ledger.sweep(S, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: 1})])
+    assert [note.kind for note in sweep.notes] == ["reset", "carrier"]
+    assert ledger.total_flaps("eth0") == 1
+
+
+def test_a_driver_reload_that_an_event_told_first_is_counted_once() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    ledger.carrier(1, "eth0", 2, carrier=False)
+    sweep = ledger.sweep(S, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: 2})])
+    assert [note.kind for note in sweep.notes] == ["reset"]
+    assert ledger.total_flaps("eth0") == 2
+
+
+def test_a_port_that_disappears() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    (note,) = ledger.sweep(S, []).notes
+    assert (note.port, note.after) == ("eth0", "absent")
+    assert "PCIe" in note.remedy
+    assert ledger.sweep(2 * S, []).notes == []
+
+
+def test_infiniband_without_an_interface_counts_by_its_own_counter() -> None:
+    key = "ib/counters:link_downed"
+    port = UP._replace(name="mlx5_0:1", netdev="", counters={key: 254})
+    ledger = LinkLedger()
+    ledger.sweep(0, [port])
+    sweep = ledger.sweep(S, [port._replace(counters={key: 255})])
+    assert [note.losses for note in sweep.notes] == [1]
+    assert sweep.counters[0].reading is Reading.SATURATED
+    after = ledger.sweep(2 * S, [port._replace(counters={key: 255})])
+    assert [row.reading for row in after.counters] == [Reading.UNKNOWN]
+    assert ledger.sweep(3 * S, [port._replace(counters={key: 255})]).counters == []
+
+
+def test_a_degraded_link_is_told_with_its_speeds() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    (note,) = ledger.sweep(S, [UP._replace(rate=Rate(50.0, None, ""))]).notes
+    assert (note.kind, note.detail) == ("state", "100 Gb/s → 50 Gb/s")
+
+
+def test_traffic_is_not_kept_and_errors_are() -> None:
+    keys = {"net/statistics:rx_bytes": 0, "net/statistics:rx_crc_errors": 0}
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP._replace(counters=dict(keys))])
+    sweep = ledger.sweep(S, [UP._replace(counters=dict.fromkeys(keys, 9))])
+    assert [(row.counter, row.increase) for row in sweep.counters] == [
+        ("net/statistics:rx_crc_errors", 9)
+    ]
+
+
+@pytest.mark.parametrize(("device", "port"), [("eth0", "eth0"), ("eth7", "")])
+def test_a_drivers_message_goes_to_its_port(device: str, port: str) -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    finding = classify(f"NETDEV WATCHDOG: {device} (mlx5_core): transmit queue 7 timed out")
+    assert finding is not None
+    note = ledger.kernel(S, finding)
+    assert note.port == port
+    assert device in note.detail
