@@ -27,6 +27,7 @@ GROUPS = {
     "probe": "One-way delay between NICs.",
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
+    "links": "Ports, flaps, counters: what cables say.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
     "version": "Print the version.",

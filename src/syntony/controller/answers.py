@@ -11,7 +11,10 @@ from syntony.model import S
 from syntony.store import Store
 from syntony.wire import messages as wire
 
-MAX_WINDOW_NS = 7 * 24 * 3600 * S
+DAY_NS = 24 * 3600 * S
+MAX_WINDOW_NS = 7 * DAY_NS
+MAX_HISTORY_NS = 90 * DAY_NS
+"""Events are few: all that are kept may be asked for."""
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
@@ -43,16 +46,15 @@ class Answers:
                 return self._fleet_answer(rows)
             case wire.MatrixQuery() | wire.SeriesQuery():
                 return await self._window_answer(query, fleet_now_ns)
+            case wire.LinksQuery() | wire.LinkHistoryQuery():
+                return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
 
     async def _window_answer(
         self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None
     ) -> wire.Answer:
-        if not 0 < query.window_ns <= MAX_WINDOW_NS:
-            raise UsageError(f"a window of {query.window_ns} ns; ask for up to 7 days")
+        first_ns, last_ns = _window(query.window_ns, MAX_WINDOW_NS, fleet_now_ns or 0)
         if fleet_now_ns is None:
             return wire.Matrix(cells=()) if isinstance(query, wire.MatrixQuery) else _no_points()
-        first_ns = (fleet_now_ns - query.window_ns) // S * S
-        last_ns = fleet_now_ns + _SLACK_NS
         if isinstance(query, wire.MatrixQuery):
             cells = await asyncio.to_thread(self._store.matrix, first_ns, last_ns)
             return wire.Matrix(cells=cells)
@@ -60,6 +62,20 @@ class Answers:
             self._store.series, first_ns, last_ns, query.src, query.dst
         )
         return wire.Series(points=points)
+
+    def _links_answer(
+        self, query: wire.LinksQuery | wire.LinkHistoryQuery, fleet_now_ns: int | None
+    ) -> wire.Answer:
+        now_ns = fleet_now_ns or 0
+        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, now_ns)
+        links = self._store.links
+        if isinstance(query, wire.LinksQuery):
+            return wire.Links(ports=links.ports(first_ns, last_ns), now_ns=now_ns)
+        return wire.LinkHistory(
+            events=links.events(first_ns, last_ns, query.nic),
+            counters=links.counters(first_ns, last_ns, query.nic),
+            now_ns=now_ns,
+        )
 
     def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
         agents = tuple(
@@ -78,6 +94,13 @@ class Answers:
         )
         total = sum(agent.probes_per_s for agent in agents)
         return wire.Fleet(agents=agents, rows_stored=rows_stored, probes_per_s=total)
+
+
+def _window(asked_ns: int, longest_ns: int, now_ns: int) -> tuple[int, int]:
+    """Whole seconds from the asked window's start to a little after now."""
+    if not 0 < asked_ns <= longest_ns:
+        raise UsageError(f"a window of {asked_ns} ns; ask for up to {longest_ns // DAY_NS} days")
+    return (now_ns - asked_ns) // S * S, now_ns + _SLACK_NS
 
 
 def _no_points() -> wire.Series:

@@ -82,9 +82,11 @@ _4_BIT, _8_BIT, _16_BIT, _32_BIT = (1 << 4) - 1, (1 << 8) - 1, (1 << 16) - 1, (1
 
 _NET = (
     Counter("carrier_changes", Source.NET, Kind.FLAP, Blame.CABLE,
-            "carrier gained and lost since the interface was made; counts what events miss"),
+            "carrier gained and lost since the interface was made; counts what events miss",
+        quiet=True),
     Counter("carrier_up_count", Source.NET, Kind.FLAP, Blame.CABLE,
-            "carrier gained since the interface was made"),
+            "carrier gained since the interface was made",
+        quiet=True),
     Counter("carrier_down_count", Source.NET, Kind.FLAP, Blame.CABLE,
             "carrier lost since the interface was made: the count of flaps"),
     Counter("rx_crc_errors", Source.STATISTICS, Kind.CORRUPTION, Blame.CABLE,

@@ -10,6 +10,7 @@ from syntony.model import ClockState, S, Timeline
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, Value
 from syntony.store.interface import MAX_POINTS, ClockPoint, Recorded
+from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
     DAY_NS,
@@ -32,9 +33,14 @@ class ColumnarStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._links = LinkRows(engine)
         can = capabilities(str(engine.select("SELECT version()")[0][0]))
         for table in TABLES.values():
             engine.execute(create_table(table, can))
+
+    @property
+    def links(self) -> LinkRows:
+        return self._links
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)

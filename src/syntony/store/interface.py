@@ -11,6 +11,8 @@ from syntony.wire.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from syntony.store.links import LinkRows
+
 
 MAX_POINTS = 100_000
 """Of one answer: what fits a message, and a person's patience."""
@@ -37,6 +39,10 @@ class Store(Protocol):
 
     Windows are half-open intervals ``[first_ns, last_ns)`` of fleet time.
     """
+
+    @property
+    def links(self) -> LinkRows:
+        """Ports, flaps, counters."""
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.

@@ -97,4 +97,56 @@ CLOCK = Table(
     retention_days=90,
 )
 
-TABLES: dict[str, Table] = {table.name: table for table in (PROBE, HEARD, AGENT, CLOCK)}
+LINK_PORT = Table(
+    "link_ports",
+    (
+        Column("ts_ns", "int64", "fleet time of the look at the port"),
+        Column("nic", "string", "port, host/name"),
+        Column("netdev", "string", "interface, empty if none"),
+        Column("rdma", "string", "RDMA port, device:number, empty if none"),
+        Column("link_layer", "string", "Ethernet or InfiniBand"),
+        Column("driver", "string", "kernel driver"),
+        Column("role", "string", "compute, frontend, management, virtual"),
+        Column("state", "string", "active, no-peer, disabled, training, …, unknown"),
+        Column("gbps", "float64", "speed; 0 where not known"),
+        Column("flaps", "uint64", "losses of carrier since the agent began to watch"),
+        Column("temperature_c", "float32", "module's temperature; NaN where not measured"),
+        Column("rx_dbm", "float32", "darkest lane's received light; NaN where not measured"),
+        Column("bias_ma", "float32", "largest laser bias of the lanes; NaN where not measured"),
+    ),
+    order=("nic", "ts_ns"),
+    retention_days=30,
+)
+
+LINK_EVENT = Table(
+    "link_events",
+    (
+        Column("ts_ns", "int64", "fleet time at which it was noticed"),
+        Column("nic", "string", "port, host/name; the host alone where no port is named"),
+        Column("kind", "string", "carrier, state, reset, kernel, module"),
+        Column("losses", "uint32", "losses of carrier this row stands for"),
+        Column("before", "string", "state before"),
+        Column("after", "string", "state after"),
+        Column("detail", "string", "evidence"),
+        Column("remedy", "string", "what to do"),
+    ),
+    order=("nic", "ts_ns"),
+    retention_days=90,
+)
+
+LINK_COUNTER = Table(
+    "link_counters",
+    (
+        Column("ts_ns", "int64", "fleet time of the reading"),
+        Column("nic", "string", "port, host/name"),
+        Column("counter", "string", "source:name, see the reference of links"),
+        Column("increase", "uint64", "since the reading before; 0 when it became unreadable"),
+        Column("reading", "string", "counted, reset, saturated, unknown"),
+    ),
+    order=("nic", "counter", "ts_ns"),
+    retention_days=30,
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table for table in (PROBE, HEARD, AGENT, CLOCK, LINK_PORT, LINK_EVENT, LINK_COUNTER)
+}

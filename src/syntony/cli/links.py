@@ -1,0 +1,326 @@
+"""`syntony links`: every port of a host or of the fleet, its flaps and its counters."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, print_json
+from syntony.errors import InputError, UsageError
+from syntony.links.counters import EVERY, Blame, Counter
+from syntony.links.deltas import Reading
+from syntony.links.ports import REMEDIES, PortState
+from syntony.links.roles import Role
+from syntony.model import NicRef, S, parse_duration_ns
+from syntony.wire.messages import (
+    LinkCounterRow,
+    LinkEventRow,
+    LinkHistory,
+    LinkHistoryQuery,
+    Links,
+    LinksQuery,
+    LinkStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from syntony.links.snapshot import PortSnapshot
+
+STALE_NS = 180 * S
+"""Three looks missed: what is shown is the past."""
+_WATCH_S = 1.0
+_CARRIER_LOSSES = ("net:carrier_down_count", "ib/counters:link_downed")
+"""The first that a port has counts its flaps."""
+_GOOD, _WARNING, _CRITICAL, _UNKNOWN = 0, 1, 2, 3
+_STYLES = {PortState.ACTIVE: "green", PortState.UNKNOWN: "yellow", PortState.DISABLED: "dim"}
+
+
+@click.group()
+def command() -> None:
+    """Ports, cables and what their counters say.
+
+    \b
+    Example:
+      syntony lab up --detach && syntony links list
+    """
+
+
+@command.command("list")
+@fleet_options
+@click.option("--window", default="1h", show_default=True, help="How far back flaps are counted.")
+@click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
+@click.pass_context
+def list_(
+    context: click.Context, target: FleetTarget, window: str, everything: bool, as_json: bool
+) -> None:
+    """Every port of the fleet: state, speed, flaps.
+
+    Exit status: 0 all compute ports are active, 1 one has flapped, 2 one is down, 3 one is unknown.
+    For a single host without a fleet: `syntony links show`.
+
+    \b
+    Example:
+      syntony links list --window 24h
+    """
+    answer = ask(
+        target, LinksQuery(window_ns=parse_duration_ns(window)), Links,
+        until=lambda answer: bool(answer.ports),
+    )  # fmt: skip
+    if as_json:
+        print_json([_plain(port, answer.now_ns) for port in answer.ports])
+    else:
+        shown = [port for port in answer.ports if everything or port.role != Role.VIRTUAL]
+        console.print(_fleet_table(shown, answer.now_ns, window))
+    context.exit(_verdict(answer.ports, answer.now_ns))
+
+
+@command.command()
+@fleet_options
+@click.argument("nic", required=False, default="")
+@click.option("--window", default="24h", show_default=True, help="How far back to look.")
+def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
+    """What happened to a port (HOST/NAME), or to all: flaps, states, drivers' messages, counters.
+
+    \b
+    Example:
+      syntony links history h0/rail0 --window 7d
+    """
+    if nic:
+        NicRef.parse(nic)
+    query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
+    answer = ask(target, query, LinkHistory, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    if not answer.events and not answer.counters:
+        console.print(f"nothing happened to {nic or 'any port'} in {window}")
+        return
+    if answer.events:
+        console.print(_event_table(answer.events, answer.now_ns))
+    if answer.counters:
+        console.print(_counter_table(answer.counters, answer.now_ns))
+
+
+@command.command()
+@fleet_options
+def watch(target: FleetTarget, as_json: bool) -> None:
+    """Print what happens to ports as it happens, until interrupted; one line (or JSON) an event.
+
+    \b
+    Example:
+      syntony links watch & syntony lab fault flap h0/rail0
+    """
+    seen: set[LinkEventRow] = set()
+    first = True
+    while True:
+        query = LinkHistoryQuery(window_ns=60 * S)
+        answer = ask(target, query, LinkHistory, until=lambda _: True)
+        for event in answer.events:
+            if event in seen or first:
+                continue
+            line = msgspec.json.encode(event).decode() if as_json else _event_line(event)
+            click.echo(line)
+        seen, first = set(answer.events), False
+        time.sleep(_WATCH_S)
+
+
+@command.command()
+@click.option("--root", default="/", show_default=True, help="Where /sys and /proc are.",
+              type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def show(context: click.Context, root: Path, everything: bool, as_json: bool) -> None:
+    """This host's ports and every counter that is not zero; no agent, no privilege, read-only.
+
+    Exit status: 0 all compute ports are active, 2 one is down, 3 one is unknown or none is there.
+
+    \b
+    Example:
+      syntony lab exec h0 -- syntony links show
+    """
+    from syntony.io.link_files import LinkFiles
+
+    if not root.is_dir():
+        raise InputError("no-such-tree", f"{root} is not a directory")
+    with LinkFiles(root) as files:
+        ports = files.read()
+    if not ports:
+        raise UsageError(f"no ports below {root / 'sys/class'}; give the root of a tree with /sys")
+    shown = [port for port in ports if everything or port.role is not Role.VIRTUAL]
+    if as_json:
+        print_json([_snapshot_plain(port) for port in shown])
+    else:
+        console.print(_local_table(shown))
+        for line in _notable(shown):
+            console.print(line, soft_wrap=True)
+    context.exit(_local_verdict(ports))
+
+
+def _plain(port: LinkStatus, now_ns: int) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.to_builtins(port)
+    return fields | {"stale": now_ns - port.seen_ns > STALE_NS}
+
+
+def _verdict(ports: Sequence[LinkStatus], now_ns: int) -> int:
+    compute = [port for port in ports if port.role == Role.COMPUTE]
+    fresh = [port for port in compute if now_ns - port.seen_ns <= STALE_NS]
+    down = [port for port in fresh if port.state not in (PortState.ACTIVE, PortState.UNKNOWN)]
+    if down:
+        return _CRITICAL
+    if len(fresh) < len(compute) or not compute:
+        return _UNKNOWN
+    if any(port.state == PortState.UNKNOWN for port in fresh):
+        return _UNKNOWN
+    return _WARNING if any(port.flaps for port in fresh) else _GOOD
+
+
+def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
+    states = {port.state for port in ports if port.role is Role.COMPUTE}
+    if states - {PortState.ACTIVE, PortState.UNKNOWN}:
+        return _CRITICAL
+    return _GOOD if states == {PortState.ACTIVE} else _UNKNOWN
+
+
+def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> Table:
+    table = _table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
+    for port in ports:
+        age_ns = now_ns - port.seen_ns
+        stale = age_ns > STALE_NS
+        state = Text(port.state, style="dim" if stale else _style(port.state))
+        if stale:
+            state.append(f" ({_ago(age_ns)} ago)")
+        table.add_row(
+            port.nic,
+            port.role,
+            state,
+            _speed(port.gbps),
+            Text(str(port.flaps), style="bold red" if port.flaps else ""),
+            "–" if port.last_flap_ns is None else f"{_ago(now_ns - port.last_flap_ns)} ago",
+            _module(port),
+        )
+    return table
+
+
+def _local_table(ports: Iterable[PortSnapshot]) -> Table:
+    table = _table("port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses")
+    for port in ports:
+        losses = [port.counters[key] for key in _CARRIER_LOSSES if key in port.counters]
+        table.add_row(
+            port.name,
+            port.rdma or "–",
+            port.link_layer,
+            port.role,
+            port.driver or "–",
+            Text(port.state, style=_style(port.state)),
+            _speed(port.rate.gbps if port.rate else None),
+            str(losses[0]) if losses and losses[0] is not None else "unknown",
+        )
+    return table
+
+
+def _notable(ports: Sequence[PortSnapshot]) -> Iterable[Text]:
+    """What is not as it should be: states with their remedy, counters that are not zero."""
+    for port in ports:
+        state = PortState(port.state)
+        if REMEDIES[state] and port.role is Role.COMPUTE:
+            yield Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
+    found: dict[tuple[str, int | None], list[str]] = {}
+    for port in ports:
+        for key, value in port.counters.items():
+            if value != 0 and not EVERY[key].quiet and key not in _CARRIER_LOSSES:
+                found.setdefault((key, value), []).append(port.name)
+    for (key, value), names in sorted(found.items(), key=lambda item: item[0][0]):
+        yield _counter_line(EVERY[key], value, names)
+
+
+def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> Text:
+    who = names[0] if len(names) == 1 else f"{len(names)} ports ({', '.join(names)})"
+    if value is None:
+        return Text(f"{counter.name} cannot be read on {who}", style="yellow")
+    least = "at least " if counter.ceiling is not None and value >= counter.ceiling else ""
+    where = "" if counter.blame is Blame.NOBODY else f"; look at the {counter.blame}"
+    return Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
+
+
+def _snapshot_plain(port: PortSnapshot) -> dict[str, object]:
+    return port._asdict() | {"rate": port.rate._asdict() if port.rate else None}
+
+
+def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> Table:
+    table = _table("when", "port", "what", "change", "detail", "do")
+    for event in events:
+        table.add_row(
+            f"{_ago(now_ns - event.ts_ns)} ago",
+            event.nic,
+            event.kind,
+            _change(event),
+            event.detail,
+            event.remedy,
+        )
+    return table
+
+
+def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> Table:
+    table = _table("port", "counter", "increase", "last", "meaning", "look at")
+    for row in rows:
+        counter = EVERY.get(row.counter)
+        unsure = {Reading.SATURATED: "≥ ", Reading.UNKNOWN: "? "}.get(Reading(row.reading), "")
+        table.add_row(
+            row.nic,
+            row.counter.partition(":")[2],
+            f"{unsure}{row.increase}",
+            f"{_ago(now_ns - row.last_ns)} ago",
+            counter.meaning if counter else "",
+            counter.blame if counter else "",
+        )
+    return table
+
+
+def _event_line(event: LinkEventRow) -> str:
+    parts = (event.nic, event.kind, _change(event), event.detail, event.remedy)
+    return " | ".join(part for part in parts if part)
+
+
+def _change(event: LinkEventRow) -> str:
+    return f"{event.before} → {event.after}" if event.before or event.after else ""
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _style(state: str) -> str:
+    return _STYLES.get(PortState(state), "bold red")
+
+
+def _speed(gbps: float | None) -> str:
+    return f"{gbps:g} Gb/s" if gbps else "–"
+
+
+def _module(port: LinkStatus) -> str:
+    parts = []
+    if port.temperature_c is not None:
+        parts.append(f"{port.temperature_c:.0f} °C")
+    if port.rx_dbm is not None:
+        parts.append(f"{port.rx_dbm:.1f} dBm")
+    return " ".join(parts) or "–"
+
+
+def _ago(age_ns: int) -> str:
+    """A person's measure: seconds, minutes, hours, days."""
+    for name, unit_ns in (("d", 86_400 * S), ("h", 3600 * S), ("min", 60 * S)):
+        if age_ns >= 2 * unit_ns:
+            return f"{age_ns // unit_ns} {name}"
+    return f"{max(0, age_ns) // S} s"
