@@ -18,6 +18,8 @@ from syntony.wire.messages import (
     Clocks,
     Fleet,
     FleetQuery,
+    Links,
+    LinksQuery,
     Matrix,
     MatrixCell,
     MatrixQuery,
@@ -38,23 +40,23 @@ class LiveFleet:
 
     def __init__(self, lab: LiveLab) -> None:
         self.lab = lab
-        self._target = f"unix:{lab.controller_socket}"
+        self.target = f"unix:{lab.controller_socket}"
 
     def clocks(self) -> dict[str, ClockState]:
         return {
-            line.node: line.state for line in ask_for(self._target, ClockQuery(), Clocks).timelines
+            line.node: line.state for line in ask_for(self.target, ClockQuery(), Clocks).timelines
         }
 
     def fleet(self) -> Fleet:
-        return ask_for(self._target, FleetQuery(), Fleet)
+        return ask_for(self.target, FleetQuery(), Fleet)
 
     def matrix(self, window_ns: int = 5 * S) -> dict[tuple[str, str], MatrixCell]:
-        cells = ask_for(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        cells = ask_for(self.target, MatrixQuery(window_ns=window_ns), Matrix).cells
         return {(cell.src, cell.dst): cell for cell in cells}
 
     def series(self, src: str, dst: str, window_ns: int = 60 * S) -> tuple[SeriesPoint, ...]:
         return ask_for(
-            self._target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series
+            self.target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series
         ).points
 
     def synchronized(self) -> bool:
@@ -189,6 +191,27 @@ def test_loss_is_measured(fleet: LiveFleet) -> None:
     share = sum(cell.lost for cell in there) / sum(cell.sent for cell in there)
     assert 0.1 < share < 0.3
     assert sum(cell.lost for cell in back) < 0.1 * sum(cell.lost for cell in there)
+
+
+def test_flaps_are_counted_exactly_and_the_port_is_named(fleet: LiveFleet) -> None:
+    def counts() -> dict[str, int]:
+        answer = ask_for(fleet.target, LinksQuery(), Links)
+        return {port.nic: port.flaps for port in answer.ports}
+
+    def kernel() -> int:
+        path = "/sys/class/net/rail1/carrier_down_count"
+        return int(fleet.lab.run("h1", "cat", path))
+
+    await_true(lambda: len(counts()) == 2 * len(HOSTS), "every port reported")
+    before, kernel_before = counts(), kernel()
+    fleet.lab.inject("flap", "h1/rail1", {"period": "100ms", "count": "7"})
+    await_true(lambda: kernel() >= kernel_before + 7, "seven flaps")
+    fleet.lab.clear()
+    await_true(lambda: counts()["h1/rail1"] - before["h1/rail1"] >= 7, "seven flaps reported")
+    after = counts()
+    assert after.pop("h1/rail1") - before.pop("h1/rail1") == kernel() - kernel_before
+    assert after == before
+    await_true(fleet.lit, "the NIC answers again")
 
 
 def test_a_killed_agent_comes_back_and_its_seconds_are_in_the_store(fleet: LiveFleet) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.errors import WireError
-from syntony.links.optics import Eeprom, from_flat, parse
+from syntony.links.modules import ModuleWatch
+from syntony.links.optics import Eeprom, Identity, Lane, Module, from_flat, parse
 from syntony.links.trend import LEAST, SPACING_NS, Trend, theil_sen
 
 
@@ -127,3 +128,35 @@ def test_too_few_samples_tell_nothing() -> None:
     for sample in range(100):
         trend.add(sample * SPACING_NS // 100, 1.0)
     assert trend.slope() is None
+
+
+def hot(temperature_c: float, serial: str = "S1") -> Module:
+    identity = Identity("OSFP", "ACME", "DR8", serial)
+    return Module(identity, temperature_c, 3.3, (Lane(-2.0, 0.0, 80.0),), 75.0, -10.0)
+
+
+def test_a_hot_module_is_told_once_and_when_it_is_well() -> None:
+    watch = ModuleWatch()
+    readings = [70.0, 76.0, 74.0, 77.0, 69.0]
+    told = [watch.take(at, "eth0", hot(reading)) for at, reading in enumerate(readings)]
+    assert [len(notes) for notes in told] == [0, 1, 0, 0, 1]
+    assert "airflow" in told[1][0].remedy
+    assert told[4][0].after == "well"
+
+
+def test_a_degrading_module_is_told_once_a_day() -> None:
+    watch, told = ModuleWatch(), []
+    for sample in range(4 * 36):  # 36 hours, half a degree an hour
+        at_ns = sample * SPACING_NS
+        told += watch.take(at_ns, "eth0", hot(50.0 + sample / 8 + 0.2 * (sample % 3)))
+    assert {note.after for note in told} == {"degrading"}
+    assert len(told) == 2
+    assert "temperature" in told[0].detail
+
+
+def test_another_module_begins_anew() -> None:
+    watch = ModuleWatch()
+    watch.take(0, "eth0", hot(80.0))
+    first, second = watch.take(1, "eth0", hot(80.0, serial="S2"))
+    assert first.detail == "another module"
+    assert second.after == "beyond limit"

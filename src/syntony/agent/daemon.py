@@ -10,6 +10,7 @@ from pathlib import Path
 
 from syntony import __version__
 from syntony.agent.config import AgentConfig
+from syntony.agent.links import LinkWatch
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
@@ -80,6 +81,7 @@ class Agent:
         )
         self._nics = self._describe_nics()
         self._crossings = self._open_crossings()
+        self._links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -94,6 +96,7 @@ class Agent:
 
     def run(self, uplink: Uplink, stop: threading.Event) -> None:
         """Until `stop` is set."""
+        self._links.start()
         while not stop.wait(self._pause_ns() / S):
             self._take_messages()
             self._begin_plan()
@@ -110,8 +113,9 @@ class Agent:
                     self._report(uplink, fleet_ns)
 
     def close(self) -> None:
-        """Stop probing and reflecting."""
+        """Stop probing, reflecting and watching."""
         self._engine.close()
+        self._links.close()
         for phc, _ in self._crossings:
             phc.close()
 
@@ -208,6 +212,8 @@ class Agent:
         self._submit(uplink, PROBE, self._pipeline.probe_rows(fleet_ns))
         heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
         self._submit(uplink, HEARD, heard)
+        for table, columns in self._links.report(time.monotonic_ns(), fleet_ns).rows:
+            self._submit(uplink, table, columns)
         self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
 
     def _vitals(self) -> dict[str, int]:

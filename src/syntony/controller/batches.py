@@ -13,7 +13,7 @@ from syntony.store import Recorded
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import decode_columns
 from syntony.wire.messages import Batch
-from syntony.wire.tables import AGENT, HEARD, PROBE, TABLES, Table
+from syntony.wire.tables import PROBE, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def open_batch(
             cannot be.
     """
     table = TABLES.get(batch.table)
-    if table not in {PROBE, HEARD, AGENT}:
+    if table is None or not table.owner:
         raise WireError(f"{batch.table[:80]!r} is not a table agents write")
     rows = decode_columns(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
@@ -109,20 +109,17 @@ def probe_rate(piece: Piece) -> float:
 
 def _check_owner(table: Table, rows: pa.Table, host: str) -> None:
     """An agent speaks for its own NICs only, and of paths they are an end of."""
-    if table is AGENT:
-        own = set(rows.column("host").to_pylist()) == {host}
-    elif table is HEARD:
-        own = _all_of_host(rows.column("dst"), host)
-    else:
-        prober, src, dst = (rows.column(name) for name in ("prober", "src", "dst"))
-        own = _all_of_host(prober, host) and _either(prober, src, dst)
+    owners = rows.column(table.owner)
+    own = _all_of_host(owners, host)
+    if table is PROBE:
+        own = own and _either(owners, rows.column("src"), rows.column("dst"))
     if not own:
         raise WireError(f"{table.name}: rows of other hosts than {host}")
 
 
 def _all_of_host(names: pa.ChunkedArray, host: str) -> bool:
     # A host has a handful of NICs: each distinct name is looked at once.
-    return all(name.startswith(f"{host}/") for name in names.unique().to_pylist())
+    return all(name.split("/", 1)[0] == host for name in names.unique().to_pylist())
 
 
 def _either(values: pa.ChunkedArray, one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import struct
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -143,7 +144,10 @@ class Lab:
         if not Path(f"/proc/{pid}/ns/user").samefile("/proc/self/ns/user"):
             argv.append("-U")
         where = Path.cwd()
-        here = [] if where.is_relative_to("/run") else ["env", f"--chdir={where}"]
+        # Our own `syntony` is found there too, also when its environment is not activated here.
+        path = f"PATH={Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        chdir = [] if where.is_relative_to("/run") else [f"--chdir={where}"]
+        here = ["env", *chdir, path]
         return [*argv, "--", "ip", "netns", "exec", node, *here, *command]
 
     def truth(self) -> list[ClockTruth]:

@@ -25,6 +25,9 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     order: tuple[str, ...]
     retention_days: int
+    owner: str = ""
+    """The column that names whose rows these are, a host or one of its NICs: an agent may write its
+    own only. Empty: the controller alone writes the table."""
 
 
 PROBE = Table(
@@ -51,6 +54,7 @@ PROBE = Table(
     ),
     order=("src", "dst", "sport", "ts_ns"),
     retention_days=7,
+    owner="prober",
 )
 
 HEARD = Table(
@@ -63,6 +67,7 @@ HEARD = Table(
     ),
     order=("src", "dst", "ts_ns"),
     retention_days=7,
+    owner="dst",
 )
 
 AGENT = Table(
@@ -80,6 +85,7 @@ AGENT = Table(
     ),
     order=("host", "ts_ns"),
     retention_days=30,
+    owner="host",
 )
 
 CLOCK = Table(
@@ -116,6 +122,7 @@ LINK_PORT = Table(
     ),
     order=("nic", "ts_ns"),
     retention_days=30,
+    owner="nic",
 )
 
 LINK_EVENT = Table(
@@ -132,6 +139,7 @@ LINK_EVENT = Table(
     ),
     order=("nic", "ts_ns"),
     retention_days=90,
+    owner="nic",
 )
 
 LINK_COUNTER = Table(
@@ -145,6 +153,7 @@ LINK_COUNTER = Table(
     ),
     order=("nic", "counter", "ts_ns"),
     retention_days=30,
+    owner="nic",
 )
 
 TABLES: dict[str, Table] = {

@@ -1,0 +1,308 @@
+"""One host's links: the kernel's events on a thread of their own, counters at each sweep.
+
+Events must be noticed within milliseconds, so the watching thread does nothing else. Modules answer
+over a slow bus, tens of milliseconds a page, so they have their own as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syntony.errors import MissingError, WireError
+from syntony.io.carrier import CarrierWatch
+from syntony.io.ethtool import NicStatistics, module_eeprom
+from syntony.io.kernel_log import KernelLog, KernelMessage
+from syntony.io.link_files import LinkFiles
+from syntony.links.counters import Source, of_source
+from syntony.links.kernel_log import classify
+from syntony.links.ledger import CounterRow, LinkLedger, LinkNote
+from syntony.links.modules import ModuleWatch
+from syntony.links.optics import Module, from_flat, parse
+from syntony.links.roles import Role
+from syntony.links.snapshot import PortSnapshot
+from syntony.mesh.stats import Columns
+from syntony.model import MS, S
+from syntony.model.paths import LinkEvent
+from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT, Table
+
+_log = logging.getLogger(__name__)
+_Event = LinkEvent | KernelMessage | LinkNote
+
+SWEEP_NS = 10 * S
+"""Between two looks at all counters: a look costs tens of milliseconds on NICs whose firmware is
+asked for each."""
+SETTLE_NS = 1 * S
+PORTS_NS = 60 * S
+"""A port's row is stored so often, and whenever a sweep finds its state changed."""
+MODULES_S = 60.0
+_ETHTOOL = of_source(Source.ETHTOOL)
+_NEVER = frozenset({errno.EOPNOTSUPP, errno.EPERM})
+_UNKNOWN_MODULE = (math.nan, math.nan, math.nan)
+
+
+class LinkReport(NamedTuple):
+    """Rows for the store, by table."""
+
+    rows: tuple[tuple[Table, Columns], ...]
+
+
+class LinkWatch:
+    """Watches the links of the network namespace it is made in.
+
+    Args:
+        host: names the rows.
+        configured: interfaces that the operator lists: compute NICs, whatever they look like.
+        root: where /sys and /proc are.
+    """
+
+    def __init__(self, host: str, configured: frozenset[str], root: Path = Path("/")) -> None:
+        self._host = host
+        self._ledger = LinkLedger()
+        self._files = LinkFiles(root, configured)
+        self._statistics: dict[str, tuple[str, NicStatistics | None]] = {}
+        """Per interface: the epoch they were opened in, and None where the driver has none."""
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._modules = _Modules(self._events.put)
+        self._real: frozenset[str] = frozenset()
+        self._next_sweep_ns = 0
+        self._next_ports_ns = 0
+        self._carrier = CarrierWatch()
+        self._kernel_log = _open_kernel_log()
+        self._wake_read, self._wake_write = os.pipe()
+        self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._wake_write < 0:
+            return
+        self._modules.close()
+        os.close(self._wake_write)
+        self._wake_write = -1
+        if self._thread.is_alive():
+            self._thread.join()
+        self._carrier.close()
+        if self._kernel_log is not None:
+            self._kernel_log.close()
+        self._files.close()
+        os.close(self._wake_read)
+
+    def report(self, now_ns: int, fleet_ns: int) -> LinkReport:
+        """What happened since the last call; every `SWEEP_NS` with a look at all counters.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            fleet_ns: the same moment in fleet time.
+        """
+        notes: list[LinkNote] = []
+        counters: list[CounterRow] = []
+        while not self._events.empty():
+            notes += self._take(self._events.get(), now_ns)
+            # Something moved: what became of it is looked at when it has had time to settle.
+            self._next_sweep_ns = min(self._next_sweep_ns, now_ns + SETTLE_NS)
+        ports: tuple[PortSnapshot, ...] = ()
+        if now_ns >= self._next_sweep_ns:
+            self._next_sweep_ns = now_ns + SWEEP_NS
+            sweep = self._ledger.sweep(now_ns, self._snapshots())
+            notes += sweep.notes
+            counters += sweep.counters
+            changed = any(note.kind == "state" for note in sweep.notes)
+            if changed or now_ns >= self._next_ports_ns:
+                self._next_ports_ns = now_ns + PORTS_NS
+                ports = self._ledger.snapshots()
+        behind_ns = fleet_ns - now_ns
+        tables = (
+            (LINK_EVENT, _event_columns(self._host, notes, behind_ns)),
+            (LINK_COUNTER, _counter_columns(self._host, counters, behind_ns)),
+            (LINK_PORT, self._port_columns(ports, fleet_ns)),
+        )
+        return LinkReport(tuple((table, rows) for table, rows in tables if rows is not None))
+
+    def _take(self, event: _Event, now_ns: int) -> list[LinkNote]:
+        if isinstance(event, LinkNote):
+            return [event]
+        if isinstance(event, KernelMessage):
+            finding = classify(event.text)
+            return [self._ledger.kernel(now_ns, finding)] if finding else []
+        if event.nic not in self._real:  # a container's link, or one that no sweep has seen yet
+            return []
+        return self._ledger.carrier(
+            event.at_ns, event.nic, event.carrier_down_count, carrier=event.carrier
+        )
+
+    def _snapshots(self) -> list[PortSnapshot]:
+        real = [port for port in self._files.read() if port.role is not Role.VIRTUAL]
+        self._real = frozenset(port.name for port in real)
+        self._modules.watch(frozenset(port.netdev for port in real if port.netdev))
+        return [
+            port._replace(counters=port.counters | self._driver_counters(port)) for port in real
+        ]
+
+    def _driver_counters(self, port: PortSnapshot) -> dict[str, int | None]:
+        """``ethtool -S``: names are asked for once per life of the driver."""
+        if not port.netdev:
+            return {}
+        epoch, statistics = self._statistics.get(port.netdev, ("", None))
+        try:
+            if epoch != port.epoch:
+                self._statistics[port.netdev] = (port.epoch, None)
+                statistics = NicStatistics(port.netdev, _ETHTOOL)
+                self._statistics[port.netdev] = (port.epoch, statistics)
+            values = statistics.read() if statistics else {}
+        except OSError:
+            return {}
+        return {_ETHTOOL[name].key: value for name, value in values.items()}
+
+    def _port_columns(self, ports: Iterable[PortSnapshot], fleet_ns: int) -> Columns | None:
+        rows = [
+            (
+                f"{self._host}/{port.name}", port.netdev, port.rdma, port.link_layer, port.driver,
+                port.role, port.state, port.rate.gbps if port.rate else 0.0,
+                self._ledger.total_flaps(port.name), *self._modules.of(port.netdev),
+            )
+            for port in ports
+        ]  # fmt: skip
+        return _columns(LINK_PORT, [(fleet_ns, *row) for row in rows])
+
+    # --- the listening thread ---
+
+    def _listen(self) -> None:
+        poller = select.poll()
+        poller.register(self._wake_read, select.POLLIN | select.POLLHUP)
+        poller.register(self._carrier.fileno(), select.POLLIN)
+        if self._kernel_log is not None:
+            poller.register(self._kernel_log.fileno(), select.POLLIN)
+        while not any(ready == self._wake_read for ready, _ in poller.poll(self._pause_ms())):
+            now_ns = time.monotonic_ns()
+            try:
+                for event in self._carrier.poll(now_ns):
+                    self._events.put(event)
+            except WireError:
+                _log.exception("link events are not understood; counters go on")
+                return
+            if self._kernel_log is not None:
+                for message in self._kernel_log.read():
+                    self._events.put(message)
+
+    def _pause_ms(self) -> float | None:
+        deadline_ns = self._carrier.deadline_ns
+        if deadline_ns is None:
+            return None
+        return max(0.0, (deadline_ns - time.monotonic_ns()) / MS)
+
+
+class _Modules:
+    """What plugged modules measure, on a thread that lives while there is one to ask."""
+
+    def __init__(self, tell: Callable[[LinkNote], None]) -> None:
+        self._tell = tell
+        self._watch = ModuleWatch()
+        self._nics: frozenset[str] = frozenset()
+        self._known: dict[str, Module] = {}
+        self._mute: set[str] = set()
+        """NICs whose driver reads no modules, or not for us."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, nics: frozenset[str]) -> None:
+        """These interfaces may have modules."""
+        self._nics = nics
+        self._mute &= nics
+        if self._thread is None and nics - self._mute:
+            self._thread = threading.Thread(target=self._run, name="modules", daemon=True)
+            self._thread.start()
+
+    def of(self, nic: str) -> tuple[float, float, float]:
+        """Temperature (°C), darkest received light (dBm), largest bias (mA); NaN if not known."""
+        module = self._known.get(nic)
+        if module is None:
+            return _UNKNOWN_MODULE
+        light = [lane.rx_dbm for lane in module.lanes if lane.rx_dbm is not None]
+        bias = [lane.bias_ma for lane in module.lanes if lane.bias_ma is not None]
+        return (
+            math.nan if module.temperature_c is None else module.temperature_c,
+            min(light, default=math.nan),
+            max(bias, default=math.nan),
+        )
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for nic in self._nics - self._mute:
+                self._read(nic)
+            if not self._nics - self._mute:
+                self._thread = None
+                return
+            self._stop.wait(MODULES_S)
+
+    def _read(self, nic: str) -> None:
+        try:
+            module = parse(from_flat(module_eeprom(nic)))
+        except (OSError, WireError) as error:
+            self._known.pop(nic, None)
+            if isinstance(error, OSError) and error.errno in _NEVER:
+                self._mute.add(nic)
+                _log.info("modules are not read nic=%s reason=%s", nic, error.strerror)
+            return
+        self._known[nic] = module
+        for note in self._watch.take(time.monotonic_ns(), nic, module):
+            self._tell(note)
+
+
+def _open_kernel_log() -> KernelLog | None:
+    try:
+        return KernelLog()
+    except MissingError as error:
+        _log.info("drivers' messages are not read reason=%s", error)
+        return None
+
+
+def _event_columns(host: str, notes: Iterable[LinkNote], behind_ns: int) -> Columns | None:
+    rows = [
+        (
+            note.at_ns + behind_ns, f"{host}/{note.port}" if note.port else host, note.kind,
+            note.losses, note.before, note.after, note.detail, note.remedy,
+        )
+        for note in notes
+    ]  # fmt: skip
+    return _columns(LINK_EVENT, rows)
+
+
+def _counter_columns(host: str, counters: Iterable[CounterRow], behind_ns: int) -> Columns | None:
+    rows = [
+        (row.at_ns + behind_ns, f"{host}/{row.port}", row.counter, row.increase, row.reading)
+        for row in counters
+    ]
+    return _columns(LINK_COUNTER, rows)
+
+
+def _columns(table: Table, rows: list[tuple[Any, ...]]) -> Columns | None:
+    """Rows in the order of the table's columns, turned on their side."""
+    if not rows:
+        return None
+    columns: dict[str, Any] = {}
+    for column, values in zip(table.columns, zip(*rows, strict=True), strict=True):
+        if column.type == "string":
+            columns[column.name] = [str(value) for value in values]
+        else:
+            columns[column.name] = np.array(values, dtype=column.type)
+    return columns

@@ -1,0 +1,135 @@
+"""Modules over time: too hot, too dark, going that way, or another one than before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syntony.links.ledger import LinkNote
+from syntony.links.optics import Module
+from syntony.links.trend import Slope, Trend
+
+FORESIGHT_H = 7 * 24.0
+"""A limit that a trend reaches within so long is worth a visit in the next maintenance window."""
+REPEAT_NS = 24 * 3_600_000_000_000
+"""A trend is told once a day while it lasts."""
+COOLER_C = 5.0
+BRIGHTER_DB = 1.0
+"""Hysteresis: so far back inside its limit, a module is well again."""
+
+
+class _Limit(NamedTuple):
+    """One quantity against the module's own threshold."""
+
+    name: str
+    value: float
+    limit: float | None
+    back: float
+    """Hysteresis."""
+    above: bool
+    """Whether beyond the limit means above it."""
+    unit: str
+    remedy: str
+
+    @property
+    def beyond(self) -> bool:
+        return self.limit is not None and (
+            self.value >= self.limit if self.above else self.value <= self.limit
+        )
+
+    @property
+    def well(self) -> bool:
+        if self.limit is None:
+            return True
+        return (
+            self.value < self.limit - self.back
+            if self.above
+            else (self.value > self.limit + self.back)
+        )
+
+
+class ModuleWatch:
+    """All modules of one host. Feed it every reading."""
+
+    def __init__(self) -> None:
+        self._identities: dict[str, tuple[str, ...]] = {}
+        self._trends: dict[tuple[str, str], Trend] = {}
+        self._beyond: set[tuple[str, str]] = set()
+        self._told_ns: dict[tuple[str, str], int] = {}
+
+    def take(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
+        """One reading of one port's module; returns what is worth telling."""
+        notes = self._replaced(at_ns, port, module)
+        for limit in _limits(module):
+            key = (port, limit.name)
+            trend = self._trends.setdefault(key, Trend())
+            trend.add(at_ns, limit.value)
+            notes += self._crossed(at_ns, port, limit)
+            notes += self._foreseen(at_ns, port, limit, trend.slope())
+        return notes
+
+    def _replaced(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
+        identity, before = tuple(module.identity), self._identities.get(port)
+        self._identities[port] = identity
+        if before is None or before == identity:
+            return []
+        for key in [key for key in self._trends if key[0] == port]:
+            del self._trends[key]
+            self._beyond.discard(key)
+            self._told_ns.pop(key, None)
+        return [_note(at_ns, port, " ".join(before), " ".join(identity), "another module", "")]
+
+    def _crossed(self, at_ns: int, port: str, limit: _Limit) -> list[LinkNote]:
+        key = (port, limit.name)
+        if key in self._beyond:
+            if not limit.well:
+                return []
+            self._beyond.discard(key)
+            return [_note(at_ns, port, "beyond limit", "well", _measured(limit), "")]
+        if not limit.beyond:
+            return []
+        self._beyond.add(key)
+        return [_note(at_ns, port, "well", "beyond limit", _measured(limit), limit.remedy)]
+
+    def _foreseen(
+        self, at_ns: int, port: str, limit: _Limit, slope: Slope | None
+    ) -> list[LinkNote]:
+        key = (port, limit.name)
+        if slope is None or limit.limit is None or key in self._beyond:
+            return []
+        hours = slope.hours_to(limit.limit)
+        told_ns = self._told_ns.get(key)
+        if hours is None or hours > FORESIGHT_H:
+            return []
+        if told_ns is not None and at_ns - told_ns < REPEAT_NS:
+            return []
+        self._told_ns[key] = at_ns
+        detail = (
+            f"{limit.name} {slope.now:.1f} {limit.unit}, {24 * slope.per_hour:+.1f} a day: "
+            f"at its limit of {limit.limit:.1f} in {hours / 24:.1f} days"
+        )
+        return [_note(at_ns, port, "well", "degrading", detail, limit.remedy)]
+
+
+def _limits(module: Module) -> Iterable[_Limit]:
+    if module.temperature_c is not None:
+        yield _Limit(
+            "temperature", module.temperature_c, module.temperature_alarm_c, COOLER_C, True, "°C",
+            "check airflow and fans; clean the cage",
+        )  # fmt: skip
+    for number, lane in enumerate(module.lanes):
+        if lane.rx_dbm is not None:
+            yield _Limit(
+                f"received light of lane {number}", lane.rx_dbm, module.rx_alarm_dbm, BRIGHTER_DB,
+                False, "dBm", "clean the connectors; check the far module's laser",
+            )  # fmt: skip
+
+
+def _measured(limit: _Limit) -> str:
+    return f"{limit.name} {limit.value:.1f} {limit.unit}, limit {limit.limit:.1f}"
+
+
+def _note(  # noqa: PLR0917 - a row, in the order of its columns
+    at_ns: int, port: str, before: str, after: str, detail: str, remedy: str
+) -> LinkNote:
+    return LinkNote(at_ns, port, "module", 0, before, after, detail, remedy)
