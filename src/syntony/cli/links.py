@@ -14,7 +14,7 @@ from rich.text import Text
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError, UsageError
-from syntony.links.counters import EVERY, Blame, Counter
+from syntony.links.counters import EVERY, TABLE, Blame, Counter
 from syntony.links.deltas import Reading
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import Role
@@ -163,6 +163,44 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         for line in _notable(shown):
             console.print(line, soft_wrap=True)
     context.exit(_local_verdict(ports))
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--markdown", is_flag=True, help="Print the table of the reference.")
+def counters(as_json: bool, markdown: bool) -> None:
+    """Every counter that is read: where it is, what it means, where to look.
+
+    \b
+    Example:
+      syntony links counters
+    """
+    if as_json:
+        print_json([row._asdict() for row in TABLE])
+        return
+    if markdown:
+        click.echo(counter_markdown(), nl=False)
+        return
+    table = _table("counter", "source", "kind", "look at", "meaning")
+    for row in TABLE:
+        table.add_row(row.name, row.source, row.kind, row.blame, row.meaning)
+    console.print(table)
+
+
+def counter_markdown() -> str:
+    """The table of docs/reference/links.md."""
+    lines = [
+        "| counter | source | sign of | look at | stops at | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in TABLE:
+        alone = "" if not row.quiet else "; no alert by itself"
+        cells = (
+            f"`{row.name}`", row.source, row.kind, row.blame, row.ceiling or "",
+            f"{row.meaning} ({row.unit}){alone}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _plain(port: LinkStatus, now_ns: int) -> dict[str, object]:
