@@ -11,8 +11,11 @@ US = 1_000
 MS = 1_000_000
 S = 1_000_000_000
 
-_UNITS = {"ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": 3600 * S}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)")
+_UNITS = {
+    "ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": 3600 * S,
+    "d": 86_400 * S,
+}  # fmt: skip
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)")
 
 
 def parse_duration_ns(text: str) -> int:

@@ -1,0 +1,394 @@
+"""Incidents: opened when a rule has been broken for long enough, one for each cause. Sans IO.
+
+The book is the only place where incidents change. It is fed evaluations and commands, with the time
+as an argument, and returns what has changed; what it holds can be written down and read back, so
+that a restart neither loses an incident nor opens it again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.alerts.observations import Containment, Measured, Observation
+from syntony.alerts.rules import Rule, Severity
+from syntony.alerts.silences import Silence, silenced
+from syntony.errors import UsageError
+from syntony.model import S, format_ns
+
+REOPEN_NS = 15 * 60 * S
+"""A condition that comes back so soon after it was resolved is the same incident, not another."""
+OFFENDER_NS = 7 * 24 * 3600 * S
+"""Incidents of the same rule and subject within so long make a repeat offender."""
+KEPT_NS = 30 * 24 * 3600 * S
+"""Resolved incidents are forgotten after so long; the store keeps them."""
+MAX_EVIDENCE = 20
+
+
+class State(enum.StrEnum):
+    """Where an incident is in its life."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    """Somebody is on it: no further pages."""
+    RESOLVED = "resolved"
+
+
+class Incident(msgspec.Struct, kw_only=True):
+    """One thing that is wrong, with everything a person needs. Instants are fleet time."""
+
+    number: int
+    rule: str
+    subject: str
+    severity: Severity
+    state: State
+    summary: str
+    remedy: str
+    opened_ns: int
+    updated_ns: int
+    resolved_ns: int = 0
+    value: float = 0.0
+    worst: float = 0.0
+    evidence: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    cause: int = 0
+    """The incident that explains this one; 0 if none: then it is a page of its own."""
+    paged: bool = False
+    """Whether anybody was told. What was never told needs no all-clear."""
+    silenced: bool = False
+    reopened: int = 0
+    repeats: int = 0
+    """Earlier incidents of the same rule and subject within a week."""
+    acknowledged_by: str = ""
+    comment: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.state is not State.RESOLVED
+
+
+class ChangeKind(enum.StrEnum):
+    """What became of an incident."""
+
+    OPENED = "opened"
+    REOPENED = "reopened"
+    EXPLAINED = "explained"
+    """It turned out to be evidence of another."""
+    UNEXPLAINED = "unexplained"
+    """Its cause is gone and it is still there."""
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+    PAGE = "page"
+    """Somebody should be told now."""
+    CLEAR = "clear"
+    """Somebody who was told should hear that it is over."""
+
+
+class Change(NamedTuple):
+    """One change, and the incident after it."""
+
+    at_ns: int
+    kind: ChangeKind
+    incident: Incident
+
+
+class Streak(msgspec.Struct):
+    """One rule on one subject: how long it has been bad or good."""
+
+    bad: int = 0
+    good: int = 0
+    last_bad_ns: int = 0
+
+
+class BookState(msgspec.Struct, kw_only=True):
+    """All that a restart must not lose."""
+
+    next_number: int = 1
+    incidents: list[Incident] = msgspec.field(default_factory=list)
+    streaks: dict[str, Streak] = msgspec.field(default_factory=dict)
+    """By ``rule|subject``."""
+    silences: list[Silence] = msgspec.field(default_factory=list)
+    next_silence: int = 1
+
+
+class Book:
+    """All incidents of a fleet.
+
+    Args:
+        rules: those in force.
+        state: of an earlier life, or nothing.
+    """
+
+    def __init__(self, rules: Iterable[Rule], state: BookState | None = None) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self.state = state or BookState()
+        self._live = {
+            (incident.rule, incident.subject): incident
+            for incident in self.state.incidents
+            if incident.live
+        }
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """All that are remembered, oldest first."""
+        return self.state.incidents
+
+    def find(self, number: int) -> Incident:
+        """One incident. Raises `UsageError`: there is none of that number."""
+        for incident in self.state.incidents:
+            if incident.number == number:
+                return incident
+        raise UsageError(f"no incident {number}; `syntony incidents list --all` shows them")
+
+    def evaluate(self, now_ns: int, seen: Measured, topology: Containment) -> list[Change]:
+        """Hold what was measured against the rules.
+
+        Args:
+            now_ns: fleet time.
+            seen: what was measured, and which metrics were.
+            topology: what is part of what.
+        """
+        changes: list[Change] = []
+        by_metric: dict[str, dict[str, Observation]] = {}
+        for observation in seen.observations:
+            by_metric.setdefault(observation.metric, {})[observation.subject] = observation
+        for rule in self._rules.values():
+            if rule.metric in seen.metrics:
+                changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+        changes += self._drop_orphans(now_ns)
+        changes += self._explain(now_ns, topology)
+        changes += self._page(now_ns)
+        self._forget(now_ns)
+        return changes
+
+    def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[Change]:
+        """Somebody is on it. Raises `UsageError`: no such incident, or it is over."""
+        incident = self.find(number)
+        if not incident.live:
+            raise UsageError(f"incident {number} is resolved already")
+        incident.state = State.ACKNOWLEDGED
+        incident.acknowledged_by, incident.comment = who, comment
+        incident.updated_ns = now_ns
+        return [Change(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
+
+    def resolve(self, number: int, who: str, now_ns: int) -> list[Change]:
+        """Clear by hand; it opens again if it is still bad. Raises `UsageError`."""
+        incident = self.find(number)
+        if not incident.live:
+            raise UsageError(f"incident {number} is resolved already")
+        incident.comment = incident.comment or f"cleared by {who}"
+        self.state.streaks.pop(_key(incident.rule, incident.subject), None)
+        return self._close(incident, now_ns)
+
+    def silence(self, silence: Silence) -> Silence:
+        """No pages for what it matches, for its time. Returns it with its number."""
+        numbered = msgspec.structs.replace(silence, number=self.state.next_silence)
+        self.state.next_silence += 1
+        self.state.silences.append(numbered)
+        return numbered
+
+    def unsilence(self, number: int) -> None:
+        """End a silence early. Raises `UsageError`: there is none of that number."""
+        kept = [silence for silence in self.state.silences if silence.number != number]
+        if len(kept) == len(self.state.silences):
+            raise UsageError(f"no silence {number}; `syntony incidents silence --list` shows them")
+        self.state.silences = kept
+
+    # --- one rule ---
+
+    def _apply(self, now_ns: int, rule: Rule, seen: dict[str, Observation]) -> list[Change]:
+        changes: list[Change] = []
+        for observation in seen.values():
+            changes += self._judge(now_ns, rule, observation)
+        prefix = f"{rule.name}|"
+        for key in [key for key in self.state.streaks if key.startswith(prefix)]:
+            subject = key.removeprefix(prefix)
+            if subject not in seen:
+                changes += self._good(now_ns, rule, subject)
+        return changes
+
+    def _judge(self, now_ns: int, rule: Rule, observation: Observation) -> list[Change]:
+        if observation.value is None:
+            return []
+        if rule.is_bad(observation.value):
+            return self._bad(now_ns, rule, observation, observation.value)
+        return self._good(now_ns, rule, observation.subject, observation.value)
+
+    def _bad(self, now_ns: int, rule: Rule, observation: Observation, value: float) -> list[Change]:
+        subject = observation.subject
+        streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
+        streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
+        incident = self._live.get((rule.name, subject))
+        changes: list[Change] = []
+        if incident is None:
+            if streak.bad < rule.open_after:
+                return []
+            changes.append(self._open(now_ns, rule, subject))
+            incident = changes[0].incident
+        _update(incident, rule, observation, value, now_ns)
+        return changes
+
+    def _good(
+        self, now_ns: int, rule: Rule, subject: str, value: float | None = None
+    ) -> list[Change]:
+        key = _key(rule.name, subject)
+        streak = self.state.streaks.get(key)
+        if streak is None:
+            return []
+        streak.bad, streak.good = 0, streak.good + 1
+        incident = self._live.get((rule.name, subject))
+        if incident is None:
+            del self.state.streaks[key]
+            return []
+        if value is not None:
+            incident.value = value
+        stable = now_ns - streak.last_bad_ns >= rule.stable_ns
+        if streak.good < rule.clear_after or not stable:
+            return []
+        del self.state.streaks[key]
+        return self._close(incident, now_ns)
+
+    def _open(self, now_ns: int, rule: Rule, subject: str) -> Change:
+        past = [
+            incident
+            for incident in self.state.incidents
+            if (incident.rule, incident.subject) == (rule.name, subject)
+            and now_ns - incident.resolved_ns < OFFENDER_NS
+        ]
+        if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
+            incident = past[-1]
+            incident.state, incident.resolved_ns = State.OPEN, 0
+            incident.reopened += 1
+            incident.cause = 0
+            kind = ChangeKind.REOPENED
+        else:
+            incident = Incident(
+                number=self.state.next_number,
+                rule=rule.name,
+                subject=subject,
+                severity=rule.severity,
+                state=State.OPEN,
+                summary="",
+                remedy=rule.remedy,
+                opened_ns=now_ns,
+                updated_ns=now_ns,
+                repeats=len(past),
+            )
+            self.state.next_number += 1
+            self.state.incidents.append(incident)
+            kind = ChangeKind.OPENED
+        self._live[rule.name, subject] = incident
+        return Change(now_ns, kind, incident)
+
+    def _close(self, incident: Incident, now_ns: int) -> list[Change]:
+        self._live.pop((incident.rule, incident.subject), None)
+        incident.state = State.RESOLVED
+        incident.resolved_ns = incident.updated_ns = now_ns
+        changes = [Change(now_ns, ChangeKind.RESOLVED, incident)]
+        if incident.paged:
+            incident.paged = False
+            changes.append(Change(now_ns, ChangeKind.CLEAR, incident))
+        return changes
+
+    # --- causes and pages ---
+
+    def _drop_orphans(self, now_ns: int) -> list[Change]:
+        """Incidents of rules that are no more: nothing would ever clear them."""
+        gone = [incident for incident in self._live.values() if incident.rule not in self._rules]
+        return [change for incident in gone for change in self._close(incident, now_ns)]
+
+    def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
+        changes = []
+        by_rule: dict[str, list[Incident]] = {}
+        for incident in self._live.values():
+            by_rule.setdefault(incident.rule, []).append(incident)
+        for incident in self._live.values():
+            cause = self._cause(incident, by_rule, topology)
+            number = cause.number if cause else 0
+            if number == incident.cause:
+                continue
+            kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
+            incident.cause = number
+            changes.append(Change(now_ns, kind, incident))
+        return changes
+
+    def _cause(
+        self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
+    ) -> Incident | None:
+        """The live incident that explains this one: of the first rule that has one, the oldest."""
+        for name in self._rules[incident.rule].explained_by:
+            for other in by_rule.get(name, ()):
+                same = other.subject == incident.subject
+                if same or topology.holds(other.subject, incident.subject):
+                    return other
+        return None
+
+    def _page(self, now_ns: int) -> list[Change]:
+        changes = []
+        for incident in self._live.values():
+            rule = self._rules[incident.rule]
+            incident.silenced = silenced(
+                self.state.silences, incident.rule, incident.subject, now_ns
+            )
+            due = now_ns - incident.opened_ns >= rule.wait_ns
+            streak = self.state.streaks.get(_key(incident.rule, incident.subject))
+            lasts = streak is not None and streak.bad > 0
+            wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
+            if wanted and due and lasts and not incident.paged:
+                incident.paged = True
+                changes.append(Change(now_ns, ChangeKind.PAGE, incident))
+        return changes
+
+    def _forget(self, now_ns: int) -> None:
+        self.state.incidents = [
+            incident
+            for incident in self.state.incidents
+            if incident.live or now_ns - incident.resolved_ns < KEPT_NS
+        ]
+        self.state.silences = [
+            silence for silence in self.state.silences if silence.last_ns > now_ns
+        ]
+
+
+def explained(book: Book, number: int) -> list[Incident]:
+    """The incidents that one explains."""
+    return [incident for incident in book.incidents if incident.live and incident.cause == number]
+
+
+def shown(value: float, unit: str) -> str:
+    """A value as its rule shows it."""
+    match unit:
+        case "ns":
+            return format_ns(value)
+        case "s":
+            return format_ns(value * S)
+        case "ratio":
+            return f"{value:.2%}"
+        case _:
+            return f"{value:g}"
+
+
+def _key(rule: str, subject: str) -> str:
+    return f"{rule}|{subject}"
+
+
+def _update(
+    incident: Incident, rule: Rule, observation: Observation, value: float, now_ns: int
+) -> None:
+    worse = max if rule.above is not None else min
+    incident.value = value
+    incident.worst = (
+        value if incident.updated_ns == incident.opened_ns else worse(incident.worst, value)
+    )
+    incident.updated_ns = max(now_ns, incident.opened_ns + 1)
+    incident.summary = rule.summary.format(
+        subject=observation.subject,
+        value=shown(value, rule.unit),
+        limit=shown(rule.limit, rule.unit),
+    )
+    fresh = [text for text in observation.evidence if text not in incident.evidence]
+    incident.evidence = (*incident.evidence, *fresh)[-MAX_EVIDENCE:]
+    incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))

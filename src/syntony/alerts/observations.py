@@ -1,0 +1,41 @@
+"""What is held against the rules: one value of one metric for one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Observation(NamedTuple):
+    """A value measured now."""
+
+    metric: str
+    subject: str
+    """What it is about: a host, a NIC (``h0/rail0``), a switch, a link, a NIC pair."""
+    value: float | None
+    """None: it could not be measured. That neither opens nor clears anything."""
+    evidence: tuple[str, ...] = ()
+    """What was seen, for a person."""
+    jobs: tuple[str, ...] = ()
+    """Jobs known to use the subject."""
+
+
+class Containment(Protocol):
+    """What is part of what: the topology, as far as alerts need it."""
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        """Whether a failure of `wider` would by itself show as one of `narrower`."""
+
+
+class Measured(NamedTuple):
+    """Everything of one evaluation."""
+
+    observations: Sequence[Observation]
+    metrics: frozenset[str]
+    """Metrics that were evaluated: a subject of theirs that is not among the observations is well.
+    Of all others nothing is known this time."""
+
+
+def measured(observations: Iterable[Observation], metrics: Iterable[str]) -> Measured:
+    """One evaluation."""
+    return Measured(tuple(observations), frozenset(metrics))
