@@ -1,0 +1,134 @@
+"""What the controller knows, as observations for the rules. Pure.
+
+Nothing is observed of a port whose agent is silent: that is the silence's incident, and what was
+last seen neither proves nor disproves anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from syntony.alerts.observations import Observation
+from syntony.links.counters import EVERY, Kind
+from syntony.links.ports import PortState
+from syntony.links.roles import Role
+from syntony.model import S, format_ns
+from syntony.model.clocks import ClockState, Timeline
+from syntony.wire.messages import LinkCounterRow, LinkStatus
+
+STALE_NS = 150 * S
+"""Two looks at a port missed: what is known of it is the past."""
+WORTH_COMPARING = 3
+"""Fewer ports of a kind have no majority to be slower than."""
+LINK_METRICS = frozenset({"flaps_1h", "port_down", "port_degraded", "port_errors_1h"})
+CLOCK_METRICS = frozenset({"clock_unsynchronized"})
+HOST_METRICS = frozenset({"host_silent_s"})
+_ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
+
+
+def of_links(
+    ports: Iterable[LinkStatus],
+    counters: Iterable[LinkCounterRow],
+    silent: frozenset[str],
+    now_ns: int,
+) -> list[Observation]:
+    """Ports of one hour. A management NIC is never worth an incident, nor a virtual one.
+
+    Args:
+        ports: every port, with its flaps of the past hour.
+        counters: increases of the past hour.
+        silent: hosts whose agents say nothing.
+        now_ns: fleet time.
+    """
+    watched = [port for port in ports if port.role in {Role.COMPUTE, Role.FRONTEND}]
+    usual = _usual_speeds(watched)
+    errors = _errors(counters)
+    found = []
+    for port in watched:
+        known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+        found.append(_flaps(port))
+        found.append(_errors_of(port, errors))
+        if port.role == Role.COMPUTE:
+            found += [_down(port, known), _degraded(port, known, usual)]
+    return found
+
+
+def _flaps(port: LinkStatus) -> Observation:
+    return Observation("flaps_1h", port.nic, float(port.flaps), _where(port))
+
+
+def _down(port: LinkStatus, known: bool) -> Observation:
+    if not known or port.state == PortState.UNKNOWN:
+        return Observation("port_down", port.nic, None)
+    down = port.state != PortState.ACTIVE
+    return Observation(
+        "port_down", port.nic, float(down), (f"state {port.state}", *_where(port)) if down else ()
+    )
+
+
+def _degraded(port: LinkStatus, known: bool, usual: Mapping[tuple[str, str], float]) -> Observation:
+    most = usual.get((port.link_layer, port.driver))
+    if not known or not port.gbps or most is None:
+        return Observation("port_degraded", port.nic, None)
+    missing = max(0.0, 1 - port.gbps / most)
+    evidence = (f"{port.gbps:g} Gb/s where {most:g} are usual",) if missing else ()
+    return Observation("port_degraded", port.nic, missing, evidence)
+
+
+def _usual_speeds(ports: Sequence[LinkStatus]) -> dict[tuple[str, str], float]:
+    """Per layer and driver: the speed of most compute ports, where there are enough of them."""
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for port in ports:
+        if port.role == Role.COMPUTE and port.gbps:
+            speeds.setdefault((port.link_layer, port.driver), []).append(port.gbps)
+    return {
+        kind: statistics.mode(values)
+        for kind, values in speeds.items()
+        if len(values) >= WORTH_COMPARING
+    }
+
+
+def _errors(counters: Iterable[LinkCounterRow]) -> dict[str, list[LinkCounterRow]]:
+    found: dict[str, list[LinkCounterRow]] = {}
+    for row in counters:
+        counter = EVERY.get(row.counter)
+        if counter is not None and not counter.quiet and counter.kind in _ERRORS:
+            found.setdefault(row.nic, []).append(row)
+    return found
+
+
+def _errors_of(port: LinkStatus, errors: Mapping[str, list[LinkCounterRow]]) -> Observation:
+    rows = errors.get(port.nic, [])
+    evidence = tuple(f"{row.counter.partition(':')[2]} +{row.increase}" for row in rows)
+    return Observation(
+        "port_errors_1h", port.nic, float(sum(row.increase for row in rows)), evidence
+    )
+
+
+def _where(port: LinkStatus) -> tuple[str, ...]:
+    return (f"{port.rdma} {port.driver}".strip(),) if port.rdma or port.driver else ()
+
+
+def of_hosts(silent_ns: Mapping[str, int]) -> list[Observation]:
+    """Agents: how long each has said nothing."""
+    return [
+        Observation("host_silent_s", host, age_ns / S, ()) for host, age_ns in silent_ns.items()
+    ]
+
+
+def of_clocks(timelines: Iterable[Timeline], silent: frozenset[str]) -> list[Observation]:
+    """Clocks: whether each is on the fleet timeline."""
+    return [
+        Observation(
+            "clock_unsynchronized",
+            line.node,
+            None
+            if line.node.partition("/")[0] in silent
+            else float(line.state is not ClockState.SYNCHRONIZED),
+            (f"{line.state}: {line.reason or format_ns(line.sigma_ns)}",)
+            if line.state is not ClockState.SYNCHRONIZED
+            else (),
+        )
+        for line in timelines
+    ]
