@@ -10,6 +10,7 @@ from pathlib import Path
 
 from syntony import __version__
 from syntony.agent.config import AgentConfig
+from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
@@ -32,7 +33,7 @@ from syntony.wire.messages import (
     Refuse,
     Timelines,
 )
-from syntony.wire.tables import AGENT, HEARD, PROBE, Table
+from syntony.wire.tables import AGENT, HEARD, PATH, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Agent:
         )
         self._nics = self._describe_nics()
         self._crossings = self._open_crossings()
+        self._tracer = PathTracer(config.host, self._traced())
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -111,6 +113,7 @@ class Agent:
 
     def close(self) -> None:
         """Stop probing and reflecting."""
+        self._tracer.close()
         self._engine.close()
         for phc, _ in self._crossings:
             phc.close()
@@ -155,6 +158,12 @@ class Agent:
         """The one that is probed first, as the controller expects."""
         probed = address(name, self._config.family)
         return (probed, *(other for other in addresses(name) if other != probed))
+
+    def _traced(self) -> dict[str, str]:
+        """Addresses whose paths can be learnt: IPv4 only."""
+        if self._config.family != "ipv4":
+            return {}
+        return {nic.name: nic.addresses[0] for nic in self._nics}
 
     def _open_crossings(self) -> list[tuple[Phc, CrossStamps]]:
         return [
@@ -201,6 +210,7 @@ class Agent:
         self._coming = None
         self._pipeline.plan(plan)
         self._engine.set_flows(plan.flows)
+        self._tracer.plan(plan.flows, self._config.probe_port)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
@@ -208,6 +218,7 @@ class Agent:
         self._submit(uplink, PROBE, self._pipeline.probe_rows(fleet_ns))
         heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
         self._submit(uplink, HEARD, heard)
+        self._submit(uplink, PATH, self._tracer.rows(fleet_ns))
         self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
 
     def _vitals(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from syntony.controller.fleet import Fleet
+from syntony.controller.locating import LocateLoop
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
 from syntony.model import S
@@ -19,10 +20,13 @@ _SLACK_NS = 1 * S
 class Answers:
     """Reads; never changes anything."""
 
-    def __init__(self, store: Store, fleet: Fleet, solving: SolveLoop) -> None:
+    def __init__(
+        self, store: Store, fleet: Fleet, solving: SolveLoop, locating: LocateLoop
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._solving = solving
+        self._locating = locating
 
     async def answer(self, query: wire.Query, fleet_now_ns: int | None) -> wire.Answer:
         """The answer to one question, with the window ending at `fleet_now_ns`.
@@ -34,6 +38,10 @@ class Answers:
         match query:
             case wire.ClockQuery():
                 return wire.Clocks(timelines=self._solving.timelines)
+            case wire.FindingsQuery():
+                return self._locating.answer
+            case wire.PathsQuery():
+                return wire.LearntPaths(paths=self._locating.paths())
             case wire.PlanQuery():
                 return wire.ProbePlan(
                     generation=self._fleet.mesh.generation, flows=self._fleet.flows()

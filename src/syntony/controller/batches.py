@@ -13,7 +13,7 @@ from syntony.store import Recorded
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import decode_columns
 from syntony.wire.messages import Batch
-from syntony.wire.tables import AGENT, HEARD, PROBE, TABLES, Table
+from syntony.wire.tables import AGENT, HEARD, PATH, PROBE, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def open_batch(
             cannot be.
     """
     table = TABLES.get(batch.table)
-    if table not in {PROBE, HEARD, AGENT}:
+    if table not in {PROBE, HEARD, AGENT, PATH}:
         raise WireError(f"{batch.table[:80]!r} is not a table agents write")
     rows = decode_columns(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
@@ -113,6 +113,8 @@ def _check_owner(table: Table, rows: pa.Table, host: str) -> None:
         own = set(rows.column("host").to_pylist()) == {host}
     elif table is HEARD:
         own = _all_of_host(rows.column("dst"), host)
+    elif table is PATH:
+        own = _all_of_host(rows.column("src"), host)
     else:
         prober, src, dst = (rows.column(name) for name in ("prober", "src", "dst"))
         own = _all_of_host(prober, host) and _either(prober, src, dst)

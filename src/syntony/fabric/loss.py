@@ -81,9 +81,34 @@ def find_losses(
         strictness: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
     """
-    if not len(tally.lost):
-        return []
-    return _Search(tally, price + strictness, max_found).run()
+    return LossSearch(tally, price, strictness=strictness, max_found=max_found).findings
+
+
+class LossSearch:
+    """One search and what it found; arguments as `find_losses`."""
+
+    def __init__(
+        self,
+        tally: LossTally,
+        price: Floats,
+        *,
+        strictness: float = STRICTNESS,
+        max_found: int = MAX_FOUND,
+    ) -> None:
+        self._tally = tally
+        self._search: _Search | None = None
+        self.findings: list[LossFinding] = []
+        if len(tally.lost):
+            self._search = _Search(tally, price + strictness, max_found)
+            self.findings = self._search.run()
+
+    def gain_at(self, candidate: int, loss: float) -> float:
+        """Nats gained (lost, if negative) by `candidate` losing so much beside what was found."""
+        rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
+        if self._search is not None:
+            return self._search.gain_at(candidate, rate)
+        clean = self._tally.clean_probes[candidate]
+        return -min(float(rate * clean), OUTLIER_MARGIN * float(self._tally.clean_paths[candidate]))
 
 
 class _Search:
@@ -130,6 +155,14 @@ class _Search:
                 break
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
+
+    def gain_at(self, candidate: int, rate: float) -> float:
+        rows = self._rows_of(candidate)
+        floor = self._floor()[rows]
+        base = np.maximum(self._likelihood(self._rates[rows], rows), floor)
+        there = np.maximum(self._likelihood(self._rates[rows] + rate, rows), floor)
+        each = min(rate * float(self._clean_each[candidate]), self._outlier)
+        return float((there - base).sum() - each * self._clean[candidate])
 
     def _threshold(self) -> float:
         """What the step-up takes off the price of the next finding."""

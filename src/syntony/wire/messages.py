@@ -16,6 +16,7 @@ import msgspec
 
 from syntony.errors import WireError
 from syntony.model.clocks import Edge, Timeline
+from syntony.model.findings import Finding
 
 PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
@@ -158,11 +159,19 @@ class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
     """Agents, their NICs, connection and counters."""
 
 
+class FindingsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    """What is to blame now."""
+
+
+class PathsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """The learnt paths, as names of components."""
+
+
 class PlanQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
     """The probe plan in force."""
 
 
-Query = MatrixQuery | SeriesQuery | ClockQuery | FleetQuery | PlanQuery
+Query = MatrixQuery | SeriesQuery | ClockQuery | FleetQuery | PlanQuery | FindingsQuery | PathsQuery
 
 
 class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,13 +242,35 @@ class ProbePlan(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
     """(source as ``host/nic``, flow)."""
 
 
+class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    ts_ns: int
+    """End of the newest window that was looked at, fleet time; 0 if none was yet."""
+    findings: tuple[Finding, ...]
+
+
+class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one flow."""
+
+    path_id: str
+    src: str
+    dst: str
+    sport: int
+    dport: int
+    components: tuple[str, ...]
+    """In order; ``a..b`` stands for what is not known."""
+
+
+class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    paths: tuple[LearntPath, ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
     reason: str
 
 
-Answer = Matrix | Series | Clocks | Fleet | ProbePlan | Failure
+Answer = Matrix | Series | Clocks | Fleet | ProbePlan | Findings | LearntPaths | Failure
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
