@@ -11,6 +11,7 @@ from pathlib import Path
 from syntony import __version__
 from syntony.agent.config import AgentConfig
 from syntony.agent.links import LinkWatch
+from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
@@ -33,7 +34,7 @@ from syntony.wire.messages import (
     Refuse,
     Timelines,
 )
-from syntony.wire.tables import AGENT, HEARD, PROBE, Table
+from syntony.wire.tables import AGENT, HEARD, PATH, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Agent:
         self._nics = self._describe_nics()
         self._crossings = self._open_crossings()
         self._links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
+        self._tracer = PathTracer(config.host, self._traced())
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -114,6 +116,7 @@ class Agent:
 
     def close(self) -> None:
         """Stop probing, reflecting and watching."""
+        self._tracer.close()
         self._engine.close()
         self._links.close()
         for phc, _ in self._crossings:
@@ -160,6 +163,12 @@ class Agent:
         probed = address(name, self._config.family)
         return (probed, *(other for other in addresses(name) if other != probed))
 
+    def _traced(self) -> dict[str, str]:
+        """Addresses whose paths can be learnt: IPv4 only."""
+        if self._config.family != "ipv4":
+            return {}
+        return {nic.name: nic.addresses[0] for nic in self._nics}
+
     def _open_crossings(self) -> list[tuple[Phc, CrossStamps]]:
         return [
             (Phc(nic.phc_index), CrossStamps(self._config.host, f"{self._config.host}/{nic.name}"))
@@ -205,6 +214,7 @@ class Agent:
         self._coming = None
         self._pipeline.plan(plan)
         self._engine.set_flows(plan.flows)
+        self._tracer.plan(plan.flows, self._config.probe_port)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
@@ -214,6 +224,7 @@ class Agent:
         self._submit(uplink, HEARD, heard)
         for table, columns in self._links.report(time.monotonic_ns(), fleet_ns).rows:
             self._submit(uplink, table, columns)
+        self._submit(uplink, PATH, self._tracer.rows(fleet_ns))
         self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
 
     def _vitals(self) -> dict[str, int]:

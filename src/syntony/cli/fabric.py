@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-import click
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from syntony.cli.fabric_locate import locate
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.fabric_locate import locate, show_findings
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, print_json
+from syntony.errors import InputError
+from syntony.wire.messages import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
+
+if TYPE_CHECKING:
+    from syntony.fabric.graph import Topology
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FORM = click.option(
+    "--form", default="", help="toml, json, dot, lldp or ibnetdiscover; found out by default."
+)
 
 
 @click.group()
@@ -13,8 +31,131 @@ def command() -> None:
 
     \b
     Example:
-      syntony fabric locate --paths paths.parquet --obs obs.parquet
+      syntony fabric show && syntony fabric paths h0/rail0 h7/rail0
     """
 
 
 command.add_command(locate)
+
+
+@command.command()
+@fleet_options
+@click.pass_context
+def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
+    """What is to blame now, as the controller sees it.
+
+    Exit status: 0 nothing, 2 something is to blame, 3 nothing was measured yet.
+
+    \b
+    Example:
+      syntony fabric show --json
+    """
+    answer = ask(target, FindingsQuery(), Findings, until=lambda answer: answer.ts_ns > 0)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+    else:
+        show_findings(answer.findings)
+    context.exit(3 if not answer.ts_ns else 2 if answer.findings else 0)
+
+
+@command.command()
+@click.argument("src", required=False, default="")
+@click.argument("dst", required=False, default="")
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write PATHS for `locate`.")
+@fleet_options
+def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json: bool) -> None:
+    """The learnt way of every probe flow and of its replies; `..` is what is not known.
+
+    \b
+    Example:
+      syntony fabric paths h0/rail0 h7/rail0
+    """
+    answer = ask(target, PathsQuery(), LearntPaths, until=lambda answer: bool(answer.paths))
+    chosen = [path for path in answer.paths if src in {"", path.src} and dst in {"", path.dst}]
+    if parquet is not None:
+        _write_paths(chosen, parquet)
+    elif as_json:
+        print_json(msgspec.to_builtins(chosen))
+    else:
+        for path in chosen:
+            devices = [name for name in path.components if "->" not in name]
+            console.print(f"{path.path_id}: {' → '.join(devices)}", soft_wrap=True)
+
+
+def _write_paths(chosen: list[LearntPath], file: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table(
+        {
+            "path_id": [path.path_id for path in chosen],
+            "components": [list(path.components) for path in chosen],
+        }
+    )
+    parquet.write_table(table, file)
+
+
+@command.command(name="import")
+@click.argument("file", type=_FILE)
+@_FORM
+@click.option("--json", "as_json", is_flag=True, help="Print the topology as an operator's file.")
+def import_(file: Path, form: str, as_json: bool) -> None:
+    """Read and check a topology: TOML, JSON, dot, `lldpctl -f json` or `ibnetdiscover`.
+
+    With --json it is printed in the form that a controller's `topology` setting takes.
+
+    \b
+    Example:
+      ibnetdiscover > fabric.txt; syntony fabric import fabric.txt --json > topology.json
+    """
+    from syntony.fabric.files import format_topology
+
+    topology = read_topology(file, form)
+    if as_json:
+        click.echo(format_topology(topology))
+        return
+    kinds = Counter(device.kind.value for device in topology.devices)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    console.print(f"{len(topology.devices)} devices ({counts}), {len(topology.cables)} cables")
+
+
+@command.command()
+@click.argument("before", type=_FILE)
+@click.argument("after", type=_FILE)
+@_FORM
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def diff(context: click.Context, before: Path, after: Path, form: str, as_json: bool) -> None:
+    """What was added, removed, moved or changed between two topologies.
+
+    Exit status: 0 nothing, 1 something.
+
+    \b
+    Example:
+      syntony fabric diff yesterday.txt today.txt
+    """
+    from syntony.fabric.graph import diff as compare
+
+    changes = compare(read_topology(before, form), read_topology(after, form))
+    if as_json:
+        print_json(msgspec.to_builtins(changes))
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for change in changes:
+            table.add_row(change.change, change.what, change.name, change.detail)
+        console.print(table if changes else "no difference")
+    context.exit(1 if changes else 0)
+
+
+def read_topology(file: Path, form: str = "") -> Topology:
+    """A topology file; its errors with the file's name. Raises `InputError`."""
+    from syntony.fabric.files import parse_topology
+
+    try:
+        return parse_topology(file.read_text(encoding="utf-8"), form)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("not-text", f"{file} cannot be read as text") from error
+    except InputError as error:
+        raise InputError(error.name, f"{file}: {str(error).removeprefix(f'{error.name}: ')}") from (
+            error
+        )

@@ -48,10 +48,10 @@ def locate(paths_file: Path, obs_file: Path, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(findings))
     else:
-        show(findings)
+        show_findings(findings)
 
 
-def show(findings: tuple[Finding, ...]) -> None:
+def show_findings(findings: tuple[Finding, ...]) -> None:
     """Findings for people."""
     if not findings:
         console.print("nothing is wrong")

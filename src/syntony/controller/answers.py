@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from syntony.controller.fleet import Fleet
+from syntony.controller.locating import LocateLoop
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
 from syntony.model import S
@@ -22,10 +23,13 @@ _SLACK_NS = 1 * S
 class Answers:
     """Reads; never changes anything."""
 
-    def __init__(self, store: Store, fleet: Fleet, solving: SolveLoop) -> None:
+    def __init__(
+        self, store: Store, fleet: Fleet, solving: SolveLoop, locating: LocateLoop
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._solving = solving
+        self._locating = locating
 
     async def answer(self, query: wire.Query, fleet_now_ns: int | None) -> wire.Answer:
         """The answer to one question, with the window ending at `fleet_now_ns`.
@@ -35,19 +39,31 @@ class Answers:
             StoreError: the store failed.
         """
         match query:
-            case wire.ClockQuery():
-                return wire.Clocks(timelines=self._solving.timelines)
-            case wire.PlanQuery():
-                return wire.ProbePlan(
-                    generation=self._fleet.mesh.generation, flows=self._fleet.flows()
-                )
-            case wire.FleetQuery():
-                rows = await asyncio.to_thread(self._store.count_rows)
-                return self._fleet_answer(rows)
             case wire.MatrixQuery() | wire.SeriesQuery():
                 return await self._window_answer(query, fleet_now_ns)
             case wire.LinksQuery() | wire.LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
+            case wire.FleetQuery():
+                rows = await asyncio.to_thread(self._store.count_rows)
+                return self._fleet_answer(rows)
+            case _:
+                return self._present(query)
+
+    def _present(
+        self, query: wire.ClockQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
+    ) -> wire.Answer:
+        """What is known now, without the store."""
+        match query:
+            case wire.ClockQuery():
+                return wire.Clocks(timelines=self._solving.timelines)
+            case wire.FindingsQuery():
+                return self._locating.answer
+            case wire.PathsQuery():
+                return wire.LearntPaths(paths=self._locating.paths())
+            case wire.PlanQuery():
+                return wire.ProbePlan(
+                    generation=self._fleet.mesh.generation, flows=self._fleet.flows()
+                )
 
     async def _window_answer(
         self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None

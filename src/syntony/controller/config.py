@@ -25,3 +25,6 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Time between two probe pairs on one path."""
     seed: int = 1
     """Of the probe plan."""
+    topology: str = ""
+    """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
+    empty: hops go by their addresses."""

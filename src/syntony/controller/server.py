@@ -17,6 +17,7 @@ from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
+from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
@@ -28,6 +29,8 @@ from syntony.wire.messages import Ack, Answer, Batch, Edges, Hello, Query
 _log = logging.getLogger(__name__)
 
 SOLVE_INTERVAL_NS = 1 * S
+LOCATE_INTERVAL_NS = 500 * MS
+"""Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
 EXPIRE_INTERVAL_NS = 600 * S
 STOP_GRACE_S = 1.0
@@ -55,7 +58,8 @@ class Controller:
         self._solving = SolveLoop(solver)
         self._time = FleetTime()
         self._ingest = Ingest(store, self._fleet_now, self._stored)
-        self._answers = Answers(store, self._fleet, self._solving)
+        self._locating = LocateLoop(store, config.topology)
+        self._answers = Answers(store, self._fleet, self._solving, self._locating)
         self._sessions: dict[str, Session] = {}
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
@@ -93,6 +97,7 @@ class Controller:
                 group.create_task(self._ingest.run()),
                 group.create_task(_every(SOLVE_INTERVAL_NS, self._solve)),
                 group.create_task(_every(PLAN_CHECK_NS, self._plan)),
+                group.create_task(_every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
             ]
             await stop.wait()
@@ -181,6 +186,19 @@ class Controller:
             session = self._sessions.get(host)
             if session is not None and message.timelines:
                 session.outbox.put(message)
+
+    async def _locate(self) -> None:
+        fleet_now_ns = self._fleet_now()
+        if fleet_now_ns is None:
+            return
+        ports = {(src, flow.dst): flow.dst_port for src, flow in self._fleet.flows()}
+        try:
+            rows = await asyncio.to_thread(self._locating.step, fleet_now_ns, ports)
+        except StoreError as error:
+            _log.error("localisation failed reason=%s", error)
+            return
+        if rows is not None:
+            self._ingest.put_local(rows)
 
     async def _plan(self) -> None:
         now_ns = time.monotonic_ns()

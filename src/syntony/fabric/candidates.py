@@ -14,7 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.names import ComponentKind, cable_name, guess_kind, link_ends, link_name
+from syntony.fabric.names import (
+    ANY,
+    GROUP,
+    ComponentKind,
+    cable_name,
+    guess_kind,
+    link_ends,
+    link_name,
+)
 from syntony.fabric.tally import Crossings, Floats
 
 Ints = NDArray[np.int64]
@@ -106,7 +114,7 @@ class _Builder:
         """Cables and end devices of links, hosts of NICs; links between listed devices."""
         listing = self._listing
         ends = [link_ends(name) for name in listing.names]
-        for choose in (_cable_of, _first_of, _second_of, self._host_of):
+        for choose in (_cable_of, _first_of, _second_of, _above, _below, self._host_of):
             implied = [choose(name, end) for name, end in zip(listing.names, ends, strict=True)]
             self._add_names(implied)
         if not any(ends):
@@ -219,6 +227,17 @@ def _first_of(_name: str, ends: tuple[str, str] | None) -> str | None:
 
 def _second_of(_name: str, ends: tuple[str, str] | None) -> str | None:
     return None if ends is None else ends[1]
+
+
+def _above(name: str, _ends: tuple[str, str] | None) -> str | None:
+    """Where paths are not known, all ways up from one device: they cannot be told apart."""
+    a, found, _ = name.partition(GROUP)
+    return f"{a}{GROUP}{ANY}" if found else None
+
+
+def _below(name: str, _ends: tuple[str, str] | None) -> str | None:
+    _, found, b = name.partition(GROUP)
+    return f"{ANY}{GROUP}{b}" if found else None
 
 
 def _host_at(name: str, sign: int) -> str:

@@ -1,8 +1,8 @@
 """Which components are to blame, over several windows at once. Pure; the daemons' and the CLI's.
 
 Every window is searched by itself. The price of a finding grows with the logarithm of the number of
-windows, so that looking more often does not find more by chance. A component found in several
-windows is told once, by the window in which it is clearest.
+windows, so that looking more often does not find more by chance. A fault that several
+windows show is told once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from syntony.fabric import delay, loss
 from syntony.fabric.candidates import Candidates
+from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints, tally_losses
 from syntony.model.findings import Finding
@@ -21,6 +22,13 @@ from syntony.model.findings import Finding
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
 MAX_ALTERNATIVES = 8
+OVER_NATS = 7.0
+"""Newer seconds that speak so strongly against a fault (1,000 to 1) end it."""
+PLAIN_NATS = 40.0
+PLAIN_CONFIDENCE = 0.9
+"""Beyond these a finding is plain: no longer window can know better."""
+SAME_SHARE = 0.5
+"""Findings of two windows that share so many of the smaller one's paths are one fault."""
 
 
 class WindowCounts(NamedTuple):
@@ -33,36 +41,86 @@ class WindowCounts(NamedTuple):
     """Median one-way delay less the path's baseline; NaN where either is not known."""
     sigma_ns: Floats
     """1-sigma of that change as far as clocks are concerned."""
+    overlaps: bool = False
+    """Whether the windows after it end when this one does."""
 
 
 class _Ranked(NamedTuple):
     nats: float
+    candidate: int
+    window: int
     finding: Finding
 
 
 def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Finding, ...]:
-    """Findings, most certain first; empty when nothing is wrong."""
+    """Findings, most certain first; empty when nothing is wrong.
+
+    Args:
+        candidates: what can be to blame.
+        windows: shortest first where they end together; each is judged by the ones before it.
+    """
     strictness = float(np.log(max(1, len(windows))))
-    best: dict[tuple[str, str], _Ranked] = {}
-    for window in windows:
-        for ranked in (
-            *_losses(candidates, window, loss.STRICTNESS + strictness),
-            *_delays(candidates, window, delay.STRICTNESS + strictness),
-        ):
-            key = (ranked.finding.component, "clock" if ranked.finding.kind == "clock" else "")
-            if key not in best or ranked.nats > best[key].nats:
-                best[key] = ranked
-    ranking = sorted(best.values(), key=lambda ranked: -ranked.nats)
-    return tuple(ranked.finding for ranked in ranking)
+    lost: list[_Ranked] = []
+    late: list[_Ranked] = []
+    searches: list[LossSearch] = []
+    for number, window in enumerate(windows):
+        search = _search(candidates, window, loss.STRICTNESS + strictness)
+        found = _losses(candidates, window, number, search)
+        lost += [each for each in found if not _is_over(each, searches)]
+        if window.overlaps:
+            searches.append(search)
+        late += _delays(candidates, window, number, delay.STRICTNESS + strictness)
+    chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
+    return tuple(each.finding for each in sorted(chosen, key=lambda each: -each.nats))
 
 
-def _losses(candidates: Candidates, window: WindowCounts, strictness: float) -> list[_Ranked]:
+def _is_over(found: _Ranked, shorter: Sequence[LossSearch]) -> bool:
+    """Whether newer seconds speak against a fault that a longer window tells of."""
+    return any(
+        search.gain_at(found.candidate, found.finding.loss) < -OVER_NATS for search in shorter
+    )
+
+
+def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ranked]:
+    """One finding for each fault: the shortest window in which it is plain, else the clearest.
+
+    A window that began before the fault did mixes it with better times, and may name a part of
+    what is to blame, or more than that. Findings of one window were found beside each other and
+    stay so; of two windows, the second yields if most paths of either cross the other.
+    """
+    chosen: list[_Ranked] = []
+
+    def order(each: _Ranked) -> tuple[bool, float]:
+        plain = each.nats > PLAIN_NATS and each.finding.confidence > PLAIN_CONFIDENCE
+        return (False, each.window) if plain else (True, -each.nats)
+
+    for each in sorted(found, key=order):
+        rivals = [other for other in chosen if other.window != each.window]
+        if not any(_overlap(candidates, each.candidate, other.candidate) for other in rivals):
+            chosen.append(each)
+    return chosen
+
+
+def _overlap(candidates: Candidates, one: int, other: int) -> bool:
+    a, b = ((candidates.crossings == number).any(axis=1) for number in (one, other))
+    return bool((a & b).sum() >= SAME_SHARE * min(a.sum(), b.sum()))
+
+
+def _search(candidates: Candidates, window: WindowCounts, strictness: float) -> LossSearch:
     tally = tally_losses(candidates.crossings, window.sent, window.lost, len(candidates.names))
     clocks = np.array([kind is ComponentKind.CLOCK for kind in candidates.kinds], dtype=np.bool_)
     price = np.where(clocks, np.inf, candidates.price)
+    return LossSearch(tally, price, strictness=strictness)
+
+
+def _losses(
+    candidates: Candidates, window: WindowCounts, number: int, search: LossSearch
+) -> list[_Ranked]:
     return [
         _Ranked(
             found.nats,
+            found.candidate,
+            number,
             Finding(
                 component=candidates.names[found.candidate],
                 kind=candidates.kinds[found.candidate].value,
@@ -76,11 +134,13 @@ def _losses(candidates: Candidates, window: WindowCounts, strictness: float) -> 
                 alternatives=_alternatives(candidates, found.candidate, found.alternatives),
             ),
         )
-        for found in loss.find_losses(tally, price, strictness=strictness)
+        for found in search.findings
     ]
 
 
-def _delays(candidates: Candidates, window: WindowCounts, strictness: float) -> list[_Ranked]:
+def _delays(
+    candidates: Candidates, window: WindowCounts, number: int, strictness: float
+) -> list[_Ranked]:
     found_delays = delay.find_delays(
         candidates.crossings,
         candidates.signs,
@@ -92,6 +152,8 @@ def _delays(candidates: Candidates, window: WindowCounts, strictness: float) -> 
     return [
         _Ranked(
             found.nats,
+            found.candidate,
+            number,
             Finding(
                 component=candidates.names[found.candidate],
                 kind=candidates.kinds[found.candidate].value,

@@ -81,9 +81,34 @@ def find_losses(
         strictness: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
     """
-    if not len(tally.lost):
-        return []
-    return _Search(tally, price + strictness, max_found).run()
+    return LossSearch(tally, price, strictness=strictness, max_found=max_found).findings
+
+
+class LossSearch:
+    """One search and what it found; arguments as `find_losses`."""
+
+    def __init__(
+        self,
+        tally: LossTally,
+        price: Floats,
+        *,
+        strictness: float = STRICTNESS,
+        max_found: int = MAX_FOUND,
+    ) -> None:
+        self._tally = tally
+        self._search: _Search | None = None
+        self.findings: list[LossFinding] = []
+        if len(tally.lost):
+            self._search = _Search(tally, price + strictness, max_found)
+            self.findings = self._search.run()
+
+    def gain_at(self, candidate: int, loss: float) -> float:
+        """Nats gained (lost, if negative) by `candidate` losing so much beside what was found."""
+        rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
+        if self._search is not None:
+            return self._search.gain_at(candidate, rate)
+        clean = self._tally.clean_probes[candidate]
+        return -min(float(rate * clean), OUTLIER_MARGIN * float(self._tally.clean_paths[candidate]))
 
 
 class _Search:
@@ -112,7 +137,7 @@ class _Search:
         self._clean_each = tally.clean_probes / np.maximum(tally.clean_paths, 1)
         self._total_sent = tally.total_sent
         self._paths = tally.paths
-        self._moved = 1.0 / tally.paths
+        self._moved = min(1.0 / tally.paths, _MAX_MOVED)
         self._found: dict[int, float] = {}
         self._set_background()
 
@@ -130,6 +155,14 @@ class _Search:
                 break
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
+
+    def gain_at(self, candidate: int, rate: float) -> float:
+        rows = self._rows_of(candidate)
+        floor = self._floor()[rows]
+        base = np.maximum(self._likelihood(self._rates[rows], rows), floor)
+        there = np.maximum(self._likelihood(self._rates[rows] + rate, rows), floor)
+        each = min(rate * float(self._clean_each[candidate]), self._outlier)
+        return float((there - base).sum() - each * self._clean[candidate])
 
     def _threshold(self) -> float:
         """What the step-up takes off the price of the next finding."""
@@ -151,7 +184,7 @@ class _Search:
     def _set_moved(self) -> None:
         """The share of paths that cross what was found although their map does not say so."""
         if not self._found:
-            self._moved = 1.0 / self._paths
+            self._moved = min(1.0 / self._paths, _MAX_MOVED)
             return
         plain = self._likelihood(self._rates)
         moved = self._likelihood_moved(None)

@@ -1,7 +1,8 @@
 """What components are called, and what a name says by itself. Pure.
 
 A device is called by its name (``leaf0-1``, ``h3/rail0``, ``h3``), one direction of a link
-``leaf0-1->spine0``, a cable (both directions) ``leaf0-1--spine0``.
+``leaf0-1->spine0``, a cable (both directions) ``leaf0-1--spine0``, and whatever is unknown between
+two known devices ``leaf0-1..leaf0-2``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 
 ARROW = "->"
 CABLE = "--"
+GROUP = ".."
+ANY = "*"
 
 
 class ComponentKind(enum.StrEnum):
@@ -74,6 +77,8 @@ def link_ends(name: str) -> tuple[str, str] | None:
 
 def guess_kind(name: str) -> ComponentKind:
     """The kind that a name suggests, where no topology tells it."""
+    if GROUP in name:
+        return ComponentKind.GROUP
     if ARROW in name:
         return ComponentKind.LINK
     if CABLE in name:

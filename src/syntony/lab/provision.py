@@ -12,9 +12,11 @@ import msgspec
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
+from syntony.fabric.files import format_topology
 from syntony.lab.daemons import DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS
+from syntony.lab.topology import topology
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,10 +60,13 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / "tls",
     )
+    map_file = directory / "topology.json"
+    map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
     settings: dict[str, Any] = {
         "store": str(directory / "store"),
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
+        "topology": str(map_file),
         **file.options,
     }
     config = msgspec.convert(

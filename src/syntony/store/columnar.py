@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S, Timeline
+from syntony.model.findings import Finding
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, Value
-from syntony.store.interface import MAX_POINTS, ClockPoint, Recorded
+from syntony.store.interface import MAX_POINTS, ClockPoint, FlowSecond, PathRow, Recorded
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
@@ -90,6 +91,41 @@ class ColumnarStore:
             if correction.lost and asked:
                 found[key] = _dark_point(*key, correction.lost)
         return tuple(found[key] for key in sorted(found))
+
+    def flow_seconds(self, first_ns: int, last_ns: int) -> tuple[FlowSecond, ...]:
+        rows = self._engine.select(queries.flow_seconds(first_ns, last_ns))
+        return tuple(
+            FlowSecond(
+                str(row[0]),
+                str(row[1]),
+                str(row[2]),
+                _int(row[3]),
+                _int(row[4]),
+                _int(row[5]),
+                _int(row[6]),
+                _int(row[7]),
+                _int(row[8]),
+                _int(row[9]),
+                # An error that is not finite arrives as null: not known.
+                _float(0.0 if row[10] is None else row[10]),
+            )
+            for row in rows
+        )
+
+    def heard(self, first_ns: int, last_ns: int) -> dict[tuple[str, str, int], int]:
+        rows = self._engine.select(queries.heard(first_ns, last_ns))
+        return {(str(src), str(dst), _int(second)): _int(n) for src, dst, second, n in rows}
+
+    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
+        rows = self._engine.select(queries.learnt_paths(first_ns, last_ns))
+        return tuple(
+            PathRow(_int(ts_ns), str(src), str(dst), _int(sport), _int(dport), str(hops))
+            for ts_ns, src, dst, sport, dport, hops in rows
+        )
+
+    def findings(self, first_ns: int, last_ns: int) -> tuple[tuple[int, Finding], ...]:
+        rows = self._engine.select(queries.findings(first_ns, last_ns))
+        return tuple((_int(row[0]), _finding(row)) for row in rows)
 
     def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
         rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
@@ -203,6 +239,22 @@ def _sent(counted: int, doubtful: int, accounted: int, correction: Correction) -
         correction: what the other end's counts say.
     """
     return max(counted - min(doubtful, correction.unsent), accounted + correction.lost)
+
+
+def _finding(row: Row) -> Finding:
+    _, component, kind, fault, loss, delay_ns, confidence, span, explains, paths, others = row
+    return Finding(
+        component=str(component),
+        kind=str(kind),
+        fault=str(fault),
+        loss=_float(loss),
+        delay_ns=_float(delay_ns),
+        confidence=_float(confidence),
+        window=str(span),
+        explains=_float(explains),
+        paths=_int(paths),
+        alternatives=tuple(name for name in str(others).split(", ") if name),
+    )
 
 
 def _clock_point(row: Row) -> ClockPoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from syntony.model import Timeline
+from syntony.model.findings import Finding
 from syntony.wire.messages import MatrixCell, SeriesPoint
 from syntony.wire.tables import Table
 
@@ -32,6 +33,35 @@ class ClockPoint(NamedTuple):
 
     ts_ns: int
     timeline: Timeline
+
+
+class FlowSecond(NamedTuple):
+    """One flow's requests (`prober` is `src`) or replies in one second."""
+
+    src: str
+    dst: str
+    prober: str
+    sport: int
+    second: int
+    sent: int
+    lost: int
+    unresolved: int
+    measured: int
+    """Delays measured; 0 makes `owd_p50_ns` void."""
+    owd_p50_ns: int
+    clk_err_ns: float
+
+
+class PathRow(NamedTuple):
+    """One path as it was learnt."""
+
+    ts_ns: int
+    src: str
+    dst: str
+    sport: int
+    dport: int
+    hops: str
+    """By spaces, ``*`` for a silent one."""
 
 
 class Store(Protocol):
@@ -64,6 +94,18 @@ class Store(Protocol):
         Raises:
             UsageError: more than `MAX_POINTS` of them.
         """
+
+    def flow_seconds(self, first_ns: int, last_ns: int) -> tuple[FlowSecond, ...]:
+        """Every row of probing in the window, by flow, direction and second; in no order."""
+
+    def heard(self, first_ns: int, last_ns: int) -> dict[tuple[str, str, int], int]:
+        """Requests heard: (prober, target, second) to their number."""
+
+    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
+        """Paths learnt in the window, oldest first."""
+
+    def findings(self, first_ns: int, last_ns: int) -> tuple[tuple[int, Finding], ...]:
+        """(fleet time, what was to blame then), oldest first."""
 
     def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
         """Past solutions of one clock, or of all."""

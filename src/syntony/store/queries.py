@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
-from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
+from syntony.wire.tables import CLOCK, FINDING, HEARD, PATH, PROBE, Table
 
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
@@ -97,6 +97,43 @@ def clock_history(first_ns: int, last_ns: int, node: str) -> str:
     return (
         f"SELECT ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state FROM {CLOCK.name} "
         f"WHERE {window(first_ns, last_ns)}{which} ORDER BY node, ts_ns"
+    )
+
+
+def flow_seconds(first_ns: int, last_ns: int) -> str:
+    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50 and
+    clock error.
+    """
+    return (
+        f"SELECT src, dst, prober, sport, {_SECOND} AS second, sum(sent), sum(lost), "
+        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns) "
+        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} "
+        "GROUP BY src, dst, prober, sport, second"
+    )
+
+
+def heard(first_ns: int, last_ns: int) -> str:
+    """Requests heard: src, dst, second, number."""
+    return (
+        f"SELECT src, dst, {_SECOND} AS second, sum(received) FROM {HEARD.name} "
+        f"WHERE {window(first_ns, last_ns)} GROUP BY src, dst, second"
+    )
+
+
+def learnt_paths(first_ns: int, last_ns: int) -> str:
+    """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
+    return (
+        f"SELECT ts_ns, src, dst, sport, dport, hops FROM {PATH.name} "
+        f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns"
+    )
+
+
+def findings(first_ns: int, last_ns: int) -> str:
+    """What was to blame, oldest first, every column of the table."""
+    names = ", ".join(column.name for column in FINDING.columns)
+    return (
+        f"SELECT {names} FROM {FINDING.name} WHERE {window(first_ns, last_ns)} "
+        f"ORDER BY ts_ns, component"
     )
 
 

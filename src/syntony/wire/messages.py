@@ -16,6 +16,7 @@ import msgspec
 
 from syntony.errors import WireError
 from syntony.model.clocks import Edge, Timeline
+from syntony.model.findings import Finding
 
 PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
@@ -158,6 +159,14 @@ class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
     """Agents, their NICs, connection and counters."""
 
 
+class FindingsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    """What is to blame now."""
+
+
+class PathsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """The learnt paths, as names of components."""
+
+
 class PlanQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
     """The probe plan in force."""
 
@@ -176,8 +185,16 @@ class LinkHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="link-hist
 
 
 Query = (
-    MatrixQuery | SeriesQuery | ClockQuery | FleetQuery | PlanQuery | LinksQuery | LinkHistoryQuery
-)
+    MatrixQuery
+    | SeriesQuery
+    | ClockQuery
+    | FleetQuery
+    | PlanQuery
+    | LinksQuery
+    | LinkHistoryQuery
+    | FindingsQuery
+    | PathsQuery
+)  # fmt: skip
 
 
 class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,13 +325,46 @@ class LinkHistory(msgspec.Struct, frozen=True, kw_only=True, tag="link-history")
     now_ns: int
 
 
+class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    ts_ns: int
+    """End of the newest window that was looked at, fleet time; 0 if none was yet."""
+    findings: tuple[Finding, ...]
+
+
+class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one flow."""
+
+    path_id: str
+    src: str
+    dst: str
+    sport: int
+    dport: int
+    components: tuple[str, ...]
+    """In order; ``a..b`` stands for what is not known."""
+
+
+class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    paths: tuple[LearntPath, ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
     reason: str
 
 
-Answer = Matrix | Series | Clocks | Fleet | ProbePlan | Links | LinkHistory | Failure
+Answer = (
+    Matrix
+    | Series
+    | Clocks
+    | Fleet
+    | ProbePlan
+    | Links
+    | LinkHistory
+    | Findings
+    | LearntPaths
+    | Failure
+)  # fmt: skip
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode

@@ -156,6 +156,49 @@ LINK_COUNTER = Table(
     owner="nic",
 )
 
-TABLES: dict[str, Table] = {
-    table.name: table for table in (PROBE, HEARD, AGENT, CLOCK, LINK_PORT, LINK_EVENT, LINK_COUNTER)
-}
+PATH = Table(
+    "path_learnt",
+    (
+        Column("ts_ns", "int64", "fleet time at which the path was learnt"),
+        Column("src", "string", "sending NIC, host/nic"),
+        Column("dst", "string", "receiving NIC, host/nic"),
+        Column("sport", "uint16", "UDP source port of the flow"),
+        Column("dport", "uint16", "UDP destination port of the flow"),
+        Column("hops", "string", "who answered, one address a hop; * for a silent one"),
+    ),
+    order=("src", "dst", "sport", "ts_ns"),
+    retention_days=7,
+    owner="src",
+)
+
+FINDING = Table(
+    "finding",
+    (
+        Column("ts_ns", "int64", "end of the window, fleet time"),
+        Column("component", "string", "device, a->b (one direction) or a--b (cable)"),
+        Column("kind", "string", "nic, host, leaf, spine, link, cable, …"),
+        Column("fault", "string", "blackhole, loss, delay, clock"),
+        Column("loss", "float64", "probability that it loses a packet"),
+        Column("delay_ns", "float64", "how much later packets are than before"),
+        Column("confidence", "float64", "posterior probability against its alternatives"),
+        Column("span", "string", "the stretch of time that shows it most clearly"),
+        Column("explains", "float64", "lost probes (late paths) it accounts for"),
+        Column("paths", "uint32", "paths across it that suffered"),
+        Column("alternatives", "string", "what else explains the same, best first, by commas"),
+    ),
+    order=("component", "ts_ns"),
+    retention_days=90,
+)
+
+_ALL = (
+    PROBE,
+    HEARD,
+    AGENT,
+    CLOCK,
+    LINK_PORT,
+    LINK_EVENT,
+    LINK_COUNTER,
+    PATH,
+    FINDING,
+)  # fmt: skip
+TABLES: dict[str, Table] = {table.name: table for table in _ALL}

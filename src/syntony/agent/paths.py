@@ -1,0 +1,112 @@
+"""Learns which way this host's probe flows and its replies go, on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from syntony.errors import MissingError
+from syntony.fabric.learn import INTERVAL_NS, FlowKey, Learnt, PathLearner
+from syntony.io.traceroute import Traceroute
+from syntony.mesh.stats import Columns
+from syntony.model import S
+from syntony.wire.messages import ProbeFlow
+
+_log = logging.getLogger(__name__)
+
+SILENT = "*"
+_IDLE_S = 0.5
+MAX_WAITING = 20_000
+"""Learnt paths that wait to be reported; a plan's worth of the largest host."""
+
+
+class PathTracer:
+    """`plan` and `rows` serve the agent's loop; the thread does the rest.
+
+    Args:
+        host: this host.
+        addresses: NIC to its probed IPv4 address. Empty, or raw sockets not allowed: paths stay
+            unknown, and blame stays at the level of groups.
+    """
+
+    def __init__(self, host: str, addresses: dict[str, str]) -> None:
+        self._host = host
+        self._addresses = addresses
+        self._lock = threading.Lock()
+        self._learner = PathLearner()
+        self._peers: dict[str, str] = {}
+        self._learnt: list[Learnt] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
+        self._traceroute = self._open()
+        if self._traceroute is not None:
+            self._thread.start()
+
+    def plan(self, flows: Sequence[ProbeFlow], probe_port: int) -> None:
+        """Learn these flows, and the replies to the same flows of their targets."""
+        keys = [
+            FlowKey(flow.src, self._addresses[flow.src], flow.dst_addr, sport, dport)
+            for flow in flows
+            if flow.src in self._addresses
+            for sport, dport in ((flow.src_port, flow.dst_port), (probe_port, flow.src_port))
+        ]
+        with self._lock:
+            self._peers = {flow.dst_addr: flow.dst for flow in flows}
+            self._learner.plan(keys)
+
+    def rows(self, fleet_ns: int) -> Columns | None:
+        """`path_learnt` rows of what was learnt since the last call."""
+        with self._lock:
+            learnt, self._learnt = self._learnt, []
+            known = [each for each in learnt if each.flow.dst in self._peers]
+            peers = [self._peers[each.flow.dst] for each in known]
+        if not known:
+            return None
+        return {
+            "ts_ns": np.full(len(known), fleet_ns, dtype=np.int64),
+            "src": [f"{self._host}/{each.flow.nic}" for each in known],
+            "dst": peers,
+            "sport": np.array([each.flow.sport for each in known], dtype=np.uint16),
+            "dport": np.array([each.flow.dport for each in known], dtype=np.uint16),
+            "hops": [" ".join(hop or SILENT for hop in each.hops) for each in known],
+        }
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._stop.set()
+        if self._traceroute is not None:
+            self._thread.join()
+            self._traceroute.close()
+
+    def _open(self) -> Traceroute | None:
+        if not self._addresses:
+            return None
+        try:
+            return Traceroute(self._addresses)
+        except MissingError as error:
+            _log.warning("paths stay unknown reason=%s", error)
+            return None
+
+    def _run(self) -> None:
+        busy = True
+        while not self._stop.wait(INTERVAL_NS / S if busy else _IDLE_S):
+            busy = self._turn(time.monotonic_ns())
+
+    def _turn(self, now_ns: int) -> bool:
+        """Send what is due, take what has come; whether anything is under way."""
+        assert self._traceroute is not None  # noqa: S101 - the thread runs only then
+        with self._lock:
+            ask = self._learner.next(now_ns)
+            learnt = self._learner.expire(now_ns)
+            for answer in self._traceroute.receive(now_ns):
+                done = self._learner.answer(answer.ask.flow, answer.ask.ttl, answer.address, now_ns)
+                learnt += [done] if done is not None else []
+            self._learnt = (self._learnt + learnt)[-MAX_WAITING:]
+            waiting = self._learner.waiting
+        if ask is not None:
+            self._traceroute.send(ask, now_ns)
+        return ask is not None or waiting

@@ -1,0 +1,93 @@
+"""Which components each flow crosses, as far as it was learnt. Pure.
+
+During an outage a path is learnt only up to where packets still pass. What fits the path as it was
+known before, only shorter or with silent hops, is therefore no news: the fuller path stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syntony.fabric.graph import Topology, components_of
+from syntony.fabric.names import ComponentKind, guess_kind
+
+SILENT = "*"
+
+
+class Way(NamedTuple):
+    """One direction of one flow."""
+
+    src: str
+    """Sending NIC, ``host/nic``."""
+    dst: str
+    sport: int
+    dport: int
+
+
+class PathBook:
+    """The newest hops of every flow, and their names. `version` counts the changes."""
+
+    def __init__(self, topology: Topology | None = None) -> None:
+        self._topology = topology
+        self._hops: dict[Way, tuple[str, ...]] = {}
+        self._components: dict[Way, tuple[str, ...]] = {}
+        self.version = 0
+
+    def learn(self, way: Way, hops: Iterable[str]) -> bool:
+        """Take a path as learnt, one address a hop, `SILENT` for none; whether it is news."""
+        heard = tuple(hops)
+        before = self._hops.get(way, ())
+        if way in self._hops and _says_no_more(heard, before):
+            return False
+        self._hops[way] = heard
+        self._components.pop(way, None)
+        self.version += 1
+        return True
+
+    def components(self, way: Way) -> tuple[str, ...]:
+        """What the flow crosses, in order; what is unknown is one group between known devices."""
+        if way not in self._components:
+            self._components[way] = tuple(components_of(self._devices(way)))
+        return self._components[way]
+
+    def kind_of(self, name: str) -> ComponentKind:
+        """The kind of a component."""
+        return guess_kind(name) if self._topology is None else self._topology.kind_of(name)
+
+    def known(self) -> tuple[Way, ...]:
+        return tuple(self._hops)
+
+    def _devices(self, way: Way) -> list[str | None]:
+        hops = self._hops.get(way)
+        first, last = (self._switch_at(nic) for nic in (way.src, way.dst))
+        if hops is None:
+            middle: list[str | None] = [first, last] if first and first == last else [
+                first, None, last,
+            ]  # fmt: skip
+        else:
+            middle = [self._device(hop) for hop in hops]
+            if first and middle and middle[0] is None:
+                middle[0] = first
+            if last and middle and middle[-1] not in {None, last}:
+                middle += [None, last]
+        return [way.src, *middle, way.dst]
+
+    def _device(self, address: str) -> str | None:
+        if address in {"", SILENT}:
+            return None
+        if self._topology is None:
+            return address
+        return self._topology.by_address.get(address, address)
+
+    def _switch_at(self, nic: str) -> str | None:
+        """The one switch that a NIC is cabled to, where the topology knows."""
+        near = () if self._topology is None else self._topology.neighbours.get(nic, ())
+        return near[0] if len(near) == 1 else None
+
+
+def _says_no_more(heard: tuple[str, ...], before: tuple[str, ...]) -> bool:
+    """Whether `heard` is `before`, or `before` cut short or with hops fallen silent."""
+    if len(heard) > len(before):
+        return False
+    return all(new in {old, "", SILENT} for new, old in zip(heard, before, strict=False))

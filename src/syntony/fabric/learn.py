@@ -1,0 +1,168 @@
+"""Which way each flow goes: TTL-limited packets with its exact 5-tuple. Pure.
+
+Events in, orders out.
+
+A hop answers with ICMP *time exceeded*; who answers is no more than a claim, since such packets are
+not authenticated: an answer counts only if it quotes what only that packet carried. Routers limit
+how often they answer (Linux: one a second per asker by default), so orders come one at a time, and
+silence of a hop means *unknown*, never *absent*: hops behind it are still asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syntony.model import MS, S
+
+ANSWER_NS = 1 * S
+"""An answer that takes longer is lost: as a probe's (`syntony.io.probe.TIMEOUT_NS`)."""
+TRIES = 3
+"""Unanswered questions to one hop before it is unknown."""
+MAX_TTL = 8
+"""Switches on a path: five on three tiers, up to seven with a routed border."""
+SILENT_END = 2
+"""So many silent hops in a row are taken for the end of the path: the far host never answers."""
+INTERVAL_NS = 20 * MS
+"""50 packets a second of 60 bytes: nothing to a link, little to a switch's control plane."""
+AGAIN_NS = 60 * S
+"""A known path is asked for again this often: routes change, switches restart."""
+
+
+class FlowKey(NamedTuple):
+    """A UDP flow as switches see it, and the local NIC it leaves by."""
+
+    nic: str
+    src: str
+    dst: str
+    sport: int
+    dport: int
+
+
+class Ask(NamedTuple):
+    """Send one packet of `flow` with this TTL."""
+
+    flow: FlowKey
+    ttl: int
+
+
+class Learnt(NamedTuple):
+    """A flow's path as it is now known."""
+
+    flow: FlowKey
+    hops: tuple[str, ...]
+    """Addresses of the hops, in order; empty text for one that does not answer."""
+    changed: bool
+    """Whether it differs from what was known before."""
+
+
+class _Flow:
+    """What is known of one flow, and which hop is asked next."""
+
+    def __init__(self) -> None:
+        self.hops: tuple[str, ...] | None = None
+        self.hearing: dict[int, str] = {}
+        self.ttl = 1
+        self.tries = 0
+        self.asked = 0
+        """Number of the question that is open; 0 for none."""
+
+
+class PathLearner:
+    """All flows of one host. Not thread-safe.
+
+    Args:
+        interval_ns: between two packets, whatever the number of flows.
+    """
+
+    def __init__(self, *, interval_ns: int = INTERVAL_NS) -> None:
+        self._interval_ns = interval_ns
+        self._next_ns = 0
+        self._flows: dict[FlowKey, _Flow] = {}
+        self._ready: list[tuple[int, int, FlowKey]] = []
+        self._open: deque[tuple[int, int, FlowKey]] = deque()
+        self._questions = 0
+        self._lengths: dict[tuple[str, str], int] = {}
+        """Hops between two addresses: paths of equal cost are equally long, so that the silence
+        behind the last hop is waited for once, not for every flow."""
+
+    def plan(self, flows: Iterable[FlowKey]) -> None:
+        """Take the flows to learn; what is known of those that stay is kept."""
+        known, self._flows = self._flows, {}
+        for flow in flows:
+            self._flows[flow] = known.get(flow) or _Flow()
+            if flow not in known:
+                self._schedule(flow, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a question is open."""
+        return bool(self._open)
+
+    def next(self, now_ns: int) -> Ask | None:
+        """The packet to send now, if any; call again until None."""
+        if now_ns < self._next_ns:
+            return None
+        while self._ready and self._ready[0][0] <= now_ns:
+            _, _, flow = heapq.heappop(self._ready)
+            state = self._flows.get(flow)
+            if state is None:
+                continue
+            state.tries += 1
+            self._questions += 1
+            state.asked = self._questions
+            self._open.append((now_ns + ANSWER_NS, state.asked, flow))
+            self._next_ns = max(now_ns, self._next_ns + self._interval_ns)
+            return Ask(flow, state.ttl)
+        return None
+
+    def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
+        """A hop answered; the path if it is complete with that."""
+        state = self._flows.get(flow)
+        if state is None or state.ttl != ttl or not state.asked:
+            return None
+        state.hearing[ttl] = address
+        return self._forward(flow, state, now_ns)
+
+    def expire(self, now_ns: int) -> list[Learnt]:
+        """Give up on what has not answered in time; the paths complete with that."""
+        done = []
+        while self._open and self._open[0][0] <= now_ns:
+            _, question, flow = self._open.popleft()
+            state = self._flows.get(flow)
+            if state is None or state.asked != question:
+                continue
+            state.asked = 0
+            if state.tries < TRIES:
+                self._schedule(flow, now_ns)
+            elif (learnt := self._forward(flow, state, now_ns)) is not None:
+                done.append(learnt)
+        return done
+
+    def _schedule(self, flow: FlowKey, due_ns: int) -> None:
+        self._questions += 1
+        heapq.heappush(self._ready, (due_ns, self._questions, flow))
+
+    def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
+        """On to the next hop, or done."""
+        state.tries = state.asked = 0
+        last = max(state.hearing, default=0)
+        ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
+        if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
+            state.ttl += 1
+            self._schedule(flow, now_ns)
+            return None
+        heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
+        if not ends:
+            # Never less than it was: during an outage paths seem to end early.
+            pair = (flow.src, flow.dst)
+            known = self._lengths.get(pair, MAX_TTL)
+            self._lengths[pair] = last if known == MAX_TTL else max(last, known)
+        state.ttl, state.hearing = 1, {}
+        self._schedule(flow, now_ns + AGAIN_NS)
+        if not heard:
+            return None
+        before, state.hops = state.hops, heard
+        return Learnt(flow, heard, changed=before != heard)

@@ -1,0 +1,171 @@
+"""The same localisation, second by second: flows' counts and learnt paths in, findings out. Pure.
+
+A flow gives three observations: its requests' way, its replies' way, and, where it is not known in
+which of the two round trips broke, both ways together as one path. Which it is follows from what
+the target heard (`heard_1s`), per NIC pair and window: if all the requests that broke a pair's
+round trips are known to have arrived, the way back lost them; if none arrived, the way there;
+otherwise nobody can say, and the pair's broken flows speak as round trips only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.fabric import history
+from syntony.fabric.book import PathBook, Way
+from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.delay import LATE_SIGMAS
+from syntony.fabric.history import FlowHistory, SecondCounts, Window
+from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.tally import Ints
+from syntony.model.findings import Finding
+
+SLACK = 2
+SLACK_S = 0.1
+"""Requests heard in another window than sent, per pair: a few, or what a tenth of a second brings,
+since the two ends cut their seconds by their own ticks."""
+MIN_CHANGE_NS = 20_000.0
+"""Online, smaller changes of delay are queueing; `fabric locate` looks for less."""
+
+
+class FlowCounts(NamedTuple):
+    """One flow's second, as the store tells it."""
+
+    way: Way
+    """Of its requests."""
+    sent: int
+    lost: int
+    sent_back: int
+    lost_back: int
+    unresolved: int
+    delay_ns: float
+    """Median; NaN if none was measured."""
+    delay_back_ns: float
+    clk_err_ns: float
+
+
+class Watch:
+    """Numbers flows, keeps their history, localises. Not thread-safe."""
+
+    def __init__(self, book: PathBook) -> None:
+        self.book = book
+        self._flows: dict[Way, int] = {}
+        self._pairs: dict[tuple[str, str], int] = {}
+        self._pair_of: list[int] = []
+        self._history = FlowHistory()
+        self._candidates: Candidates | None = None
+        self._made_for = (-1, -1)
+
+    def add(self, flows: Iterable[FlowCounts], heard: Mapping[tuple[str, str], int]) -> None:
+        """The next second: every flow's counts, and per NIC pair the requests heard."""
+        rows = list(flows)
+        places = np.array([self._place(row.way) for row in rows], dtype=np.intp)
+        counts = np.zeros((history.FIELDS, len(self._flows)), dtype=np.int64)
+        delay_ns = np.full((2, len(self._flows)), np.nan)
+        clk_err_ns = np.zeros(len(self._flows))
+        if rows:
+            counts[:5, places] = np.array([row[1:6] for row in rows], dtype=np.int64).T
+            delay_ns[:, places] = np.array([row[6:8] for row in rows]).T
+            clk_err_ns[places] = [row.clk_err_ns for row in rows]
+        by_pair = np.zeros(len(self._pairs), dtype=np.int64)
+        for pair, received in heard.items():
+            if pair in self._pairs:
+                by_pair[self._pairs[pair]] = received
+        counts[history.HEARD] = by_pair[np.array(self._pair_of, dtype=np.intp)]
+        self._history.add(SecondCounts(counts, delay_ns, clk_err_ns))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What is to blame, by all windows together."""
+        if not self._flows:
+            return ()
+        candidates = self._numbered()
+        windows = [self._observed(window) for window in self._history.windows(len(self._flows))]
+        return locate(candidates, [*windows, *self._changed()])
+
+    def _changed(self) -> list[WindowCounts]:
+        """Delays of the last seconds against the rest of the minute, as a window without losses."""
+        change = self._history.change(len(self._flows))
+        if change is None:
+            return []
+        flows = len(self._flows)
+        nothing = np.zeros(3 * flows, dtype=np.int64)
+        both = np.full(flows, np.nan)
+        late = np.concatenate((change.delay_ns[0], change.delay_ns[1], both))
+        sigma_ns = np.tile(np.maximum(change.sigma_ns, MIN_CHANGE_NS / LATE_SIGMAS), 3)
+        return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigma_ns)]
+
+    def _place(self, way: Way) -> int:
+        place = self._flows.get(way)
+        if place is None:
+            place = self._flows[way] = len(self._flows)
+            pair = self._pairs.setdefault((way.src, way.dst), len(self._pairs))
+            self._pair_of.append(pair)
+        return place
+
+    def _numbered(self) -> Candidates:
+        """Candidates of all flows: there, back, and both ways, in this order."""
+        now = (self.book.version, len(self._flows))
+        if self._candidates is None or self._made_for != now:
+            there = [self.book.components(way) for way in self._flows]
+            back = [self.book.components(reply(way)) for way in self._flows]
+            both = [a + b for a, b in zip(there, back, strict=True)]
+            listing = Listing.of([*there, *back, *both])
+            self._candidates = make_candidates(listing, self.book.kind_of)
+            self._made_for = now
+        return self._candidates
+
+    def _observed(self, window: Window) -> WindowCounts:
+        counts = window.counts
+        sent, lost = counts[history.SENT], counts[history.LOST]
+        sent_back, lost_back = counts[history.SENT_BACK], counts[history.LOST_BACK]
+        broken = counts[history.UNRESOLVED]
+        lost_there, lost_here, open_flows = self._attributed(window)
+        there_sent = np.where(open_flows, 0, sent)
+        back_sent = np.where(open_flows, 0, sent_back - np.minimum(lost_there, sent_back))
+        there_lost = np.where(open_flows, 0, lost + lost_there)
+        back_lost = np.where(open_flows, 0, lost_back + lost_here)
+        both_sent = np.where(open_flows, sent, 0)
+        both_lost = np.where(open_flows, np.minimum(lost + lost_back + broken, sent), 0)
+        all_sent = np.concatenate((there_sent, back_sent, both_sent))
+        all_lost = np.concatenate((there_lost, back_lost, both_lost))
+        nothing = np.full(len(all_sent), np.nan)
+        # Rows of two ends can disagree by what was under way: never more lost than sent.
+        all_lost = np.minimum(all_lost, all_sent)
+        return WindowCounts(window.name, all_sent, all_lost, nothing, nothing, overlaps=True)
+
+    def _attributed(self, window: Window) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Unresolved round trips as lost there, lost back, and flows of which nobody can say."""
+        counts = window.counts
+        pair = np.array(self._pair_of, dtype=np.intp)
+        broken = counts[history.UNRESOLVED]
+        size = len(self._pairs)
+
+        def per_pair(values: Ints) -> Ints:
+            return np.bincount(pair, values, minlength=size).astype(np.int64)
+
+        sent, broken_of_pair = per_pair(counts[history.SENT]), per_pair(broken)
+        heard = np.zeros(size, dtype=np.int64)
+        heard[pair] = counts[history.HEARD]
+        missing = sent - per_pair(counts[history.LOST]) - heard
+        slack = SLACK + SLACK_S * sent / window.seconds
+        telling = broken_of_pair > 2 * slack
+        all_there = telling & (missing >= broken_of_pair - slack)
+        all_back = telling & (missing <= slack)
+        any_broken = broken > 0
+        there = np.where(all_there[pair], broken, 0)
+        back = np.where(all_back[pair], broken, 0)
+        return there, back, any_broken & ~(all_there | all_back)[pair]
+
+
+def reply(way: Way) -> Way:
+    """The way of a flow's replies."""
+    return Way(way.dst, way.src, way.dport, way.sport)
+
+
+def path_ids(flows: Sequence[Way]) -> list[str]:
+    """Names of flows for files: ``h0/rail0:61000>h1/rail0:8620``."""
+    return [f"{way.src}:{way.sport}>{way.dst}:{way.dport}" for way in flows]

@@ -1,0 +1,155 @@
+"""The online half on simulated seconds: windows, directions that nobody knows, faults that end."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from syntony.fabric.book import PathBook, Way
+from syntony.fabric.watch import FlowCounts, Watch, reply
+
+HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
+PER_SECOND = 8
+
+
+class Fabric:
+    """Eight hosts on four leaves and two spines; every flow's hops drawn once."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.book = PathBook()
+        self.watch = Watch(self.book)
+        self.flows = [
+            Way(f"h{a}/rail0", f"h{b}/rail0", 61000 + port, 8620)
+            for a in range(HOSTS)
+            for b in range(HOSTS)
+            if a != b
+            for port in range(PORTS)
+        ]
+        for flow in self.flows:
+            for way in (flow, reply(flow)):
+                self.book.learn(way, self._hops(way))
+
+    def _hops(self, way: Way) -> list[str]:
+        near, far = (int(nic[1 : nic.index("/")]) * LEAVES // HOSTS for nic in (way.src, way.dst))
+        spine = self.rng.integers(SPINES)
+        return [f"leaf{near}"] if near == far else [f"leaf{near}", f"spine{spine}", f"leaf{far}"]
+
+    def second(
+        self, loss: dict[str, float] | None = None, late: dict[str, float] | None = None
+    ) -> None:
+        """One second with these components losing or delaying packets; dead flows tell nothing."""
+        rows: list[FlowCounts] = []
+        heard: dict[tuple[str, str], int] = {}
+        for flow in self.flows:
+            there, back = (
+                1 - math.prod(1 - (loss or {}).get(name, 0.0) for name in self.book.components(way))
+                for way in (flow, reply(flow))
+            )
+            lost = int(self.rng.binomial(PER_SECOND, there))
+            lost_back = int(self.rng.binomial(PER_SECOND - lost, back))
+            pair = (flow.src, flow.dst)
+            heard[pair] = heard.get(pair, 0) + PER_SECOND - lost
+            dead = lost + lost_back == PER_SECOND
+            delays = [
+                20_000
+                + self.rng.normal(0, 300)
+                + sum(
+                    extra
+                    for name, extra in (late or {}).items()
+                    if name in self.book.components(way)
+                )
+                for way in (flow, reply(flow))
+            ]
+            rows.append(
+                FlowCounts(
+                    way=flow,
+                    sent=PER_SECOND,
+                    lost=0 if dead else lost,
+                    sent_back=PER_SECOND if dead else PER_SECOND - lost,
+                    lost_back=0 if dead else lost_back,
+                    unresolved=PER_SECOND if dead else 0,
+                    delay_ns=math.nan if dead else delays[0],
+                    delay_back_ns=math.nan if dead else delays[1],
+                    clk_err_ns=50.0,
+                )
+            )
+        self.watch.add(rows, heard)
+
+    def named(self) -> list[str]:
+        return [found.component for found in self.watch.findings()]
+
+
+@pytest.mark.parametrize(
+    ("hurt", "component"),
+    [
+        (("spine1",), "spine1"),
+        (("leaf0->spine0",), "leaf0->spine0"),
+        (("leaf0->spine0", "spine0->leaf0"), "leaf0--spine0"),
+        (("h3/rail0",), "h3/rail0"),
+        (("h3/rail0->leaf1",), "h3/rail0->leaf1"),
+        (("leaf3->h6/rail0",), "leaf3->h6/rail0"),
+    ],
+)
+@pytest.mark.parametrize(("share", "seconds"), [(1.0, 1), (0.05, 8)])
+def test_a_fault_is_named_by_the_second_it_shows(
+    hurt: tuple[str, ...], component: str, share: float, seconds: int
+) -> None:
+    fabric = Fabric()
+    for _ in range(5):
+        fabric.second()
+    assert fabric.named() == []
+    for _ in range(seconds):
+        fabric.second(dict.fromkeys(hurt, share))
+    assert fabric.named() == [component]
+
+
+def test_a_fault_that_is_over_is_not_told_for_five_minutes() -> None:
+    fabric = Fabric()
+    for _ in range(20):
+        fabric.second({"spine0": 0.05})
+    assert fabric.named() == ["spine0"]
+    for _ in range(6):
+        fabric.second()
+    assert fabric.named() == []
+
+
+def test_weak_loss_needs_a_long_window() -> None:
+    fabric = Fabric()
+    for _ in range(100):
+        fabric.second({"spine1": 0.004})
+    (found,) = fabric.watch.findings()
+    assert found.component == "spine1"
+    assert int(found.window.removesuffix("s")) >= 10
+
+
+def test_a_slower_component_is_told_by_its_change() -> None:
+    fabric = Fabric()
+    for _ in range(25):
+        fabric.second()
+    assert fabric.named() == []
+    for _ in range(10):
+        fabric.second(late={"spine0": 50_000.0})
+    (found,) = fabric.watch.findings()
+    assert (found.component, found.fault) == ("spine0", "delay")
+    assert found.delay_ns == pytest.approx(50_000, rel=0.1)
+
+
+def test_unknown_paths_leave_the_blame_with_a_group() -> None:
+    fabric = Fabric()
+    truth = fabric.book
+    fabric.watch.book = PathBook()
+    for flow in fabric.flows:
+        for way in (flow, reply(flow)):
+            near, far = truth.components(way)[2], truth.components(way)[-3]
+            fabric.watch.book.learn(way, [near] if near == far else [near, "*", far])
+    for _ in range(4):
+        fabric.second({"leaf0->spine0": 0.2})
+    found = fabric.watch.findings()
+    assert [(each.component, each.kind) for each in found] == [("leaf0..*", "group")]
+
+
+def test_no_flows_no_findings() -> None:
+    assert Watch(PathBook()).findings() == ()
