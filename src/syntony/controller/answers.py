@@ -7,11 +7,15 @@ import asyncio
 from syntony.controller.fleet import Fleet
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire import messages as wire
 
 MAX_WINDOW_NS = 7 * 24 * 3600 * S
+MAX_CLOCK_WINDOW_NS = 90 * 24 * 3600 * S
+"""As long as `clock_1s` is kept."""
+CLOCK_SAMPLES = 60_000
+"""Of one answer: some 200 bytes each, within a message."""
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
@@ -41,14 +45,15 @@ class Answers:
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)
+            case wire.ClockHistoryQuery():
+                return await self._clock_history(query, fleet_now_ns)
             case wire.MatrixQuery() | wire.SeriesQuery():
                 return await self._window_answer(query, fleet_now_ns)
 
     async def _window_answer(
         self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None
     ) -> wire.Answer:
-        if not 0 < query.window_ns <= MAX_WINDOW_NS:
-            raise UsageError(f"a window of {query.window_ns} ns; ask for up to 7 days")
+        _check_window(query.window_ns, MAX_WINDOW_NS)
         if fleet_now_ns is None:
             return wire.Matrix(cells=()) if isinstance(query, wire.MatrixQuery) else _no_points()
         first_ns = (fleet_now_ns - query.window_ns) // S * S
@@ -60,6 +65,23 @@ class Answers:
             self._store.series, first_ns, last_ns, query.src, query.dst
         )
         return wire.Series(points=points)
+
+    async def _clock_history(
+        self, query: wire.ClockHistoryQuery, fleet_now_ns: int | None
+    ) -> wire.ClockHistory:
+        _check_window(query.window_ns, MAX_CLOCK_WINDOW_NS)
+        if query.step_ns < 0:
+            raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
+        clocks = 1 if query.node else max(1, len(self._solving.timelines))
+        finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
+        step_ns = max(query.step_ns, finest_ns, MS)
+        if fleet_now_ns is None:
+            return wire.ClockHistory(samples=(), step_ns=step_ns)
+        first_ns, last_ns = fleet_now_ns - query.window_ns, fleet_now_ns + _SLACK_NS
+        samples = await asyncio.to_thread(
+            self._store.clock_history, first_ns, last_ns, query.node, step_ns
+        )
+        return wire.ClockHistory(samples=samples, step_ns=step_ns)
 
     def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
         agents = tuple(
@@ -78,6 +100,12 @@ class Answers:
         )
         total = sum(agent.probes_per_s for agent in agents)
         return wire.Fleet(agents=agents, rows_stored=rows_stored, probes_per_s=total)
+
+
+def _check_window(window_ns: int, longest_ns: int) -> None:
+    if not 0 < window_ns <= longest_ns:
+        days = longest_ns // (24 * 3600 * S)
+        raise UsageError(f"a window of {window_ns} ns; ask for up to {days} days")
 
 
 def _no_points() -> wire.Series:

@@ -1,6 +1,6 @@
 """What was measured, kept: one schema, one SQL dialect, embedded or by URL."""
 
-from syntony.store.interface import ClockPoint, Recorded, Store
+from syntony.store.interface import Recorded, Store
 from syntony.store.open import open_store
 
-__all__ = ["ClockPoint", "Recorded", "Store", "open_store"]
+__all__ = ["Recorded", "Store", "open_store"]

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from syntony.errors import StoreError, UsageError
-from syntony.model import ClockState, S, Timeline
+from syntony.model import S
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, Value
-from syntony.store.interface import MAX_POINTS, ClockPoint, Recorded
+from syntony.store.interface import MAX_POINTS, Recorded
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
     DAY_NS,
+    add_columns,
     capabilities,
     create_table,
     partition_ns,
     stored_columns,
 )
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
 from syntony.wire.tables import PROBE, TABLES, Table
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class ColumnarStore:
         can = capabilities(str(engine.select("SELECT version()")[0][0]))
         for table in TABLES.values():
             engine.execute(create_table(table, can))
+            present = {str(row[0]) for row in engine.select(queries.columns(table))}
+            for statement in add_columns(table, present, can):
+                engine.execute(statement)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)
@@ -85,9 +89,13 @@ class ColumnarStore:
                 found[key] = _dark_point(*key, correction.lost)
         return tuple(found[key] for key in sorted(found))
 
-    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
-        rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
-        return tuple(_clock_point(row) for row in rows)
+    def clock_history(
+        self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
+    ) -> tuple[ClockSample, ...]:
+        rows = self._engine.select(queries.clock_history(first_ns, last_ns, node, step_ns))
+        if len(rows) > MAX_POINTS:
+            raise UsageError(f"more than {MAX_POINTS} samples; ask for longer steps or one clock")
+        return tuple(_clock_sample(row) for row in rows)
 
     def latest_ns(self) -> int:
         present = self._partitions(PROBE)
@@ -199,17 +207,21 @@ def _sent(counted: int, doubtful: int, accounted: int, correction: Correction) -
     return max(counted - min(doubtful, correction.unsent), accounted + correction.lost)
 
 
-def _clock_point(row: Row) -> ClockPoint:
-    ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state = row
-    timeline = Timeline(
+def _clock_sample(row: Row) -> ClockSample:
+    node, ts_ns, ref_ns, offset_ns, drift_ppb, sigma_ns, drift_sigma_ppb, bound_ns, rank, why = row
+    return ClockSample(
+        ts_ns=_int(ts_ns),
         node=str(node),
         ref_ns=_int(ref_ns),
         offset_ns=_float(offset_ns),
         drift_ppb=_float(drift_ppb),
         sigma_ns=_float(sigma_ns),
-        state=ClockState(str(state)),
+        # What is not finite arrives as null.
+        drift_sigma_ppb=None if drift_sigma_ppb is None else _float(drift_sigma_ppb),
+        bound_ns=None if bound_ns is None else _float(bound_ns),
+        state=queries.STATES[_int(rank)],
+        reason=str(why),
     )
-    return ClockPoint(_int(ts_ns), timeline)
 
 
 def _int(value: Value) -> int:

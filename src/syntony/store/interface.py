@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from syntony.model import Timeline
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
@@ -23,13 +22,6 @@ class Recorded(NamedTuple):
     stream: str
     seq: int
     partition: int
-
-
-class ClockPoint(NamedTuple):
-    """One clock's solution at one instant of fleet time."""
-
-    ts_ns: int
-    timeline: Timeline
 
 
 class Store(Protocol):
@@ -59,8 +51,10 @@ class Store(Protocol):
             UsageError: more than `MAX_POINTS` of them.
         """
 
-    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
-        """Past solutions of one clock, or of all."""
+    def clock_history(
+        self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
+    ) -> tuple[ClockSample, ...]:
+        """Past solutions of one clock, or of all, at most one per clock and `step_ns`."""
 
     def latest_ns(self) -> int:
         """Fleet time of the newest probe row, 0 in an empty store."""

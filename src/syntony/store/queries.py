@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.model import S
+from syntony.model import ClockState, S
 from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
@@ -21,6 +21,13 @@ _WEIGHTS = ", ".join(f"count * {share}" for _, share in _SHARES)
 _QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
 # Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
 _DOUBTFUL = "sumIf(unresolved, prober = dst)"
+STATES = (
+    ClockState.SYNCHRONIZED,
+    ClockState.HOLDOVER,
+    ClockState.DISRUPTED,
+    ClockState.UNKNOWN,
+)
+"""From best to worst."""
 _SECOND = f"intDiv(ts_ns, {S})"
 
 
@@ -91,12 +98,29 @@ def recorded(table: Table, first_ns: int, last_ns: int) -> str:
     )
 
 
-def clock_history(first_ns: int, last_ns: int, node: str) -> str:
-    """Solutions of one clock, or of all, in order of time."""
+def clock_history(first_ns: int, last_ns: int, node: str, step_ns: int) -> str:
+    """Per clock and step, in that order: node, newest instant, that solution's ref, offset and
+    drift, and of all solutions of the step the largest sigma, drift sigma and bound, the rank of
+    the worst state in `STATES`, and its reason.
+    """
     which = f" AND node = {quote(node)}" if node else ""
+    ranks = ", ".join(f"state = {quote(state)}, {rank}" for rank, state in enumerate(STATES[:-1]))
+    rank = f"multiIf({ranks}, {len(STATES) - 1})"
+    newest = ", ".join(f"argMax({name}, ts_ns)" for name in ("ref_ns", "offset_ns", "drift_ppb"))
+    worst = ", ".join(f"max({name})" for name in ("sigma_ns", "drift_sigma_ppb", "bound_ns"))
     return (
-        f"SELECT ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state FROM {CLOCK.name} "
-        f"WHERE {window(first_ns, last_ns)}{which} ORDER BY node, ts_ns"
+        f"SELECT node, max(ts_ns), {newest}, {worst}, max({rank}), argMax(reason, {rank}) "
+        f"FROM {CLOCK.name} WHERE {window(first_ns, last_ns)}{which} "
+        f"GROUP BY node, intDiv(ts_ns, {step_ns}) AS step ORDER BY node, step "
+        f"LIMIT {MAX_POINTS + 1}"
+    )
+
+
+def columns(table: Table) -> str:
+    """Names of the columns that the table has in this database."""
+    return (
+        "SELECT name FROM system.columns "
+        f"WHERE database = currentDatabase() AND table = {quote(table.name)}"
     )
 
 
