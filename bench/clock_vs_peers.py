@@ -22,6 +22,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,8 +64,8 @@ def main() -> int:
         clocks.require_tools()
         code = shaped.in_private_world(["-m", "bench.clock_vs_peers", *sys.argv[1:]])
     except MissingError as error:
-        print(f"clock_vs_peers: {error}", file=sys.stderr)
-        return 2
+        print(f"clock_vs_peers: not measured: {error}", file=sys.stderr)
+        return 0
     if code is not None:
         return code
     seconds = arguments.seconds or (45.0 if arguments.full else 25.0)
@@ -89,7 +90,7 @@ def main() -> int:
     return 0
 
 
-def run(work: Path, rates: Rates, spec: SyntheticClockSpec, seconds: float) -> list[Phase]:
+def run(work: Path, rates: Rates, spec: SyntheticClockSpec, seconds: float) -> Iterator[Phase]:
     """All loads, one after the other, with daemons that run through."""
     shim = clocks.build_shim(work)
     chrony = clocks.Chrony("chrony", work, shim, spec)
@@ -99,7 +100,8 @@ def run(work: Path, rates: Rates, spec: SyntheticClockSpec, seconds: float) -> l
     running += chrony.run(rates) + ptp4l.run(rates)
     try:
         time.sleep(CONVERGE_S[rates.name])
-        return [watch(load, chrony, ptp4l, readings, seconds) for load in LOADS]
+        for load in LOADS:
+            yield watch(load, chrony, ptp4l, readings, seconds)
     finally:
         shaped.stop(running)
 

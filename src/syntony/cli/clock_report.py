@@ -1,0 +1,8 @@
+"""`syntony clock report`."""
+
+import click
+
+
+@click.command()
+def report() -> None:
+    """x"""
