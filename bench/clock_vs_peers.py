@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -87,6 +88,8 @@ def main() -> int:
                     show(rows[-len(SYSTEMS) :], header=len(rows) == len(SYSTEMS))
     if arguments.json:
         print(json.dumps(rows, indent=1))
+    else:
+        print(f"load average of the machine at the end: {os.getloadavg()[2]:.1f}")
     return 0
 
 
