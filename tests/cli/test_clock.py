@@ -162,6 +162,21 @@ def test_watch_prints_plain_lines_where_there_is_no_terminal(
     assert "--interval 1ms" in clock("watch", "--interval", "1ms")[2]
 
 
+def test_a_watch_outlives_its_controller(
+    controller: Controller, clock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(target: str, query: wire.Query, kind: type, **options: object) -> wire.Answer:
+        if len(controller.asked) == 2:
+            controller.asked.append(query)
+            raise RemoteError("no controller answers")
+        return controller(target, query, kind, **options)
+
+    monkeypatch.setattr(client, "ask_for", failing)
+    code, out, err = clock("watch", "--count", "3", "--interval", "100ms")
+    assert (code, len(out.splitlines())) == (0, 4)
+    assert err == "no controller answers; still watching\n"
+
+
 def test_report_writes_page_pictures_and_data(
     controller: Controller, clock: Callable[..., Said], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from syntony.cli.clock_report import report
 from syntony.cli.clock_solve import solve
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
-from syntony.errors import UsageError
+from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
 from syntony.wire.messages import (
@@ -185,7 +185,13 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
         for number in looks:
             if number:
                 time.sleep(interval_ns / S)
-            lines, expected = _clocks(target)
+            try:
+                lines, expected = _clocks(target)
+            except RemoteError as error:
+                if not number:
+                    raise
+                messages.print(f"{error}; still watching", style="yellow")
+                continue
             found = readings(lines, expected)
             if as_json:
                 click.echo(msgspec.json.encode(_status_json(lines, found)))
