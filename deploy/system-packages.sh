@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the lab and the build need from the system. Installed when we are root on Debian or Ubuntu,
-# else named in one line to copy. `--slow` adds what only the slow tests need.
+# else named in one line to copy. `--slow` adds what only the slow tests need, `--bench` the systems
+# that benches compare with.
 set -eu
 
 missing=""
@@ -22,6 +23,10 @@ else
 fi
 if [ "${1:-}" = "--slow" ]; then
     need clickhouse-server clickhouse-server
+fi
+if [ "${1:-}" = "--bench" ]; then
+    need chronyd chrony
+    need ptp4l linuxptp
 fi
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ *$//')
 [ -n "$missing" ] || exit 0

@@ -1,6 +1,8 @@
-"""Draw the README's pictures from a running lab: python docs/make_pictures.py
+"""Draw the docs' pictures: python docs/make_pictures.py [clocks]
 
-What is drawn is what `syntony demo` shows; nothing is edited afterwards.
+What a running lab shows is what `syntony demo` shows; nothing is edited afterwards. Pictures of
+clocks (all that `clocks` draws) are made of docs/data/clock-report.json, which is the output of
+`syntony clock report --json` in the lab of docs/how-to/is-my-clock-right.md.
 """
 
 from __future__ import annotations
@@ -8,9 +10,11 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
+import msgspec
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, RenderableType
 
@@ -21,8 +25,11 @@ from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
+from syntony.view.clock_plots import pictures
+from syntony.view.clock_story import Story
 
 IMAGES = Path(__file__).parent / "images"
+CLOCK_DATA = Path(__file__).parent / "data" / "clock-report.json"
 WIDTH = 112
 # The template's web font would make every reader's browser ask a third party for it.
 LOCAL_FONTS = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
@@ -35,8 +42,17 @@ def save(name: str, title: str, picture: RenderableType) -> None:
     (IMAGES / name).write_text(svg, encoding="utf-8")
 
 
+def draw_clocks() -> None:
+    story = msgspec.json.decode(CLOCK_DATA.read_bytes(), type=Story)
+    for name, svg in pictures(story).items():
+        (IMAGES / f"clock-{name}.svg").write_bytes(svg)
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
+    draw_clocks()
+    if "clocks" in sys.argv[1:]:
+        return
     screen = Screen(Console(stderr=True))
     with World(new_lab(f"pictures-{os.getpid()}", FabricSpec()), detach=False) as world:
         world.wait_ready()

@@ -249,6 +249,28 @@ def test_the_command_line_says_the_same(fleet: LiveFleet) -> None:
     assert status.returncode == 0, status.stdout
 
 
+def test_clocks_are_shown_over_time_against_the_truth(fleet: LiveFleet) -> None:
+    done = syntony("clock", "history", "--all", "--json", "--lab", NAME)
+    assert done.returncode == 0, done.stderr
+    samples = json.loads(done.stdout)["samples"]
+    assert {sample["node"] for sample in samples} == set(fleet.lab.status().hosts)
+    assert any(sample["bound_ns"] for sample in samples)
+    done = syntony("clock", "report", "--json", "--since", "30s", "--lab", NAME)
+    assert done.returncode == 0, done.stderr
+    story = json.loads(done.stdout)
+    assert story["known_truth"]
+    errors = [
+        error for clock in story["clocks"] for error in clock["error_ns"] if error is not None
+    ]
+    # As above: a wrong sign or instant costs µs to ms.
+    assert sorted(map(abs, errors))[len(errors) // 2] < 20_000
+    # Raw stamps of clocks that are ms apart, one way and the other.
+    raw = story["delays"]["raw_forward_ns"][0], story["delays"]["raw_reverse_ns"][0]
+    assert min(raw) < 0 < max(raw)
+    pairs = json.loads(syntony("clock", "matrix", "--json", "--lab", NAME).stdout)["pairs"]
+    assert len(pairs) == 6
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -257,6 +279,7 @@ def test_the_command_line_says_the_same(fleet: LiveFleet) -> None:
         (("probe", "matrix", "--lab", NAME, "--controller", "x:1"), "--lab or --controller"),
         (("probe", "matrix", "--controller", "127.0.0.1:1"), "--controller needs --ca"),
         (("probe", "history", "h0", "h1/rail0", "--lab", NAME), "'h0' is not a NIC"),
+        (("clock", "history", "h33", "--lab", NAME), "did you mean h3?"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
 )

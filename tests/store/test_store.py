@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S
 from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
+from syntony.store.columnar import ColumnarStore
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
 from syntony.wire.messages import MatrixCell, SeriesPoint
 from syntony.wire.tables import AGENT, CLOCK, PROBE, TABLES
@@ -205,15 +207,59 @@ def test_clock_history(store: Store) -> None:
     ]
     store.insert(CLOCK, rows_of(CLOCK, rows))
     history = store.clock_history(T0, END)
-    assert [(p.timeline.node, p.ts_ns - T0) for p in history] == [
+    assert [(p.node, p.ts_ns - T0) for p in history] == [
         ("h0", 0),
         ("h0", S),
         ("h1", 0),
         ("h1", S),
     ]
-    assert history[0].timeline.state is ClockState.HOLDOVER
-    assert history[0].timeline.offset_ns == -1.5
+    assert history[0].state is ClockState.HOLDOVER
+    assert history[0].offset_ns == -1.5
     assert len(store.clock_history(T0, END, "h1")) == 2
+
+
+def test_a_step_of_clock_history_has_the_newest_place_and_the_worst_of_the_rest(
+    store: Store,
+) -> None:
+    states = [("SYNCHRONIZED", ""), ("DISRUPTED", "stepped"), ("SYNCHRONIZED", "")]
+    rows = [
+        {
+            "ts_ns": T0 + k * S,
+            "node": "h0",
+            "ref_ns": k,
+            "offset_ns": float(k),
+            "sigma_ns": 10.0 - k,
+            "bound_ns": 100.0 * k,
+            "state": state,
+            "reason": reason,
+        }
+        for k, (state, reason) in enumerate(states)
+    ]
+    store.insert(CLOCK, rows_of(CLOCK, rows))
+    (only,) = store.clock_history(T0, END, "h0", 60 * S)
+    assert (only.ts_ns - T0, only.ref_ns, only.offset_ns) == (2 * S, 2, 2.0)
+    assert (only.sigma_ns, only.bound_ns) == (10.0, 200.0)
+    assert (only.state, only.reason) == (ClockState.DISRUPTED, "stepped")
+
+
+def test_no_bound_is_none(store: Store) -> None:
+    row = {"node": "h0", "state": "UNKNOWN", "bound_ns": math.inf}
+    store.insert(CLOCK, rows_of(CLOCK, [row]))
+    assert store.clock_history(T0, END)[0].bound_ns is None
+
+
+def test_a_table_of_an_earlier_version_gains_what_is_new(store: Store) -> None:
+    assert isinstance(store, ColumnarStore)
+    engine = store._engine
+    engine.execute(f"DROP TABLE {CLOCK.name}")
+    earlier = CLOCK._replace(columns=CLOCK.columns[:7])
+    engine.execute(create_table(earlier, capabilities("18.16.1")))
+    store.insert(earlier, rows_of(earlier, [{"node": "h0", "state": "SYNCHRONIZED"}]))
+    again = ColumnarStore(engine)
+    later = {"ts_ns": T0 + S, "node": "h0", "state": "SYNCHRONIZED", "bound_ns": 7.0}
+    again.insert(CLOCK, rows_of(CLOCK, [later]))
+    assert [sample.bound_ns for sample in again.clock_history(T0, END)] == [None, 7.0]
+    ColumnarStore(engine)  # nothing more to do
 
 
 def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:

@@ -81,7 +81,7 @@ def _daemons(daemons: Iterable[DaemonStatus]) -> Table:
 def show_truth(truths: Iterable[ClockTruth]) -> None:
     """One row per host; an estimate that does not exist is a dash."""
     table = Table(box=None, pad_edge=False)
-    for title in ("host", "offset", "drift ppb", "error", "1 σ claimed", "state"):
+    for title in ("host", "offset", "drift ppb", "error", "1 σ claimed", "bound ±", "state"):
         table.add_column(title, justify="left" if title in {"host", "state"} else "right")
     for t in truths:
         table.add_row(
@@ -90,6 +90,7 @@ def show_truth(truths: Iterable[ClockTruth]) -> None:
             f"{t.drift_ppb:.1f}",
             "–" if t.error_ns is None else format_ns(t.error_ns),
             "–" if t.clk_err_ns is None else format_ns(t.clk_err_ns),
+            "–" if t.bound_ns is None else format_ns(t.bound_ns),
             "–" if t.state is None else str(t.state),
         )
     Console(highlight=False).print(table)

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
-from rich.table import Table
 
+from syntony.cli.clock_report import report
 from syntony.cli.clock_solve import solve
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.output import console, print_json
-from syntony.model import ClockState, format_ns
-from syntony.wire.messages import ClockQuery, Clocks
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import RemoteError, UsageError
+from syntony.model import MS, S, Timeline, parse_duration_ns
+from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
+from syntony.wire.messages import (
+    ClockHistory,
+    ClockHistoryQuery,
+    ClockQuery,
+    Clocks,
+    Fleet,
+    FleetQuery,
+)
 
-_STYLES = {
-    ClockState.SYNCHRONIZED: "green",
-    ClockState.HOLDOVER: "yellow",
-    ClockState.DISRUPTED: "red",
-    ClockState.UNKNOWN: "dim",
-}
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from syntony.view.clocks import ClockReading
+
+HISTORY_LINES = 30
+"""Of one clock on a terminal; JSON is as fine as it is stored."""
+SUMMARY_SAMPLES = 240
+"""Per clock, behind one line of `history --all`."""
 
 
 @click.group()
@@ -31,42 +51,220 @@ def command() -> None:
 
 
 command.add_command(solve)
+command.add_command(report)
 
 
 @command.command()
 @fleet_options
+@click.option("--warn", metavar="T", help="Exit 1 when a clock's bound is above this.")
+@click.option("--critical", metavar="T", help="Exit 2 when a clock's bound is above this.")
+@click.option("--check", is_flag=True, help="One line, as a Nagios plugin prints it.")
 @click.pass_context
-def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Every clock's offset and drift against fleet time, with its 1-sigma.
+def status(
+    context: click.Context,
+    *,
+    target: FleetTarget,
+    warn: str | None,
+    critical: str | None,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Every clock, the worst first: state, bound on its error, offset, drift, and why.
 
-    Exit status: 0 all synchronized, 1 some in holdover or disrupted, 3 some unknown or none.
+    Offset and bound are told for the newest instant measured; fleet = local + offset.
+
+    Exit status: 0 all synchronized; 1 some in holdover, bounded above --warn, or on several
+    islands; 2 some disrupted or above --critical; 3 some unknown or none.
 
     \b
     Example:
-      syntony clock status --json
+      syntony clock status --check --warn 1us --critical 10us
     """
-    answer = ask(target, ClockQuery(), Clocks, until=lambda answer: bool(answer.timelines))
-    timelines = answer.timelines
+    warn_ns, critical_ns = _limit_ns(warn), _limit_ns(critical)
+    if warn_ns > critical_ns:
+        raise UsageError(f"--warn {warn} is above --critical {critical}")
+    lines, expected = _clocks(target)
+    found = readings(lines, expected)
+    result = verdict(found, warn_ns, critical_ns)
     if as_json:
-        print_json(msgspec.to_builtins(timelines))
+        print_json(_status_json(lines, found))
+    elif check:
+        click.echo(result.text)
     else:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "island"):
-            table.add_column(heading, justify="left" if heading in {"clock", "state"} else "right")
-        for line in timelines:
-            table.add_row(
-                line.node,
-                f"[{_STYLES[line.state]}]{line.state}[/]",
-                format_ns(line.offset_ns),
-                f"{line.drift_ppb:.1f}",
-                format_ns(line.sigma_ns),
-                line.component,
-            )
-        console.print(table)
-    context.exit(_exit_code({line.state for line in timelines}))
+        console.print(status_table(found))
+        messages.print(result.text.partition(" | ")[0], style="dim")
+    context.exit(result.code)
 
 
-def _exit_code(states: set[ClockState]) -> int:
-    if not states or ClockState.UNKNOWN in states:
-        return 3
-    return 0 if states == {ClockState.SYNCHRONIZED} else 1
+@command.command()
+@fleet_options
+@click.argument("nodes", nargs=-1, metavar="[CLOCK…]")
+def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
+    """How far every two clocks are apart, and the bound on that.
+
+    A fleet too wide for the terminal is summarised; name clocks to see them pair by pair.
+
+    \b
+    Example:
+      syntony clock matrix h0 h1 h2
+    """
+    from syntony.view.clock_matrix import clock_matrix, clock_pairs
+
+    lines, _ = _clocks(target)
+    for node in nodes:
+        if node not in {line.node for line in lines}:
+            raise unknown_clock(node, (line.node for line in lines))
+    pairs = clock_pairs([line for line in lines if not nodes or line.node in nodes])
+    if as_json:
+        print_json(
+            {"fleet_ns": newest_ns(lines), "pairs": [msgspec.to_builtins(pair) for pair in pairs]}
+        )
+        return
+    console.print(clock_matrix(pairs, width=console.width))
+
+
+@command.command()
+@fleet_options
+@click.argument("node", required=False, metavar="CLOCK")
+@click.option("--all", "every", is_flag=True, help="Every clock, one line each.")
+@click.option("--since", default="10m", show_default=True, metavar="T", help="How far back.")
+@click.option("--step", metavar="T", help="One sample per this much time.")
+def history(
+    *,
+    target: FleetTarget,
+    node: str | None,
+    every: bool,
+    since: str,
+    step: str | None,
+    as_json: bool,
+) -> None:
+    """Offset, drift, sigma, bound and state over time, from the store.
+
+    A step shows the newest solution in it, with the worst sigma, bound and state of all in it.
+
+    \b
+    Example:
+      syntony clock history h3 --since 5m
+      syntony clock history --all --json
+    """
+    from syntony.view.clock_history import by_clock, history_table, summary_table
+
+    if (node is None) != every:
+        raise UsageError("say which clock, or --all: syntony clock history h3")
+    window_ns = parse_duration_ns(since)
+    rows = SUMMARY_SAMPLES if every else HISTORY_LINES
+    step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
+    query = ClockHistoryQuery(node=node or "", window_ns=window_ns, step_ns=step_ns)
+    answer = ask(target, query, ClockHistory, until=lambda answer: bool(answer.samples))
+    if node is not None and not answer.samples:
+        raise _no_history(target, node, since)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    clocks = by_clock(answer.samples)
+    console.print(summary_table(clocks) if every else history_table(clocks[node or ""]))
+
+
+@command.command()
+@fleet_options
+@click.option("--interval", default="1s", show_default=True, metavar="T", help="Between two looks.")
+@click.option("--count", type=click.IntRange(1), help="End after so many looks.")
+def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) -> None:
+    """All clocks, live, until Ctrl-C; plain lines where there is no terminal.
+
+    \b
+    Example:
+      syntony clock watch --count 5
+    """
+    interval_ns = parse_duration_ns(interval)
+    if interval_ns < 100 * MS:
+        raise UsageError(f"--interval {interval}: the fleet is solved once a second; 100ms or more")
+    looks = range(count) if count else itertools.count()
+    live = console.is_terminal and not as_json
+    with _screen(live) as show:
+        for number in looks:
+            if number:
+                time.sleep(interval_ns / S)
+            try:
+                lines, expected = _clocks(target)
+            except RemoteError as error:
+                if not number:
+                    raise
+                messages.print(f"{error}; still watching", style="yellow")
+                continue
+            found = readings(lines, expected)
+            if as_json:
+                click.echo(msgspec.json.encode(_status_json(lines, found)))
+            elif live:
+                show(_live_view(found))
+            else:
+                at = f"{newest_ns(lines) / S:.3f}"
+                click.echo("\n".join(plain_line(each, at) for each in found) or "no clock is known")
+
+
+def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
+    """The error for a clock that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(node, names, n=1, cutoff=0.4)
+    if not names:
+        return UsageError(f"no clock {node!r}: no clock is known yet")
+    hint = f"did you mean {near[0]}?" if near else f"known: {names[0]} … {names[-1]}"
+    return UsageError(f"no clock {node!r} in this fleet; {hint}")
+
+
+def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
+    """Timelines, and every clock that connected agents have."""
+    lines = ask(target, ClockQuery(), Clocks, until=lambda answer: bool(answer.timelines)).timelines
+    fleet = ask(target, FleetQuery(), Fleet, until=lambda _: True)
+    clocks = frozenset(nic.clock for agent in fleet.agents if agent.connected for nic in agent.nics)
+    return lines, clocks
+
+
+def _no_history(target: FleetTarget, node: str, since: str) -> UsageError:
+    lines, expected = _clocks(target)
+    known = {line.node for line in lines} | expected
+    if node in known:
+        return UsageError(f"nothing is stored of clock {node} in the last {since}")
+    return unknown_clock(node, known)
+
+
+def _limit_ns(text: str | None) -> float:
+    return math.inf if text is None else float(parse_duration_ns(text))
+
+
+def _status_json(
+    lines: Sequence[Timeline], found: Sequence[ClockReading]
+) -> list[dict[str, object]]:
+    """Each timeline as it is, with its bound and `offset_newest_ns` at the newest instant."""
+    by_node = {line.node: msgspec.to_builtins(line) for line in lines}
+    return [
+        {
+            "node": each.node,
+            "state": each.state.value,
+            "reason": each.reason,
+            **by_node.get(each.node, {}),
+            "offset_newest_ns": each.offset_ns,
+            "bound_ns": each.bound_ns,
+        }
+        for each in found
+    ]
+
+
+@contextmanager
+def _screen(live: bool) -> Iterator[Callable[[RenderableType], None]]:
+    """Where looks are drawn in place; nowhere when not `live`."""
+    if not live:
+        yield lambda _: None
+        return
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False) as screen:
+        yield lambda view: screen.update(view, refresh=True)
+
+
+def _live_view(found: Sequence[ClockReading]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    summary = verdict(found).text.partition(" | ")[0]
+    return Group(status_table(found), Text(summary, style="dim"))

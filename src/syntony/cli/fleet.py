@@ -30,6 +30,8 @@ class FleetTarget(NamedTuple):
     tls: TlsFiles | None
     patience_ns: int = 0
     """How long the fleet may still be starting."""
+    lab: str | None = None
+    """The lab's name, where it is one: only there the truth is known."""
 
 
 def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,4 +106,4 @@ def _lab(name: str | None) -> FleetTarget:
     if not lab.file().agents:
         raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
     patience_ns = max(0, STARTING_NS - lab.status().age_ns)
-    return FleetTarget(f"unix:{lab.controller_socket}", None, patience_ns)
+    return FleetTarget(f"unix:{lab.controller_socket}", None, patience_ns, lab.name)

@@ -8,14 +8,16 @@ from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire import messages as wire
 
 DAY_NS = 24 * 3600 * S
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
-"""Events are few: all that are kept may be asked for."""
+"""Events and clocks: all that are kept may be asked for."""
+CLOCK_SAMPLES = 60_000
+"""Of one answer: some 200 bytes each, within a message."""
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
@@ -43,6 +45,8 @@ class Answers:
                 return await self._window_answer(query, fleet_now_ns)
             case wire.LinksQuery() | wire.LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
+            case wire.ClockHistoryQuery():
+                return await self._clock_history(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)
@@ -92,6 +96,22 @@ class Answers:
             counters=links.counters(first_ns, last_ns, query.nic),
             now_ns=now_ns,
         )
+
+    async def _clock_history(
+        self, query: wire.ClockHistoryQuery, fleet_now_ns: int | None
+    ) -> wire.ClockHistory:
+        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
+        if query.step_ns < 0:
+            raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
+        clocks = 1 if query.node else max(1, len(self._solving.timelines))
+        finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
+        step_ns = max(query.step_ns, finest_ns, MS)
+        if fleet_now_ns is None:
+            return wire.ClockHistory(samples=(), step_ns=step_ns)
+        samples = await asyncio.to_thread(
+            self._store.clock_history, first_ns, last_ns, query.node, step_ns
+        )
+        return wire.ClockHistory(samples=samples, step_ns=step_ns)
 
     def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
         agents = tuple(

@@ -30,6 +30,8 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_UNHEARD_OF = "not a message of this protocol: Invalid value "
+"""How a controller begins its refusal of a question whose tag it does not know (`WireError`)."""
 _A = TypeVar("_A", bound=Answer)
 
 
@@ -68,6 +70,11 @@ def ask(
         except grpc.RpcError as error:
             raise RemoteError(_explain(target, error)) from error
     answer = decode_answer(data)
+    if isinstance(answer, Failure) and answer.reason.startswith(_UNHEARD_OF):
+        raise RemoteError(
+            f"the controller at {target} is older than this command and does not know its "
+            "question; install the same version there"
+        )
     if isinstance(answer, Failure):
         raise RemoteError(f"the controller at {target} cannot answer: {answer.reason}")
     return answer

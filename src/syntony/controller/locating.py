@@ -95,13 +95,13 @@ class LocateLoop:
 
     def _learn(self, fleet_now_ns: int) -> None:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
-        for row in self._store.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
+        for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
             self._book.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
         self._paths_from_ns = fleet_now_ns - LATE_NS
 
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
-        rows = self._store.flow_seconds(first * S, (last + 1) * S)
-        heard = self._store.heard(first * S, (last + 1) * S)
+        rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)
+        heard = self._store.fabric.heard(first * S, (last + 1) * S)
         by_second: dict[int, list[FlowSecond]] = defaultdict(list)
         for row in rows:
             by_second[row.second].append(row)

@@ -72,6 +72,9 @@ class SolveLoop:
                 "drift_ppb": timeline.drift_ppb,
                 "sigma_ns": timeline.sigma_ns,
                 "state": timeline.state.value,
+                "drift_sigma_ppb": timeline.drift_sigma_ppb,
+                "bound_ns": timeline.bound_ns(timeline.to_local_ns(fleet_ns)),
+                "reason": timeline.reason,
             }
             for timeline in self.timelines
         ]

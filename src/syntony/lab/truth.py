@@ -38,6 +38,8 @@ class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate minus truth, minus that difference's median over the host's component."""
     clk_err_ns: int | None = None
     """1-sigma claimed by the estimate at `at_ns`."""
+    bound_ns: float | None = None
+    """Bound told with the estimate at `at_ns`; None: none."""
     state: ClockState | None = None
 
 
@@ -88,11 +90,13 @@ def _beside(
     )
     if line is None or clock.host not in raw:
         return bare
-    age_ns = clock.at_ns + clock.offset_ns - line.ref_ns
+    local_ns = clock.at_ns + clock.offset_ns
+    age_ns = local_ns - line.ref_ns
     return msgspec.structs.replace(
         bare,
         est_offset_ns=raw[clock.host] + clock.offset_ns,
         est_drift_ppb=-line.drift_ppb,
         error_ns=raw[clock.host] - gauge[line.component],
         clk_err_ns=round(math.hypot(line.sigma_ns, line.drift_sigma_ppb * 1e-9 * age_ns)),
+        bound_ns=line.bound_ns(local_ns),
     )

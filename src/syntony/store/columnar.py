@@ -6,21 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from syntony.errors import StoreError, UsageError
-from syntony.model import ClockState, S, Timeline
-from syntony.model.findings import Finding
+from syntony.model import S
 from syntony.store import queries
-from syntony.store.engine import Engine, Row, Scalar, Value
-from syntony.store.interface import MAX_POINTS, ClockPoint, FlowSecond, PathRow, Recorded
+from syntony.store.engine import Engine, Row, Scalar, integer, real
+from syntony.store.fabric import FabricRows
+from syntony.store.interface import MAX_POINTS, Recorded
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
     DAY_NS,
+    add_columns,
     capabilities,
     create_table,
     partition_ns,
     stored_columns,
 )
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
 from syntony.wire.tables import PROBE, TABLES, Table
 
 if TYPE_CHECKING:
@@ -35,13 +36,21 @@ class ColumnarStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._links = LinkRows(engine)
+        self._fabric = FabricRows(engine)
         can = capabilities(str(engine.select("SELECT version()")[0][0]))
         for table in TABLES.values():
             engine.execute(create_table(table, can))
+            present = {str(row[0]) for row in engine.select(queries.columns(table))}
+            for statement in add_columns(table, present, can):
+                engine.execute(statement)
 
     @property
     def links(self) -> LinkRows:
         return self._links
+
+    @property
+    def fabric(self) -> FabricRows:
+        return self._fabric
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)
@@ -55,7 +64,7 @@ class ColumnarStore:
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
         rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
         return frozenset(
-            Recorded(str(host), str(stream), _int(seq), _int(part))
+            Recorded(str(host), str(stream), integer(seq), integer(part))
             for host, stream, seq, part in rows
         )
 
@@ -84,7 +93,7 @@ class ColumnarStore:
             raise UsageError(
                 f"more than {MAX_POINTS} seconds of history; ask for a shorter window or one pair"
             )
-        seconds = {(str(row[0]), str(row[1]), _int(row[2])): row for row in rows}
+        seconds = {(str(row[0]), str(row[1]), integer(row[2])): row for row in rows}
         found = {key: _point(row, corrections.pop(key, _NONE)) for key, row in seconds.items()}
         for key, correction in corrections.items():
             asked = src in {"", key[0]} and dst in {"", key[1]}
@@ -92,53 +101,22 @@ class ColumnarStore:
                 found[key] = _dark_point(*key, correction.lost)
         return tuple(found[key] for key in sorted(found))
 
-    def flow_seconds(self, first_ns: int, last_ns: int) -> tuple[FlowSecond, ...]:
-        rows = self._engine.select(queries.flow_seconds(first_ns, last_ns))
-        return tuple(
-            FlowSecond(
-                str(row[0]),
-                str(row[1]),
-                str(row[2]),
-                _int(row[3]),
-                _int(row[4]),
-                _int(row[5]),
-                _int(row[6]),
-                _int(row[7]),
-                _int(row[8]),
-                _int(row[9]),
-                # An error that is not finite arrives as null: not known.
-                _float(0.0 if row[10] is None else row[10]),
-            )
-            for row in rows
-        )
-
-    def heard(self, first_ns: int, last_ns: int) -> dict[tuple[str, str, int], int]:
-        rows = self._engine.select(queries.heard(first_ns, last_ns))
-        return {(str(src), str(dst), _int(second)): _int(n) for src, dst, second, n in rows}
-
-    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
-        rows = self._engine.select(queries.learnt_paths(first_ns, last_ns))
-        return tuple(
-            PathRow(_int(ts_ns), str(src), str(dst), _int(sport), _int(dport), str(hops))
-            for ts_ns, src, dst, sport, dport, hops in rows
-        )
-
-    def findings(self, first_ns: int, last_ns: int) -> tuple[tuple[int, Finding], ...]:
-        rows = self._engine.select(queries.findings(first_ns, last_ns))
-        return tuple((_int(row[0]), _finding(row)) for row in rows)
-
-    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
-        rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
-        return tuple(_clock_point(row) for row in rows)
+    def clock_history(
+        self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
+    ) -> tuple[ClockSample, ...]:
+        rows = self._engine.select(queries.clock_history(first_ns, last_ns, node, step_ns))
+        if len(rows) > MAX_POINTS:
+            raise UsageError(f"more than {MAX_POINTS} samples; ask for longer steps or one clock")
+        return tuple(_clock_sample(row) for row in rows)
 
     def latest_ns(self) -> int:
         present = self._partitions(PROBE)
         if not present:
             return 0
-        return _int(self._engine.select(queries.newest(PROBE, present[-1]))[0][0])
+        return integer(self._engine.select(queries.newest(PROBE, present[-1]))[0][0])
 
     def count_rows(self) -> int:
-        return _int(self._engine.select(queries.count_rows())[0][0])
+        return integer(self._engine.select(queries.count_rows())[0][0])
 
     def expire(self, now_ns: int) -> int:
         dropped = 0
@@ -154,34 +132,34 @@ class ColumnarStore:
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:
-        return [_int(row[0]) for row in self._engine.select(queries.partitions(table))]
+        return [integer(row[0]) for row in self._engine.select(queries.partitions(table))]
 
     def _broken(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
     ) -> Sequence[BrokenSecond]:
         rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst))
         return [
-            BrokenSecond(str(row[0]), str(row[1]), *(_int(value) for value in row[2:]))
+            BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows
         ]
 
 
 def _cell(row: Row, correction: Correction) -> MatrixCell:
     src, dst, paths, sent, doubtful, lost, count, least, quantiles, clk_err, stalled = row
-    arrived = _int(count)
+    arrived = integer(count)
     p50, p99 = cast("list[Scalar]", quantiles)
     return MatrixCell(
         src=str(src),
         dst=str(dst),
-        paths=_int(paths),
-        sent=_sent(_int(sent), _int(doubtful), arrived + _int(lost), correction),
-        lost=_int(lost) + correction.lost,
-        owd_min_ns=_int(least) if arrived else None,
-        owd_p50_ns=_int(p50) if arrived else None,
-        owd_p99_ns=_int(p99) if arrived else None,
+        paths=integer(paths),
+        sent=_sent(integer(sent), integer(doubtful), arrived + integer(lost), correction),
+        lost=integer(lost) + correction.lost,
+        owd_min_ns=integer(least) if arrived else None,
+        owd_p50_ns=integer(p50) if arrived else None,
+        owd_p99_ns=integer(p99) if arrived else None,
         # An error that is not finite has no place in JSON and arrives as null: not known.
-        clk_err_ns=round(_float(clk_err)) if arrived and clk_err is not None else None,
-        dropped=_int(stalled),
+        clk_err_ns=round(real(clk_err)) if arrived and clk_err is not None else None,
+        dropped=integer(stalled),
     )
 
 
@@ -215,17 +193,17 @@ def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
 
 def _point(row: Row, correction: Correction) -> SeriesPoint:
     src, dst, second, sent, doubtful, lost, count, least, quantiles = row
-    arrived = _int(count)
+    arrived = integer(count)
     p50, p99 = cast("list[Scalar]", quantiles)
     return SeriesPoint(
-        ts_ns=_int(second) * S,
+        ts_ns=integer(second) * S,
         src=str(src),
         dst=str(dst),
-        sent=_sent(_int(sent), _int(doubtful), arrived + _int(lost), correction),
-        lost=_int(lost) + correction.lost,
-        owd_min_ns=_int(least) if arrived else None,
-        owd_p50_ns=_int(p50) if arrived else None,
-        owd_p99_ns=_int(p99) if arrived else None,
+        sent=_sent(integer(sent), integer(doubtful), arrived + integer(lost), correction),
+        lost=integer(lost) + correction.lost,
+        owd_min_ns=integer(least) if arrived else None,
+        owd_p50_ns=integer(p50) if arrived else None,
+        owd_p99_ns=integer(p99) if arrived else None,
     )
 
 
@@ -241,42 +219,18 @@ def _sent(counted: int, doubtful: int, accounted: int, correction: Correction) -
     return max(counted - min(doubtful, correction.unsent), accounted + correction.lost)
 
 
-def _finding(row: Row) -> Finding:
-    _, component, kind, fault, loss, delay_ns, confidence, span, explains, paths, others = row
-    return Finding(
-        component=str(component),
-        kind=str(kind),
-        fault=str(fault),
-        loss=_float(loss),
-        delay_ns=_float(delay_ns),
-        confidence=_float(confidence),
-        window=str(span),
-        explains=_float(explains),
-        paths=_int(paths),
-        alternatives=tuple(name for name in str(others).split(", ") if name),
-    )
-
-
-def _clock_point(row: Row) -> ClockPoint:
-    ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state = row
-    timeline = Timeline(
+def _clock_sample(row: Row) -> ClockSample:
+    node, ts_ns, ref_ns, offset_ns, drift_ppb, sigma_ns, drift_sigma_ppb, bound_ns, rank, why = row
+    return ClockSample(
+        ts_ns=integer(ts_ns),
         node=str(node),
-        ref_ns=_int(ref_ns),
-        offset_ns=_float(offset_ns),
-        drift_ppb=_float(drift_ppb),
-        sigma_ns=_float(sigma_ns),
-        state=ClockState(str(state)),
+        ref_ns=integer(ref_ns),
+        offset_ns=real(offset_ns),
+        drift_ppb=real(drift_ppb),
+        sigma_ns=real(sigma_ns),
+        # What is not finite arrives as null.
+        drift_sigma_ppb=None if drift_sigma_ppb is None else real(drift_sigma_ppb),
+        bound_ns=None if bound_ns is None else real(bound_ns),
+        state=queries.STATES[integer(rank)],
+        reason=str(why),
     )
-    return ClockPoint(_int(ts_ns), timeline)
-
-
-def _int(value: Value) -> int:
-    if isinstance(value, int | float):
-        return int(value)
-    raise StoreError(f"the store's answer has {value!r} where a number belongs")
-
-
-def _float(value: Value) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    raise StoreError(f"the store's answer has {value!r} where a number belongs")

@@ -55,3 +55,17 @@ def first_line(message: str) -> str:
     """An engine's complaint without its stack trace, at a length for one line."""
     line = next((line for line in message.splitlines() if line.strip()), "no reason given")
     return line.strip()[:300]
+
+
+def integer(value: Value) -> int:
+    """A whole number of an answer. Raises `StoreError` if it is something else."""
+    if isinstance(value, int | float):
+        return int(value)
+    raise StoreError(f"the store's answer has {value!r} where a number belongs")
+
+
+def real(value: Value) -> float:
+    """A number of an answer. Raises `StoreError` if it is something else."""
+    if isinstance(value, int | float):
+        return float(value)
+    raise StoreError(f"the store's answer has {value!r} where a number belongs")

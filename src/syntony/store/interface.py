@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from syntony.model import Timeline
-from syntony.model.findings import Finding
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from syntony.store.fabric import FabricRows
     from syntony.store.links import LinkRows
 
 
@@ -28,42 +27,6 @@ class Recorded(NamedTuple):
     partition: int
 
 
-class ClockPoint(NamedTuple):
-    """One clock's solution at one instant of fleet time."""
-
-    ts_ns: int
-    timeline: Timeline
-
-
-class FlowSecond(NamedTuple):
-    """One flow's requests (`prober` is `src`) or replies in one second."""
-
-    src: str
-    dst: str
-    prober: str
-    sport: int
-    second: int
-    sent: int
-    lost: int
-    unresolved: int
-    measured: int
-    """Delays measured; 0 makes `owd_p50_ns` void."""
-    owd_p50_ns: int
-    clk_err_ns: float
-
-
-class PathRow(NamedTuple):
-    """One path as it was learnt."""
-
-    ts_ns: int
-    src: str
-    dst: str
-    sport: int
-    dport: int
-    hops: str
-    """By spaces, ``*`` for a silent one."""
-
-
 class Store(Protocol):
     """Rows in, answers out. Thread-safe. Every method raises `StoreError` when the engine does.
 
@@ -73,6 +36,10 @@ class Store(Protocol):
     @property
     def links(self) -> LinkRows:
         """Ports, flaps, counters."""
+
+    @property
+    def fabric(self) -> FabricRows:
+        """Flows' seconds, learnt paths, what was to blame."""
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.
@@ -95,20 +62,10 @@ class Store(Protocol):
             UsageError: more than `MAX_POINTS` of them.
         """
 
-    def flow_seconds(self, first_ns: int, last_ns: int) -> tuple[FlowSecond, ...]:
-        """Every row of probing in the window, by flow, direction and second; in no order."""
-
-    def heard(self, first_ns: int, last_ns: int) -> dict[tuple[str, str, int], int]:
-        """Requests heard: (prober, target, second) to their number."""
-
-    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
-        """Paths learnt in the window, oldest first."""
-
-    def findings(self, first_ns: int, last_ns: int) -> tuple[tuple[int, Finding], ...]:
-        """(fleet time, what was to blame then), oldest first."""
-
-    def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
-        """Past solutions of one clock, or of all."""
+    def clock_history(
+        self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
+    ) -> tuple[ClockSample, ...]:
+        """Past solutions of one clock, or of all, at most one per clock and `step_ns`."""
 
     def latest_ns(self) -> int:
         """Fleet time of the newest probe row, 0 in an empty store."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from syntony.errors import StoreError, UsageError
-from syntony.store.engine import Engine, Row, Value
+from syntony.errors import UsageError
+from syntony.store.engine import Engine, Row, Value, integer
 from syntony.store.interface import MAX_POINTS
 from syntony.store.queries import window
 from syntony.store.schema import quote
@@ -43,10 +43,10 @@ class LinkRows:
             raise UsageError(f"more than {MAX_POINTS} events; ask for a shorter window or one port")
         return tuple(
             LinkEventRow(
-                ts_ns=_int(row[0]),
+                ts_ns=integer(row[0]),
                 nic=str(row[1]),
                 kind=str(row[2]),
-                losses=_int(row[3]),
+                losses=integer(row[3]),
                 before=str(row[4]),
                 after=str(row[5]),
                 detail=str(row[6]),
@@ -62,8 +62,8 @@ class LinkRows:
             LinkCounterRow(
                 nic=str(row[0]),
                 counter=str(row[1]),
-                increase=_int(row[2]),
-                last_ns=_int(row[3]),
+                increase=integer(row[2]),
+                last_ns=integer(row[3]),
                 reading=str(row[4]),
             )
             for row in rows
@@ -117,10 +117,10 @@ def _status(row: Row, flaps: Mapping[str, Row]) -> LinkStatus:
         role=str(look["role"]),
         state=str(look["state"]),
         gbps=_known(look["gbps"]) or None,
-        flaps=_int(flapped[1]) if flapped else 0,
-        last_flap_ns=_int(flapped[2]) if flapped else None,
-        seen_ns=_int(row[1]),
-        watched_ns=_int(row[1]) - _int(row[2]),
+        flaps=integer(flapped[1]) if flapped else 0,
+        last_flap_ns=integer(flapped[2]) if flapped else None,
+        seen_ns=integer(row[1]),
+        watched_ns=integer(row[1]) - integer(row[2]),
         temperature_c=_known(look["temperature_c"]),
         rx_dbm=_known(look["rx_dbm"]),
         bias_ma=_known(look["bias_ma"]),
@@ -132,9 +132,3 @@ def _known(value: Value | None) -> float | None:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return None
-
-
-def _int(value: Value) -> int:
-    if isinstance(value, int | float):
-        return int(value)
-    raise StoreError(f"the store's answer has {value!r} where a number belongs")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from syntony.model import S
+from syntony.model import ClockState, S
 from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
-from syntony.wire.tables import CLOCK, FINDING, HEARD, PATH, PROBE, Table
+from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
 
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
@@ -21,7 +21,14 @@ _WEIGHTS = ", ".join(f"count * {share}" for _, share in _SHARES)
 _QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
 # Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
 _DOUBTFUL = "sumIf(unresolved, prober = dst)"
-_SECOND = f"intDiv(ts_ns, {S})"
+STATES = (
+    ClockState.SYNCHRONIZED,
+    ClockState.HOLDOVER,
+    ClockState.DISRUPTED,
+    ClockState.UNKNOWN,
+)
+"""From best to worst."""
+SECOND = f"intDiv(ts_ns, {S})"
 
 
 def window(first_ns: int, last_ns: int) -> str:
@@ -54,7 +61,7 @@ def directions(first_ns: int, last_ns: int) -> str:
 def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
     """Per direction and second: src, dst, second, sent, doubtful, lost, count, min, [p50, p99]."""
     return (
-        f"SELECT src, dst, {_SECOND} AS second, sum(sent), "
+        f"SELECT src, dst, {SECOND} AS second, sum(sent), "
         f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "
@@ -68,12 +75,12 @@ def unresolved(first_ns: int, last_ns: int, src: str, dst: str) -> str:
     """
     where = f"{window(first_ns, last_ns)}{pair(src, dst)}"
     probed = (
-        f"SELECT src, dst, {_SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
+        f"SELECT src, dst, {SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
         "toInt64(unresolved) AS broken, toInt64(0) AS arrived "
         f"FROM {PROBE.name} WHERE {where} AND prober = src"
     )
     heard = (
-        f"SELECT src, dst, {_SECOND} AS second, toInt64(0) AS probed, toInt64(0) AS known, "
+        f"SELECT src, dst, {SECOND} AS second, toInt64(0) AS probed, toInt64(0) AS known, "
         f"toInt64(0) AS broken, toInt64(received) AS arrived FROM {HEARD.name} WHERE {where}"
     )
     # A union, not a join: joins are what the dialects of old and new servers agree on least.
@@ -91,49 +98,29 @@ def recorded(table: Table, first_ns: int, last_ns: int) -> str:
     )
 
 
-def clock_history(first_ns: int, last_ns: int, node: str) -> str:
-    """Solutions of one clock, or of all, in order of time."""
-    which = f" AND node = {quote(node)}" if node else ""
-    return (
-        f"SELECT ts_ns, node, ref_ns, offset_ns, drift_ppb, sigma_ns, state FROM {CLOCK.name} "
-        f"WHERE {window(first_ns, last_ns)}{which} ORDER BY node, ts_ns"
-    )
-
-
-def flow_seconds(first_ns: int, last_ns: int) -> str:
-    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50 and
-    clock error.
+def clock_history(first_ns: int, last_ns: int, node: str, step_ns: int) -> str:
+    """Per clock and step, in that order: node, newest instant, that solution's ref, offset and
+    drift, and of all solutions of the step the largest sigma, drift sigma and bound, the rank of
+    the worst state in `STATES`, and its reason.
     """
+    which = f" AND node = {quote(node)}" if node else ""
+    ranks = ", ".join(f"state = {quote(state)}, {rank}" for rank, state in enumerate(STATES[:-1]))
+    rank = f"multiIf({ranks}, {len(STATES) - 1})"
+    newest = ", ".join(f"argMax({name}, ts_ns)" for name in ("ref_ns", "offset_ns", "drift_ppb"))
+    worst = ", ".join(f"max({name})" for name in ("sigma_ns", "drift_sigma_ppb", "bound_ns"))
     return (
-        f"SELECT src, dst, prober, sport, {_SECOND} AS second, sum(sent), sum(lost), "
-        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns) "
-        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} "
-        "GROUP BY src, dst, prober, sport, second"
+        f"SELECT node, max(ts_ns), {newest}, {worst}, max({rank}), argMax(reason, {rank}) "
+        f"FROM {CLOCK.name} WHERE {window(first_ns, last_ns)}{which} "
+        f"GROUP BY node, intDiv(ts_ns, {step_ns}) AS step ORDER BY node, step "
+        f"LIMIT {MAX_POINTS + 1}"
     )
 
 
-def heard(first_ns: int, last_ns: int) -> str:
-    """Requests heard: src, dst, second, number."""
+def columns(table: Table) -> str:
+    """Names of the columns that the table has in this database."""
     return (
-        f"SELECT src, dst, {_SECOND} AS second, sum(received) FROM {HEARD.name} "
-        f"WHERE {window(first_ns, last_ns)} GROUP BY src, dst, second"
-    )
-
-
-def learnt_paths(first_ns: int, last_ns: int) -> str:
-    """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
-    return (
-        f"SELECT ts_ns, src, dst, sport, dport, hops FROM {PATH.name} "
-        f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns"
-    )
-
-
-def findings(first_ns: int, last_ns: int) -> str:
-    """What was to blame, oldest first, every column of the table."""
-    names = ", ".join(column.name for column in FINDING.columns)
-    return (
-        f"SELECT {names} FROM {FINDING.name} WHERE {window(first_ns, last_ns)} "
-        f"ORDER BY ts_ns, component"
+        "SELECT name FROM system.columns "
+        f"WHERE database = currentDatabase() AND table = {quote(table.name)}"
     )
 
 

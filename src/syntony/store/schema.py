@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from syntony.model import S
@@ -77,11 +78,25 @@ def create_table(table: Table, can: Capabilities) -> str:
     )
 
 
-def _column_type(column: Column, can: Capabilities) -> str:
+def add_columns(table: Table, present: Collection[str], can: Capabilities) -> list[str]:
+    """Statements that give a table made by an earlier version what it lacks.
+
+    Old rows get what says "not known" there: empty text, a float that is not a number, 0.
+    """
+    return [
+        f"ALTER TABLE {table.name} ADD COLUMN {column.name} {_column_type(column, can, default)}"
+        for column in stored_columns(table)
+        if column.name not in present
+        for default in (" DEFAULT nan" if column.type.startswith("float") else "",)
+    ]
+
+
+def _column_type(column: Column, can: Capabilities, default: str = "") -> str:
     name = _SQL_TYPES[column.type]
     if column.type == "string":
         return f"LowCardinality({name})" if can.low_cardinality else name
-    return f"{name} {_CODECS[column.type]}" if can.codecs and column.type in _CODECS else name
+    codec = f" {_CODECS[column.type]}" if can.codecs and column.type in _CODECS else ""
+    return f"{name}{default}{codec}"
 
 
 def sql_type(column: Column) -> str:

@@ -31,7 +31,7 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> RenderableType:
         cells: a matrix.
         width: characters available; a matrix that does not fit is listed instead.
     """
-    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=_by_number)
+    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
     if not names:
         return Text("no pairs yet")
     label = max(len(name) for name in names) + 1
@@ -64,7 +64,7 @@ def listing(cells: Sequence[MatrixCell]) -> Table:
         "own stall",
     ):
         table.add_column(heading, justify="right")
-    for cell in sorted(cells, key=lambda cell: (_by_number(cell.src), _by_number(cell.dst))):
+    for cell in sorted(cells, key=lambda cell: (by_number(cell.src), by_number(cell.dst))):
         delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
         table.add_row(
             cell.src,
@@ -128,7 +128,7 @@ def _short(name: str) -> str:
     return "/".join(digits) if all(digits) else name[: _CELL - 1]
 
 
-def _by_number(name: str) -> tuple[object, ...]:
+def by_number(name: str) -> tuple[object, ...]:
     """``h2`` before ``h10``."""
     parts: list[tuple[int, str]] = []
     digits = ""

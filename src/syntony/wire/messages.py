@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from syntony.errors import WireError
-from syntony.model.clocks import Edge, Timeline
+from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.findings import Finding
 
 PROTOCOL = 1
@@ -155,6 +155,15 @@ class ClockQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     """Current timelines."""
 
 
+class ClockHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
+    """Past solutions of one clock, or of every clock when `node` is empty."""
+
+    node: str = ""
+    window_ns: int = 600_000_000_000
+    step_ns: int = 0
+    """At most one sample per clock and this much time; 0: as fine as fits an answer."""
+
+
 class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
     """Agents, their NICs, connection and counters."""
 
@@ -188,6 +197,7 @@ Query = (
     MatrixQuery
     | SeriesQuery
     | ClockQuery
+    | ClockHistoryQuery
     | FleetQuery
     | PlanQuery
     | LinksQuery
@@ -226,6 +236,23 @@ class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
     owd_p99_ns: int | None
 
 
+class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One clock's solutions within one step: the newest one's place and rate, and the worst sigmas,
+    bound and state of all of them."""
+
+    ts_ns: int
+    node: str
+    ref_ns: int
+    offset_ns: float
+    drift_ppb: float
+    sigma_ns: float
+    drift_sigma_ppb: float | None
+    bound_ns: float | None
+    """None: unbounded, or not stored by the version of then."""
+    state: ClockState
+    reason: str = ""
+
+
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One agent as the controller sees it."""
 
@@ -251,6 +278,13 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     timelines: tuple[Timeline, ...]
+
+
+class ClockHistory(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
+    """Samples by clock, then in order of time; `step_ns` as it was applied."""
+
+    samples: tuple[ClockSample, ...]
+    step_ns: int
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
@@ -357,6 +391,7 @@ Answer = (
     Matrix
     | Series
     | Clocks
+    | ClockHistory
     | Fleet
     | ProbePlan
     | Links
@@ -365,7 +400,6 @@ Answer = (
     | LearntPaths
     | Failure
 )  # fmt: skip
-
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
 _agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)

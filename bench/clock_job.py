@@ -1,0 +1,138 @@
+"""Clock error against truth while a job runs: the lab's eight hosts under a ring all-reduce.
+
+    .venv/bin/python -m bench.clock_job [--seconds 60] [--hosts 8] [--megabytes 4] [--json]
+
+The default lab with its real agents and synthetic clocks. One rank per host sums an array over
+plain TCP around the ring, one hop after the other, on rail 0, without a pause: every link of the
+rail is busy whenever the job communicates. Twice a second every clock is asked for its error
+against the truth and for its bound. Documented figures are of --seconds 600.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syntony.lab.testing import LiveLab, live
+
+READ_S = 0.5
+SETTLE_S = 15.0
+PATIENCE_S = 120.0
+PORT = 29_500
+ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def job(lab: LiveLab, size: int, logs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """One rank on each host, for as long as the block lasts."""
+    hosts = lab.status().hosts
+    addresses = [lab.addresses(4)[f"{host}/rail0"] for host in hosts]
+    running = []
+    for rank, host in enumerate(hosts):
+        words = [str(rank), str(size), str(PORT), *addresses]
+        argv = [sys.executable, str(ROOT / "bench/jobs/ring.py"), *words]
+        with (logs / f"{rank}").open("wb") as out:
+            running.append(subprocess.Popen(lab.enter_argv(host, argv), stdout=out, stderr=out))
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+
+
+def await_true(true: Callable[[], bool], what: str) -> None:
+    """Longer than tests wait: benches also run beside other work."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"never: {what}")
+        time.sleep(READ_S)
+
+
+def steps(logs: Path) -> int:
+    """All-reduces that rank 0 has finished, as of its last report."""
+    lines = (logs / "0").read_text(encoding="utf-8").split()
+    return int(lines[-1]) if lines else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=60, help="watched")
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--megabytes", type=float, default=4.0, help="of the array")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    lapses: dict[str, int] = defaultdict(int)
+    name = f"bench-{os.getpid()}"
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        live(name, "--hosts", str(arguments.hosts), agents=True) as lab,
+    ):
+        await_true(lambda: all(t.error_ns is not None for t in lab.truth()), "clocks")
+        time.sleep(SETTLE_S)
+        logs = Path(scratch)
+        with job(lab, int(arguments.megabytes * 1e6), logs) as ranks:
+            await_true(lambda: steps(logs) > 0, "the job's first steps")
+            before, began_s = steps(logs), time.monotonic()
+            while time.monotonic() < began_s + arguments.seconds:
+                for truth in lab.truth():
+                    if truth.error_ns is None or truth.bound_ns is None:
+                        lapses[truth.host] += 1
+                    else:
+                        found[truth.host].append((abs(truth.error_ns), truth.bound_ns))
+                time.sleep(READ_S)
+                if any(rank.poll() is not None for rank in ranks):
+                    print("clock_job: a rank ended early", file=sys.stderr)
+                    return 1
+            done = (steps(logs) - before) / (time.monotonic() - began_s)
+    rows = [row(host, readings, lapses[host]) for host, readings in sorted(found.items())]
+    everything = [reading for readings in found.values() for reading in readings]
+    rows.append(row("all", everything, sum(lapses.values())))
+    show(rows, done, as_json=arguments.json)
+    return 0
+
+
+def row(host: str, readings: list[tuple[float, float]], lapses: int) -> dict[str, Any]:
+    """One line of the table."""
+    errors, bounds = np.array(readings).T
+    return {
+        "host": host,
+        "readings": len(readings),
+        "without": lapses,
+        "p50_ns": round(float(np.median(errors))),
+        "p95_ns": round(float(np.quantile(errors, 0.95))),
+        "max_ns": round(float(errors.max())),
+        "bound_p50_ns": round(float(np.median(bounds))),
+        "violations": int((errors > bounds).sum()),
+    }
+
+
+def show(rows: list[dict[str, Any]], steps_per_s: float, *, as_json: bool) -> None:
+    """The table, or the same as JSON."""
+    if as_json:
+        print(json.dumps({"all_reduces_per_s": round(steps_per_s, 2), "rows": rows}, indent=1))
+        return
+    load = os.getloadavg()[1]
+    print(f"{steps_per_s:.2f} all-reduces per second; load average of the machine {load:.1f}")
+    print("".join(f"{name:>14}" for name in rows[0]))
+    for line in rows:
+        print("".join(f"{value:>14}" for value in line.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

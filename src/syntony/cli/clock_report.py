@@ -1,0 +1,140 @@
+"""`syntony clock report`: the clocks of the last minutes as pictures, a page and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import messages, print_json
+from syntony.errors import MissingError, UsageError
+from syntony.model import NicRef, S, parse_duration_ns
+from syntony.wire.messages import (
+    ClockHistory,
+    ClockHistoryQuery,
+    Matrix,
+    MatrixQuery,
+    Series,
+    SeriesPoint,
+    SeriesQuery,
+)
+
+if TYPE_CHECKING:
+    from syntony.view.clock_story import Story
+
+MAX_DELAY_NS = 7 * 24 * 3600 * S
+"""As long as delays are kept; older clocks are shown without."""
+
+
+@click.command()
+@fleet_options
+@click.option("--out", type=click.Path(file_okay=False), default="clock-report", show_default=True)
+@click.option("--since", default="10m", show_default=True, metavar="T", help="How far back.")
+@click.option("--pair", nargs=2, metavar="SRC DST", help="NICs to show delays of.")
+def report(
+    *,
+    target: FleetTarget,
+    out: str,
+    since: str,
+    pair: tuple[str, str] | None,
+    as_json: bool,
+) -> None:
+    """The clocks of the last minutes as one HTML page, SVG and PNG pictures, and JSON.
+
+    In a lab every error is compared with the truth. Delays are shown of the pair whose directions
+    differ most, or of --pair. With --json the data go to stdout and nothing is drawn.
+
+    \b
+    Example:
+      syntony clock report --since 5m --out /tmp/clocks
+    """
+    window_ns = parse_duration_ns(since)
+    for name in pair or ():
+        NicRef.parse(name)
+    story = _story(target, window_ns, pair)
+    if not story.clocks:
+        raise UsageError(f"nothing is stored of any clock in the last {since}")
+    if as_json:
+        print_json(msgspec.to_builtins(story))
+        return
+    command = f"syntony clock report --since {since}"
+    page = write(story, Path(out), command + (f" --pair {' '.join(pair)}" if pair else ""))
+    click.echo(page)
+
+
+def write(story: Story, directory: Path, command: str) -> Path:
+    """Everything into a directory; the page's path.
+
+    Raises:
+        MissingError: the drawing library is not installed.
+        UsageError: the directory cannot be written.
+    """
+    try:
+        from syntony.view.clock_plots import pictures
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            f"clock report draws with {error.name}; pip install 'syntony[report]', or use --json"
+        ) from error
+    from syntony.view.clock_page import page
+
+    drawn = {form: pictures(story, form) for form in ("svg", "png")}
+    files = {
+        f"{name}.{form}": data for form, found in drawn.items() for name, data in found.items()
+    }
+    files["report.json"] = msgspec.json.encode(story)
+    files["index.html"] = page(story, drawn["svg"], command).encode()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (directory / name).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"--out {directory}: {error.strerror}") from error
+    return directory / "index.html"
+
+
+def _story(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) -> Story:
+    from syntony.view.clock_story import tell
+
+    with messages.status("asking the controller"):
+        query = ClockHistoryQuery(window_ns=window_ns)
+        clocks = ask(target, query, ClockHistory, until=lambda answer: bool(answer.samples))
+        points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
+    name, truth = _truth(target)
+    return tell(name, clocks.samples, clocks.step_ns, points, truth)
+
+
+def _delays(
+    target: FleetTarget, window_ns: int, pair: tuple[str, str] | None
+) -> tuple[SeriesPoint, ...]:
+    from syntony.view.clock_story import most_lopsided
+
+    chosen = pair
+    if chosen is None:
+        matrix = ask(target, MatrixQuery(window_ns=window_ns), Matrix, until=lambda _: True)
+        chosen = most_lopsided(matrix.cells)
+    if chosen is None:
+        return ()
+    points: list[SeriesPoint] = []
+    for src, dst in (chosen, chosen[::-1]):
+        query = SeriesQuery(src=src, dst=dst, window_ns=window_ns)
+        found = ask(target, query, Series, until=lambda _: True).points
+        if pair and not found:
+            raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
+        points += found
+    return tuple(points)
+
+
+def _truth(target: FleetTarget) -> tuple[str, dict[str, Callable[[int], int]] | None]:
+    """The fleet's name, and in a lab what each clock's readings truly were."""
+    if target.lab is None:
+        return target.address, None
+    from syntony.io.clocks import SyntheticClock
+    from syntony.lab.client import open_lab
+
+    specs = open_lab(target.lab).file().clocks
+    clocks = {host: SyntheticClock(host, spec) for host, spec in specs.items()}
+    return f"lab {target.lab}", {host: clock.unmap_ns for host, clock in clocks.items()}

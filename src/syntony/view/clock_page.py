@@ -1,0 +1,154 @@
+"""A report on clocks as one HTML page that needs nothing else: no script, no network. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.model import ClockState
+from syntony.view.clock_story import ClockStory, Facts, Story, facts
+from syntony.view.clocks import duration
+
+
+class _Caption(NamedTuple):
+    title: str
+    text: str
+
+
+_CAPTIONS = {
+    "one-way-delay": _Caption(
+        "One-way delay",
+        "Top: the delay of each direction, as the fleet's timeline makes it a measurement, beside "
+        "half of the same probes' round trip, which is all that a host can say alone. Bottom: the "
+        "same probes by the stamps of the two hosts' own clocks, nothing corrected.",
+    ),
+    "error": _Caption(
+        "Error against truth",
+        "In the lab each clock's true error is known. Left: how far fleet time is off as each host "
+        "tells it; the timeline's own gauge, the median, is taken out. Right: each of these errors "
+        "against the bound that was told with it at the time.",
+    ),
+    "clocks": _Caption(
+        "Every clock",
+        "What each clock does by itself, and how well it is known. Nothing here sets a clock: "
+        "hosts run free, Syntony knows where they are.",
+    ),
+}
+_CSS = """
+body{font:15px/1.5 system-ui,sans-serif;color:#22303c;max-width:60rem;margin:2.5rem auto;
+padding:0 1.2rem}
+h1{font-size:1.7rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .2rem}
+p{color:#4a5a68;margin:.3rem 0 .8rem;max-width:46rem}
+.facts{display:flex;flex-wrap:wrap;gap:.8rem;margin:1.4rem 0}
+.fact{background:#f4f6f9;border-radius:.5rem;padding:.7rem 1rem;min-width:8.5rem}
+.fact b{display:block;font-size:1.35rem;font-variant-numeric:tabular-nums}
+.fact.bad b{color:#d1495b}.fact span{color:#5c6b7a;font-size:.85rem}
+figure{margin:0}figure svg{width:100%;height:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%;margin-top:.6rem}
+th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid #e9edf2}
+th:first-child,td:first-child{text-align:left}th{color:#5c6b7a;font-weight:500}
+footer{margin:2.5rem 0;color:#5c6b7a;font-size:.85rem}code{background:#f4f6f9;padding:.1em .3em}
+"""
+
+
+def page(story: Story, pictures: Mapping[str, bytes], command: str) -> str:
+    """The whole page.
+
+    Args:
+        story: the data.
+        pictures: SVG by name, as `clock_plots.pictures` draws them.
+        command: the line that made it, for whoever wants to see for themselves.
+    """
+    known = facts(story)
+    figures = "".join(_figure(name, svg) for name, svg in pictures.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width">'
+        f"<title>Clocks of {escape(story.fleet)}</title><style>{_CSS}</style></head><body>"
+        f"<h1>Clocks of {escape(story.fleet)}</h1><p>{escape(_span(story))}</p>"
+        f'<div class="facts">{_tiles(known)}</div>{figures}{_table(story)}'
+        f"<footer>{_notes(story, known)} Made by <code>{escape(command)}</code>; "
+        f"the data are beside this page in <code>report.json</code>.</footer></body></html>\n"
+    )
+
+
+def _span(story: Story) -> str:
+    oldest_s = min((clock.at_s[0] for clock in story.clocks if clock.at_s), default=0.0)
+    seconds = max(1, round(story.step_ns / 1e9))
+    return (
+        f"{len(story.clocks)} clocks over {-oldest_s:.0f} s, one sample per clock and "
+        f"{'second' if seconds == 1 else f'{seconds} s'} at most, as the controller stored them."
+    )
+
+
+def _tiles(known: Facts) -> str:
+    tiles = [
+        (f"{known.synchronized:.1%}", "of samples synchronized", known.synchronized < 1),
+        (duration(known.bound_p50_ns), "median bound", False),
+        (duration(known.bound_p95_ns), "95 % of bounds below", False),
+    ]
+    if known.compared:
+        tiles += [
+            (duration(known.error_p95_ns), "95 % of errors below", False),
+            (duration(known.error_max_ns), "worst error", False),
+            (str(known.violations), f"of {known.compared:,} beyond bound", known.violations > 0),
+        ]
+    return "".join(
+        f'<div class="fact{" bad" if bad else ""}"><b>{escape(value)}</b>'
+        f"<span>{escape(what)}</span></div>"
+        for value, what, bad in tiles
+    )
+
+
+def _figure(name: str, svg: bytes) -> str:
+    title, caption = _CAPTIONS[name]
+    text = svg.decode()
+    drawing = text[text.index("<svg") :]  # without the XML prologue, which HTML does not take
+    return f"<h2>{title}</h2><p>{caption}</p><figure>{drawing}</figure>"
+
+
+def _table(story: Story) -> str:
+    headings = ["clock", "drift, ppb", "bound p50", "bound max", "not synchronized"]
+    if story.known_truth:
+        headings += ["error p50", "error p95", "error max"]
+    head = "".join(f"<th>{heading}</th>" for heading in headings)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(clock, story)) + "</tr>"
+        for clock in story.clocks
+    )
+    return f"<h2>Clock by clock</h2><table><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(clock: ClockStory, story: Story) -> list[str]:
+    bounds = [bound for bound in clock.bound_ns if bound is not None]
+    lapses = sum(state is not ClockState.SYNCHRONIZED for state in clock.state)
+    cells = [
+        clock.node,
+        f"{np.median(clock.drift_ppb):+,.1f}",
+        duration(float(np.median(bounds)) if bounds else None),
+        duration(max(bounds, default=None)),
+        f"{lapses} of {len(clock.state)}",
+    ]
+    if story.known_truth:
+        errors = [abs(error) for error in clock.error_ns if error is not None]
+        cells += [
+            duration(float(np.quantile(errors, share)) if errors else None)
+            for share in (0.5, 0.95, 1.0)
+        ]
+    return cells
+
+
+def _notes(story: Story, known: Facts) -> str:
+    if not story.known_truth:
+        return (
+            "No error against truth: outside of the lab nobody knows it. What can be told is the "
+            "bound. An asymmetry that all paths of a host share is not in it; see the reference."
+        )
+    share = known.compared / known.samples if known.samples else 0.0
+    return (
+        f"{share:.1%} of samples could be compared with the truth; the rest had no bound, or no "
+        "second synchronized clock beside them."
+    )

@@ -1,0 +1,75 @@
+"""Questions of clock history: what the store is asked for them, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.controller.test_fleet import new_fleet
+from tests.view.fleets import T0, line, sample
+
+from syntony.controller.answers import CLOCK_SAMPLES, MAX_HISTORY_NS, Answers
+from syntony.controller.locating import LocateLoop
+from syntony.controller.solve import SolveLoop
+from syntony.errors import UsageError
+from syntony.model import MS, S
+from syntony.wire.messages import ClockHistory, ClockHistoryQuery, decode_answer, encode
+
+
+class RecordingStore:
+    """Has one sample, and remembers the question."""
+
+    def __init__(self) -> None:
+        self.asked: tuple[int, int, str, int] | None = None
+
+    def clock_history(self, *asked: Any) -> tuple[object, ...]:
+        self.asked = asked
+        return (sample("h0"),)
+
+
+def ask(
+    query: ClockHistoryQuery, *, clocks: int = 1, now_ns: int | None = T0
+) -> tuple[ClockHistory, RecordingStore]:
+    solving = SolveLoop(None)  # type: ignore[arg-type]  # never asked to solve
+    solving.timelines = tuple(line(f"h{number}") for number in range(clocks))
+    store = RecordingStore()
+    locating = LocateLoop(store, "")  # type: ignore[arg-type]
+    answers = Answers(store, new_fleet(), solving, locating)  # type: ignore[arg-type]
+    answer = asyncio.run(answers.answer(query, now_ns))
+    assert isinstance(answer, ClockHistory)
+    assert decode_answer(encode(answer)) == answer
+    return answer, store
+
+
+def test_the_store_is_asked_for_the_window_that_ends_now() -> None:
+    answer, store = ask(ClockHistoryQuery(node="h0", window_ns=60 * S, step_ns=2 * S))
+    assert store.asked == (T0 - 60 * S, T0 + S, "h0", 2 * S)
+    assert answer.samples == (sample("h0"),)
+
+
+def test_steps_are_as_long_as_an_answer_needs() -> None:
+    assert ask(ClockHistoryQuery(window_ns=60 * S))[0].step_ns == MS
+    day_ns = 24 * 3600 * S
+    answer, _ = ask(ClockHistoryQuery(window_ns=day_ns, step_ns=S), clocks=1000)
+    assert answer.step_ns * CLOCK_SAMPLES >= 1000 * day_ns
+    assert ask(ClockHistoryQuery(node="h0", window_ns=day_ns), clocks=1000)[0].step_ns < 2 * S
+
+
+def test_before_any_fleet_time_there_is_no_history() -> None:
+    answer, store = ask(ClockHistoryQuery(), now_ns=None)
+    assert answer.samples == ()
+    assert store.asked is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ClockHistoryQuery(window_ns=0),
+        ClockHistoryQuery(window_ns=MAX_HISTORY_NS + 1),
+        ClockHistoryQuery(step_ns=-1),
+    ],
+)
+def test_windows_and_steps_that_cannot_be_are_refused(query: ClockHistoryQuery) -> None:
+    with pytest.raises(UsageError):
+        ask(query)
