@@ -84,6 +84,17 @@ def test_seconds_without_both_directions_are_left_out() -> None:
     assert tell("x", samples(), S, [point("h8/n", "h9/n", 0, 5)]).delays is None
 
 
+def test_delays_that_no_clock_sample_explains_are_left_out() -> None:
+    points = [
+        point(*way, second, 5)
+        for second in (0, 1000)
+        for way in (("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0"))
+    ]
+    delays = tell("x", samples(1), S, points).delays
+    assert delays is not None
+    assert delays.at_s == [0.0]
+
+
 def test_facts_count_violations() -> None:
     known = facts(story())
     assert (known.clocks, known.samples, known.violations) == (3, 60, 0)

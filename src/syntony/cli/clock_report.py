@@ -14,6 +14,7 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.wire.messages import (
+    Answer,
     ClockHistory,
     ClockHistoryQuery,
     Matrix,
@@ -26,6 +27,8 @@ from syntony.wire.messages import (
 if TYPE_CHECKING:
     from syntony.view.clock_story import Story
 
+PATIENCE_NS = 60 * S
+"""A report asks for a lot, perhaps of a busy controller."""
 MAX_DELAY_NS = 7 * 24 * 3600 * S
 """As long as delays are kept; older clocks are shown without."""
 
@@ -101,7 +104,7 @@ def _story(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) ->
 
     with messages.status("asking the controller"):
         query = ClockHistoryQuery(window_ns=window_ns)
-        clocks = ask(target, query, ClockHistory, until=lambda answer: bool(answer.samples))
+        clocks = ask(target, query, ClockHistory, until=_told, timeout_ns=PATIENCE_NS)
         points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
     name, truth = _truth(target)
     return tell(name, clocks.samples, clocks.step_ns, points, truth)
@@ -114,18 +117,32 @@ def _delays(
 
     chosen = pair
     if chosen is None:
-        matrix = ask(target, MatrixQuery(window_ns=window_ns), Matrix, until=lambda _: True)
+        matrix = ask(
+            target,
+            MatrixQuery(window_ns=window_ns),
+            Matrix,
+            until=_anything,
+            timeout_ns=PATIENCE_NS,
+        )
         chosen = most_lopsided(matrix.cells)
     if chosen is None:
         return ()
     points: list[SeriesPoint] = []
     for src, dst in (chosen, chosen[::-1]):
         query = SeriesQuery(src=src, dst=dst, window_ns=window_ns)
-        found = ask(target, query, Series, until=lambda _: True).points
+        found = ask(target, query, Series, until=_anything, timeout_ns=PATIENCE_NS).points
         if pair and not found:
             raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
         points += found
     return tuple(points)
+
+
+def _told(answer: ClockHistory) -> bool:
+    return bool(answer.samples)
+
+
+def _anything(_: Answer) -> bool:
+    return True
 
 
 def _truth(target: FleetTarget) -> tuple[str, dict[str, Callable[[int], int]] | None]:

@@ -70,7 +70,12 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ask(
-    target: FleetTarget, query: Query, kind: type[_A], *, until: Callable[[_A], bool] = bool
+    target: FleetTarget,
+    query: Query,
+    kind: type[_A],
+    *,
+    until: Callable[[_A], bool] = bool,
+    timeout_ns: int = 10 * S,
 ) -> _A:
     """The controller's answer, which must be a `kind`.
 
@@ -87,7 +92,7 @@ def ask(
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
-            answer = ask_for(target.address, query, kind, tls=target.tls)
+            answer = ask_for(target.address, query, kind, tls=target.tls, timeout_ns=timeout_ns)
             if late or until(answer):
                 return answer
         except RemoteError:

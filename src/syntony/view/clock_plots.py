@@ -135,7 +135,7 @@ def error_picture(story: Story) -> Figure:
     right.set_yscale("log")
     ends = np.array(right.get_xlim())
     low, high = min(_LEAST_NS, ends[0]), ends[1]
-    right.fill_between([low, high], [low, high], [high * 30] * 2, color="#fbe9eb", lw=0)
+    right.fill_between([low, high], [low, high], [high * 30] * 2, color="#fbe9eb", lw=0, zorder=0)
     right.plot([low, high], [low, high], color=FORWARD, lw=1.2)
     right.set_xlim(*ends)
     right.set_ylim(_LEAST_NS * 0.8, max(high, worst) * 2)

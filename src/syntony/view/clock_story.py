@@ -17,6 +17,10 @@ Truth = Mapping[str, Callable[[int], int]]
 """Clock → what the machine's clock read when this one read that (`SyntheticClock.unmap_ns`)."""
 
 
+NEAR_NS = 10 * S
+"""A delay's second and the clock's solution that explains it are no further apart."""
+
+
 class ClockStory(msgspec.Struct, frozen=True, kw_only=True):
     """One clock over time; all lists have one entry per sample."""
 
@@ -200,14 +204,18 @@ def _delay_story(
     forward = _medians(points, src, dst)
     reverse = _medians(points, dst, src)
     a, b = _clock_of(src, clocks), _clock_of(dst, clocks)
-    seconds = sorted(forward.keys() & reverse.keys()) if a and b else []
-    if not seconds:
+    if not a or not b:
         return None
-    near = [(_nearest(clocks[a], at), _nearest(clocks[b], at)) for at in seconds]
+    near = {
+        at: (_nearest(clocks[a], at), _nearest(clocks[b], at))
+        for at in sorted(forward.keys() & reverse.keys())
+    }
+    near = {at: pair for at, pair in near.items() if all(_close(each, at) for each in pair)}
+    if not near:
+        return None
+    seconds = list(near)
     # What b's clock reads beyond a's at the same instant is in every raw forward stamp.
-    apart = [
-        local_ns(two, at) - local_ns(one, at) for at, (one, two) in zip(seconds, near, strict=True)
-    ]
+    apart = [local_ns(two, at) - local_ns(one, at) for at, (one, two) in near.items()]
     return DelayStory(
         src=src,
         dst=dst,
@@ -217,7 +225,7 @@ def _delay_story(
         half_rtt_ns=[(forward[at] + reverse[at]) / 2 for at in seconds],
         raw_forward_ns=[forward[at] + off for at, off in zip(seconds, apart, strict=True)],
         raw_reverse_ns=[reverse[at] - off for at, off in zip(seconds, apart, strict=True)],
-        clock_error_ns=[_difference(errors, one, two) for one, two in near],
+        clock_error_ns=[_difference(errors, one, two) for one, two in near.values()],
     )
 
 
@@ -236,6 +244,10 @@ def _clock_of(nic: str, clocks: Mapping[str, Sequence[ClockSample]]) -> str:
 
 def _nearest(samples: Sequence[ClockSample], at_ns: int) -> ClockSample:
     return min(samples, key=lambda sample: abs(sample.ts_ns - at_ns))
+
+
+def _close(sample: ClockSample, at_ns: int) -> bool:
+    return abs(sample.ts_ns - at_ns) <= NEAR_NS
 
 
 def _difference(
