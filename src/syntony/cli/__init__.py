@@ -28,6 +28,7 @@ GROUPS = {
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "links": "Ports, flaps, counters: what cables say.",
+    "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
     "version": "Print the version.",
