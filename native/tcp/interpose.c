@@ -32,11 +32,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum {
-    MAX_FD = 1 << 16, /* beyond, connections within the host are multi-path too */
+    MAX_FD = 1 << 16, /* beyond, an MPTCP socket stays one wherever it connects to */
     TYPE_MASK = 0xf,  /* socket types without SOCK_NONBLOCK and SOCK_CLOEXEC */
-
-    MADE = 1,    /* this MPTCP socket is ours: the program asked for TCP */
-    WATCHED = 2, /* an epoll set holds it: another socket in its place would not be noticed */
 };
 
 /* Until the constructor has run, sockets stay as they are. */
@@ -45,7 +42,9 @@ static struct {
     struct syn_exclude exclude;
 } settings;
 
-static atomic_uchar marks[MAX_FD];
+/* Not to be put another socket in the place of: an epoll set holds it and would not notice, or the
+ * program asked for MPTCP itself. */
+static atomic_bool settled[MAX_FD];
 static atomic_bool refused; /* this kernel makes no MPTCP sockets for us */
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
@@ -74,13 +73,13 @@ __attribute__((constructor)) static void read_environment(void) {
     settings.on = mode == NULL || strcmp(mode, "off") != 0;
 }
 
-static void mark(int fd, unsigned char marking) {
+static void settle(int fd, bool yes) {
     if (fd >= 0 && fd < MAX_FD)
-        atomic_store_explicit(&marks[fd], marking, memory_order_relaxed);
+        atomic_store_explicit(&settled[fd], yes, memory_order_relaxed);
 }
 
-static unsigned char marking_of(int fd) {
-    return fd >= 0 && fd < MAX_FD ? atomic_load_explicit(&marks[fd], memory_order_relaxed) : 0;
+static bool is_settled(int fd) {
+    return fd < 0 || fd >= MAX_FD || atomic_load_explicit(&settled[fd], memory_order_relaxed);
 }
 
 /* Not in this kernel, switched off, or forbidden: none of it changes while a program runs. */
@@ -96,7 +95,7 @@ EXPORT int socket(int domain, int type, int protocol) {
         int before = errno;
         int fd = syn_next_socket(domain, type, IPPROTO_MPTCP);
         if (fd >= 0) {
-            mark(fd, MADE);
+            settle(fd, false);
             return fd;
         }
         if (is_final(errno)) {
@@ -106,39 +105,43 @@ EXPORT int socket(int domain, int type, int protocol) {
         errno = before;
     }
     int fd = syn_next_socket(domain, type, protocol);
-    mark(fd, 0);
+    settle(fd, protocol == IPPROTO_MPTCP);
     return fd;
 }
 
-static const char *reason_for_plain(const struct sockaddr *address, socklen_t length) {
-    struct syn_peer peer;
-    if (!syn_peer_of(address, length, &peer))
-        return NULL;
-    if (syn_excluded(&settings.exclude, &peer))
+/* Why this connection must not be multi-path; NULL if it may. */
+static const char *reason_for_plain(const struct syn_peer *peer, const struct sockaddr *address,
+                                    socklen_t length) {
+    if (syn_excluded(&settings.exclude, peer))
         return "excluded";
     if (!settings.within_host && syn_is_own_address(address, length))
         return "within the host";
     return NULL;
 }
 
+static void decide(int fd, const struct sockaddr *address, socklen_t length) {
+    struct syn_peer peer;
+    if (is_settled(fd) || !syn_peer_of(address, length, &peer) || !syn_is_mptcp(fd))
+        return;
+    const char *reason = reason_for_plain(&peer, address, length);
+    if (reason != NULL && syn_make_plain(fd))
+        say("fd %d: plain TCP, %s\n", fd, reason);
+    else
+        say("fd %d: MPTCP\n", fd);
+}
+
 EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length) {
-    if (marking_of(fd) == MADE && syn_is_mptcp(fd)) {
+    if (settings.on) {
         int before = errno;
-        const char *reason = reason_for_plain(address, length);
-        if (reason != NULL && syn_make_plain(fd)) {
-            mark(fd, 0);
-            say("fd %d: plain TCP, %s\n", fd, reason);
-        } else {
-            say("fd %d: MPTCP\n", fd);
-        }
+        decide(fd, address, length);
         errno = before;
     }
     return syn_next_connect(fd, address, length);
 }
 
 EXPORT int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
-    if (operation == EPOLL_CTL_ADD && marking_of(fd) == MADE)
-        mark(fd, MADE | WATCHED);
+    if (operation == EPOLL_CTL_ADD)
+        settle(fd, true);
     return syn_next_epoll_ctl(epoll, operation, fd, event);
 }
 
