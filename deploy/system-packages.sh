@@ -16,6 +16,7 @@ need nft nftables
 need unshare util-linux
 need nsenter util-linux
 need iperf3 iperf3
+need curl curl
 if [ -n "${PYTHON:-}" ] || command -v python3 >/dev/null 2>&1; then
     "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 else

@@ -28,12 +28,15 @@ GROUPS = {
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "links": "Ports, flaps, counters: what cables say.",
+    "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
     "version": "Print the version.",
 }
 """Command to its one-line help. Each is the attribute `command` of ``syntony.cli.NAME``, imported
 when used: `--help` stays fast, and a missing extra is noticed only by the command that needs it."""
+_MODULES = {"run": "run_job"}
+"""Where the module cannot be called like its command: `syntony.cli.run` is a function."""
 
 
 class _Root(click.Group):
@@ -48,7 +51,7 @@ class _Root(click.Group):
         if cmd_name not in GROUPS:
             return None
         try:
-            module = importlib.import_module(f"syntony.cli.{cmd_name}")
+            module = importlib.import_module(f"syntony.cli.{_MODULES.get(cmd_name, cmd_name)}")
         except ModuleNotFoundError as error:
             raise MissingError(_missing(cmd_name, error.name or "a module")) from error
         command: click.Command = module.command

@@ -1,0 +1,133 @@
+"""`syntony run`: a program whose TCP connections are multi-path."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syntony.errors import UsageError
+from syntony.io.interposer import (
+    EXCLUDE_VARIABLE,
+    checked_exclusions,
+    facts,
+    preloading,
+    tcp_library,
+)
+from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.io.interposer import Facts
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+"""What shells exit with for a command that is not there, or that cannot be executed."""
+
+
+@click.command(
+    name="run",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--job", metavar="NAME", help="Its name; else the scheduler's, else a new one.")
+@click.option(
+    "--exclude",
+    metavar="LIST",
+    help="Ports, port ranges, addresses and prefixes to connect to in plain TCP.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@click.pass_context
+def command(
+    context: click.Context,
+    argv: tuple[str, ...],
+    *,
+    job: str | None,
+    exclude: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run a command whose TCP connections can take several paths.
+
+    The command takes this process's place: same process id, exit code, signals, input and output.
+    Its children inherit what it has. Exit code 126: it cannot be executed; 127: there is no such
+    command; else its own.
+
+    \b
+    Example:
+      syntony run --job night -- torchrun --nproc-per-node 8 train.py
+      syntony run --dry-run -- python3 -m http.server
+    """
+    words = argv[1:] if argv[:1] == ("--",) else argv
+    if not words and not dry_run:
+        raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
+    if as_json and not dry_run:
+        raise UsageError("--json goes with --dry-run")
+    added = _added(words, job, exclude)
+    found = facts()
+    if dry_run:
+        _show(added, words, found, as_json)
+        return
+    if not found.mptcp:
+        click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
+    context.exit(_become(words, os.environ | added))
+
+
+def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
+    """The variables to set, in the order in which they are told."""
+    name = job_name(job) if job else job_from_environment(os.environ)
+    if name is None:
+        name = fresh_job(Path(words[0]).name if words else "job", secrets.token_hex(3))
+    added = {"LD_PRELOAD": preloading(tcp_library(), os.environ), JOB_VARIABLE: name}
+    exclusions = exclude if exclude is not None else os.environ.get(EXCLUDE_VARIABLE, "")
+    if checked := checked_exclusions(exclusions):
+        added[EXCLUDE_VARIABLE] = checked
+    return added
+
+
+def _become(words: Sequence[str], environ: dict[str, str]) -> int:
+    """Does not return if the command can be executed; else the exit code that says why not."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(words[0], list(words), environ)  # noqa: S606 - no shell: we become the command
+    except (FileNotFoundError, NotADirectoryError):
+        click.echo(f"syntony: error: {words[0]}: no such command", err=True)
+        return NOT_FOUND
+    except OSError as error:
+        click.echo(f"syntony: error: {words[0]}: {error.strerror}", err=True)
+        return NOT_EXECUTABLE
+
+
+def _show(added: dict[str, str], words: Sequence[str], found: Facts, as_json: bool) -> None:
+    if as_json:
+        document: dict[str, Any] = {
+            "environment": added,
+            "command": list(words),
+            "program": shutil.which(words[0]) if words else None,
+            "host": found._asdict(),
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    for name, value in added.items():
+        click.echo(f"{name}={shlex.quote(value)}")
+    for line in _fact_lines(found):
+        click.echo(line, err=True)
+
+
+def _fact_lines(found: Facts) -> list[str]:
+    agents = {True: "runs here", False: "none here: no paths are added", None: "cannot be seen"}
+    return [
+        f"MPTCP         {'yes' if found.mptcp else f'no: {found.detail}'}",
+        f"path manager  {found.path_manager or 'none'}",
+        f"agent         {agents[found.agent]}",
+    ]

@@ -1,0 +1,68 @@
+"""The name of a job: what its processes on all hosts have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from syntony.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JOB_VARIABLE = "SYNTONY_JOB"
+"""Environment variable by which a process says to which job it belongs."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+_SCHEDULERS = (
+    ("SLURM_JOB_ID", "slurm-"),
+    ("PBS_JOBID", "pbs-"),
+    ("LSB_JOBID", "lsf-"),
+    ("TORCHELASTIC_RUN_ID", "torch-"),
+)
+"""Variables that are the same in every process of a job, most telling first."""
+
+
+def job_name(text: str) -> str:
+    """`text`, if it can name a job.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if _NAME.fullmatch(text) is None:
+        raise UsageError(
+            f"{text!r} cannot name a job: letters, digits, '.', '_' and '-', 63 at most"
+        )
+    return text
+
+
+def job_from_environment(environ: Mapping[str, str]) -> str | None:
+    """What the scheduler calls the job, made fit for a name; None where there is none.
+
+    A process that is already part of a job stays part of it. Kubernetes names the pods of an
+    indexed Job after it, ``NAME-INDEX``, and sets ``JOB_COMPLETION_INDEX``.
+
+    Raises:
+        UsageError: `SYNTONY_JOB` is set to what cannot name a job.
+    """
+    if environ.get(JOB_VARIABLE):
+        return job_name(environ[JOB_VARIABLE])
+    for variable, prefix in _SCHEDULERS:
+        value = _fit(environ.get(variable, ""))
+        if value and value != "none":  # torchrun's run id unless one is given
+            return (prefix + value)[:63]
+    index = environ.get("JOB_COMPLETION_INDEX", "")
+    name, dash, end = environ.get("HOSTNAME", "").rpartition("-")
+    if index and dash and end == index and _fit(name):
+        return ("k8s-" + _fit(name))[:63]
+    return None
+
+
+def fresh_job(program: str, token: str) -> str:
+    """A readable name for a job that no scheduler named: its program and something unlikely."""
+    return f"{_fit(program)[:40] or 'job'}-{token}"
+
+
+def _fit(text: str) -> str:
+    return _UNFIT.sub("-", text).strip("-._")
