@@ -26,6 +26,8 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     wrap: tuple[str, ...] = ()
     """Put before every rank's command line."""
+    own_mptcp: bool = False
+    """The built-in job asks for multi-path sockets itself, and is not wrapped."""
     sysctls: dict[str, str] = {}
     """Of every host, restored afterwards."""
     endpoints: bool = False
@@ -41,7 +43,9 @@ TUNED = Mode(
     # 1 s alone would kill the job sooner: 15 retries take less time then.
     sysctls={"net.ipv4.tcp_rto_max_ms": "1000", "net.ipv4.tcp_retries2": "255"},
 )
-KERNEL_MPTCP = Mode(name="kernel-mptcp", title="kernel MPTCP alone", wrap=_RUN, endpoints=True)
+KERNEL_MPTCP = Mode(
+    name="kernel-mptcp", title="kernel MPTCP alone", wrap=_RUN, own_mptcp=True, endpoints=True
+)
 SYNTONY = Mode(name="syntony", title="Syntony", wrap=_RUN, agents=True)
 MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY)}
 

@@ -72,7 +72,7 @@ def drill(
     """
     scenarios.meaning(wish.fault)
     for act in runs:
-        check_mode(act.mode)
+        check_mode(act.mode, wish.framework)
     trials: list[Trial] = []
     for act in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
@@ -110,9 +110,10 @@ def job_spec(lab: Lab, wish: Wish) -> JobSpec:
     )
 
 
-def check_mode(mode: Mode) -> None:
+def check_mode(mode: Mode, framework: str) -> None:
     """Raises `MissingError`: this installation cannot run jobs that way."""
-    if mode.wrap and importlib.util.find_spec("syntony.cli.run") is None:
+    alone = mode.own_mptcp and framework == "builtin"
+    if mode.wrap and not alone and importlib.util.find_spec("syntony.cli.run") is None:
         raise MissingError(f"{mode.title} needs `syntony run`, which this installation lacks")
 
 

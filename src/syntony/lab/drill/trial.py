@@ -88,7 +88,10 @@ def run_trial(
         SyntonyError: a fault could not be injected.
     """
     times = times or Times()
-    with prepared(lab, mode), Job(lab, spec, wrap=mode.wrap) as job:
+    alone = mode.own_mptcp and spec.framework == "builtin"
+    if alone:
+        spec = msgspec.structs.replace(spec, mptcp=True)
+    with prepared(lab, mode), Job(lab, spec, wrap=() if alone else mode.wrap) as job:
         job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
