@@ -12,6 +12,7 @@ import msgspec
 from syntony.errors import MissingError, UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill import modes, scenarios
+from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.trial import Times, Trial, run_trial
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.plan import FabricSpec
@@ -76,7 +77,7 @@ def drill(
     trials: list[Trial] = []
     for act in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
-        with _lab_for(wish, act.mode, lab) as place:
+        with lab_for(act.mode, wish.hosts, lab) as place:
             trials.append(one(place, wish, act, say))
     return trials
 
@@ -118,7 +119,14 @@ def check_mode(mode: Mode, framework: str) -> None:
 
 
 @contextmanager
-def _lab_for(wish: Wish, mode: Mode, given: Lab | None) -> Iterator[Lab]:
+def lab_for(mode: Mode, hosts: int, given: Lab | None = None) -> Iterator[Lab]:
+    """The lab given, or one for a run, with agents that are ready where `mode` has them.
+
+    Raises:
+        UsageError: the lab given has no agents.
+        MissingError: this machine lacks something a lab needs.
+        RemoteError: agents were not ready in time.
+    """
     if given is not None:
         if mode.agents and not given.file().agents:
             raise UsageError(
@@ -126,10 +134,13 @@ def _lab_for(wish: Wish, mode: Mode, given: Lab | None) -> Iterator[Lab]:
             )
         yield given
         return
-    spec = FabricSpec(hosts=wish.hosts)
+    spec = FabricSpec(hosts=hosts)
     with World(new_lab(f"drill-{os.getpid()}", spec, agents=mode.agents), detach=False) as world:
         world.wait_ready()
-        yield Lab(world.directory)
+        lab = Lab(world.directory)
+        if mode.agents:
+            wait_ready(lab)
+        yield lab
 
 
 def _busy_link(lab: Lab) -> str:
