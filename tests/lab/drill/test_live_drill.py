@@ -117,5 +117,14 @@ def test_a_mode_that_needs_what_is_not_installed(monkeypatch: pytest.MonkeyPatch
     nic_flap.check_mode(modes.KERNEL_MPTCP, "builtin")
 
 
+@pytest.mark.parametrize(
+    ("hosts", "count", "wanted"),
+    [(4, 4, "0123"), (8, 4, "0145"), (5, 4, "0134"), (8, 3, "014"), (3, 3, "012")],
+)
+def test_ranks_are_on_both_sides_of_the_spines(hosts: int, count: int, wanted: str) -> None:
+    names = tuple(f"h{i}" for i in range(hosts))
+    assert "".join(name[1:] for name in nic_flap.spread(names, count)) == wanted
+
+
 def test_every_scenario_is_offered_and_explained() -> None:
     assert all(scenarios.meaning(name) for name in scenarios.NAMES)

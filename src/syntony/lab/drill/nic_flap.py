@@ -95,11 +95,11 @@ def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
 
 
 def job_spec(lab: Lab, wish: Wish) -> JobSpec:
-    """The job, one rank on each of the lab's first hosts."""
+    """The job: one rank a host, half of them in each half of the lab, so that steps cross spines."""
     status = lab.status()
     if len(status.hosts) < wish.hosts:
         raise UsageError(f"lab {lab.name!r} has {len(status.hosts)} hosts; needed: {wish.hosts}")
-    hosts = status.hosts[: wish.hosts]
+    hosts = spread(status.hosts, wish.hosts)
     addresses = lab.addresses(4)
     return JobSpec(
         kind=wish.kind,
@@ -109,6 +109,12 @@ def job_spec(lab: Lab, wish: Wish) -> JobSpec:
         addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
         nic=NIC,
     )
+
+
+def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """`count` hosts, half of them from each half: the lab fills its leaves in that order."""
+    near, half = count - count // 2, (len(hosts) + 1) // 2
+    return hosts[:near] + hosts[half : half + count // 2]
 
 
 def check_mode(mode: Mode, framework: str) -> None:
