@@ -95,7 +95,7 @@ def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
 
 
 def job_spec(lab: Lab, wish: Wish) -> JobSpec:
-    """The job: one rank a host, half of them in each half of the lab, so that steps cross spines."""
+    """The job: one rank a host, on both sides of the spines."""
     status = lab.status()
     if len(status.hosts) < wish.hosts:
         raise UsageError(f"lab {lab.name!r} has {len(status.hosts)} hosts; needed: {wish.hosts}")
