@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from syntony.errors import MissingError, SyntonyError
-from syntony.lab.client import Lab
 from syntony.lab.drill import modes, nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.trial import Times
@@ -62,9 +61,11 @@ def wish_for(job: str, scenario: str, times: Times, outage_ns: int) -> nic_flap.
     )
 
 
-def trial(lab: Lab, wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+    """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
-    return figures(nic_flap.one(lab, wish, act, lambda _text: None))
+    with nic_flap.lab_for(mode, nic_flap.HOSTS) as lab:
+        return figures(nic_flap.one(lab, wish, act, lambda _text: None))
 
 
 def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[Cell]:
@@ -75,17 +76,16 @@ def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[
     refused: dict[tuple[str, str, str], str] = {}
     for turn in range(asked.repeat):
         for mode in (modes.MODES[name] for name in asked.modes):
-            with nic_flap.lab_for(mode, nic_flap.HOSTS) as lab:
-                for job, scenario in pairs:
-                    key = (scenario, job, mode.name)
-                    progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
-                    try:
-                        wish = wish_for(job, scenario, times, outage_ns)
-                        nic_flap.check_mode(mode, wish.framework)
-                        found.setdefault(key, []).append(trial(lab, wish, mode, faulty=True))
-                    except SyntonyError as error:
-                        refused[key] = str(error)
-                        progress(f"  no run: {error}")
+            for job, scenario in pairs:
+                key = (scenario, job, mode.name)
+                progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
+                try:
+                    wish = wish_for(job, scenario, times, outage_ns)
+                    nic_flap.check_mode(mode, wish.framework)
+                    found.setdefault(key, []).append(trial(wish, mode, faulty=True))
+                except SyntonyError as error:
+                    refused[key] = str(error)
+                    progress(f"  no run: {error}")
     keys = [(s, j, m) for j, s in pairs for m in asked.modes]
     return [
         Cell(scenario=k[0], job=k[1], mode=k[2], runs=tuple(found.get(k, ())),
@@ -102,8 +102,7 @@ def overhead(asked: argparse.Namespace, rounds: int) -> list[Cell]:
         for mode in (modes.MODES[name] for name in asked.modes):
             progress(f"overhead {turn + 1}/{rounds} {mode.name}")
             wish = wish_for("builtin", "link-down", times, S)
-            with nic_flap.lab_for(mode, nic_flap.HOSTS) as lab:
-                found[mode.name].append(trial(lab, wish, mode, faulty=False))
+            found[mode.name].append(trial(wish, mode, faulty=False))
     return [
         Cell(scenario="none", job="builtin", mode=name, runs=tuple(runs))
         for name, runs in found.items()

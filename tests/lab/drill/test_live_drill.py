@@ -82,6 +82,15 @@ def test_hosts_are_afterwards_as_they_were(lab: LiveLab, name: str) -> None:
 
 
 @pytest.mark.lab
+def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
+    """The port that the kernel let peers join at is not free at once."""
+    act = nic_flap.Act(name="kernel", mode=modes.KERNEL_MPTCP, faulty=True)
+    wish = msgspec.structs.replace(WISH, times=Times(before_ns=S // 2, after_ns=S))
+    trials = nic_flap.drill(wish, lambda _text: None, lab=lab, runs=(act, act))
+    assert [(t.finished, t.hung) for t in trials] == [(True, ())] * 2
+
+
+@pytest.mark.lab
 def test_a_lab_that_does_not_fit(lab: LiveLab) -> None:
     quiet = lambda _text: None  # noqa: E731
     with pytest.raises(UsageError, match="has 4 hosts; needed: 9"):

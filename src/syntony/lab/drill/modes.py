@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from syntony.errors import RemoteError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.lab.client import Lab
 
-JOIN_PORT = 9999
-"""Of the kernel's own listener for joins: a program that listens on one address has none on its
-host's other one."""
+JOIN_PORTS = range(9990, 10_022)
+"""For the kernel's own listener for joins: a program that listens on one address has none on its
+host's other one. Several, because the kernel refuses a port (98, EADDRINUSE) as long as a joined
+connection of an earlier run is in TIME_WAIT there."""
 _SUBFLOWS = "8"
 
 
@@ -86,4 +89,15 @@ def _add_endpoints(lab: Lab, host: str, rails: int) -> None:
         add = ("ip", "mptcp", "endpoint", "add", address, "dev", nic)
         lab.run(host, *add, "subflow")
         if rail:
-            lab.run(host, *add, "signal", "port", str(JOIN_PORT))
+            _listen(lab, host, add)
+
+
+def _listen(lab: Lab, host: str, add: tuple[str, ...]) -> None:
+    for port in JOIN_PORTS:
+        try:
+            lab.run(host, *add, "signal", "port", str(port))
+        except RemoteError as error:
+            if port == JOIN_PORTS[-1] or "-98" not in str(error):
+                raise
+        else:
+            return
