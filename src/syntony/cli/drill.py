@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
 _LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
-_HEADS = ("run", "outcome", "steps", "median step", "longest step", "stalled", "before", "during",
-          "after", "detected", "resets", "wrong")  # fmt: skip
+_HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
+          "lost", "wrong")  # fmt: skip
 
 
 @click.group()
@@ -62,7 +62,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
     """
     from syntony.lab.drill import nic_flap
-    from syntony.lab.drill.report import make_report, save
+    from syntony.lab.drill.report import check_out, make_report, save
     from syntony.lab.drill.trial import Times
 
     framework, kind = programs.by_name(job)
@@ -74,6 +74,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
         outage_ns=_positive("--outage", outage),
         times=Times(limit_ns=_positive("--limit", limit)),
     )
+    if out is not None:
+        check_out(out)
     lab = None if name is None else open_lab(name)
     trials = nic_flap.drill(wish, _say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
@@ -109,13 +111,17 @@ def show(report: Report) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     for head in _HEADS:
-        table.add_column(head, justify="left" if head in {"run", "outcome"} else "right")
+        left = head in {"run", "ended"}
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for run in report.runs:
         table.add_row(*_cells(run))
     console.print(table)
-    console.print(f"[dim]before, during, after: {report.throughput_unit}[/]")
+    console.print(
+        f"[dim]median and longest step; before, during, after the fault: {report.throughput_unit}; "
+        "lost: ranks that lost a connection; wrong: results[/]"
+    )
     for file in report.files:
         messages.print(file)
 
@@ -125,7 +131,6 @@ def _cells(run: RunFigures) -> tuple[str, ...]:
     return (
         run.name,
         run.outcome,
-        str(run.steps),
         _seconds(run.step_p50_s),
         _seconds(run.longest_step_s),
         _seconds(run.stalled_s),

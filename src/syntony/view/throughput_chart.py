@@ -5,6 +5,7 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -51,20 +52,23 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     fault_label: str
 
 
+def check() -> None:
+    """Raises `MissingError`: matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
+
+
 def render(picture: Picture, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            f"charts need {error.name}; install it with: pip install 'syntony[report]'"
-        ) from error
+    check()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     # Text stays text in the SVG, and the same picture gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
         figure = Figure(figsize=_SIZE_IN, dpi=_DPI, facecolor="white")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +48,21 @@ def make_report(drill: str, fault: str, meaning: str, trials: Sequence[Trial]) -
         outage_s=(first.fault_ns[1] - first.fault_ns[0]) / 1e9,
         runs=tuple(figures(trial) for trial in trials),
     )
+
+
+def check_out(directory: Path) -> None:
+    """Before a drill that takes minutes: can `save` save there?
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    throughput_chart.check()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MissingError(f"--out {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise MissingError(f"--out {directory}: cannot be written")
 
 
 def save(report: Report, trials: Sequence[Trial], directory: Path) -> Report:

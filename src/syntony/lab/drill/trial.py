@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WARM_STEPS = 5
 """Windows of new connections open, caches fill; not measured."""
+_PATIENCE_S = 1.0
 START_TIMEOUT_S = 90.0
 """Importing torch four times on two busy cores takes 10 s."""
 
@@ -103,11 +104,18 @@ def run_trial(
         _until(fault_ns[1] + times.after_ns)
         wished_ns = time.monotonic_ns()
         job.wish_end()
-        job.wait_end(times.limit_ns / S)
+        if not job.wait_end(_PATIENCE_S):
+            say(f"{mode.title}: still in a step; waiting up to {times.limit_ns / S:.0f} s more")
+            job.wait_end(times.limit_ns / S)
         hung, ended_ns = job.alive(), time.monotonic_ns()
-        job.kill()
         if hung:
+            # As they stood: what the others say of a rank that is being killed is our doing.
+            records = job.records()
+            job.kill()
             say(f"{mode.title}: hangs; ranks {', '.join(map(str, hung))} killed")
+        else:
+            job.kill()
+            records = job.records()
         return Trial(
             name=name or mode.name,
             mode=mode.name,
@@ -121,8 +129,8 @@ def run_trial(
             wished_end_ns=wished_ns,
             ended_ns=ended_ns,
             hung=hung,
-            finished=job.finished(),
-            records=tuple(job.records()),
+            finished=not hung and job.finished(),
+            records=tuple(records),
         )
 
 
@@ -139,8 +147,10 @@ def _strike(
         say(f"{blow.kind} {blow.target}")
         began_ns = time.monotonic_ns()
         fault = lab.inject(blow.kind, blow.target, blow.options)
-        _until(began_ns + blow.for_ns)
-        lab.clear(fault.id)
+        try:
+            _until(began_ns + blow.for_ns)
+        finally:
+            lab.clear(fault.id)
         ended_ns = time.monotonic_ns()
         say(f"{blow.kind} {blow.target}: over after {(ended_ns - began_ns) / S:.1f} s")
         outages.append(
