@@ -36,7 +36,10 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault as it was: the lab was asked at `began_ns`, and had undone it at `ended_ns`."""
+    """One fault as it was: the lab was asked for it at `began_ns`, and to end it at `ended_ns`.
+
+    What the lab needs for either counts against whoever detects or recovers.
+    """
 
     kind: str
     target: str
@@ -150,8 +153,8 @@ def _strike(
         try:
             _until(began_ns + blow.for_ns)
         finally:
+            ended_ns = time.monotonic_ns()
             lab.clear(fault.id)
-        ended_ns = time.monotonic_ns()
         say(f"{blow.kind} {blow.target}: over after {(ended_ns - began_ns) / S:.1f} s")
         outages.append(
             Outage(kind=blow.kind, target=blow.target, began_ns=began_ns, ended_ns=ended_ns)
