@@ -168,6 +168,12 @@ def test_the_chart_says_what_was_found() -> None:
     assert svg == throughput_chart.render(drawn, "svg").decode()
 
 
+@given(line=st.binary(max_size=200))
+def test_whatever_a_job_prints_is_a_record_or_nothing(line: bytes) -> None:
+    record = parse_line(line)
+    assert record is None or parse_line(to_line(record).encode()) == record
+
+
 @pytest.mark.parametrize("name", scenarios.NAMES)
 def test_scenarios_are_faults_of_the_lab_in_order(name: str) -> None:
     from syntony.lab.faults import parse_order

@@ -14,6 +14,8 @@ PORT = 29_600
 ELEMENTS = 262_144
 """1 MiB of 32-bit numbers a rank and step: 63 ms of a 200 Mb/s link in a ring of four."""
 
+_TITLES = {"all-reduce": "all-reduce", "all-to-all": "all-to-all", "ddp": "DDP training"}
+
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job on the first NIC of some hosts, one rank each."""
@@ -36,7 +38,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.kind} ({'PyTorch gloo' if self.framework == 'gloo' else 'built-in'})"
+        by = "PyTorch, gloo" if self.framework == "gloo" else "plain sockets"
+        return f"{_TITLES[self.kind]} ({by})"
 
 
 BY_NAME = {
