@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from syntony.errors import MissingError, SyntonyError
-from syntony.lab.drill import modes, nic_flap, scenarios
+from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.trial import Times
 from syntony.lab.jobs import programs
@@ -64,7 +64,7 @@ def wish_for(job: str, scenario: str, times: Times, outage_ns: int) -> nic_flap.
 def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
-    with nic_flap.lab_for(mode, nic_flap.HOSTS) as lab:
+    with place.lab_for(mode, place.HOSTS) as lab:
         return figures(nic_flap.one(lab, wish, act, lambda _text: None))
 
 
@@ -81,7 +81,7 @@ def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[
                 progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
                 try:
                     wish = wish_for(job, scenario, times, outage_ns)
-                    nic_flap.check_mode(mode, wish.framework)
+                    place.check_mode(mode, wish.framework)
                     found.setdefault(key, []).append(trial(wish, mode, faulty=True))
                 except SyntonyError as error:
                     refused[key] = str(error)
@@ -160,7 +160,7 @@ def available(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            nic_flap.check_mode(modes.MODES[name], "builtin")
+            place.check_mode(modes.MODES[name], "builtin")
         except MissingError as error:
             progress(f"left out: {error}")
         else:

@@ -11,7 +11,7 @@ import pytest
 
 from syntony import cli
 from syntony.errors import MissingError, UsageError
-from syntony.lab.drill import modes, nic_flap, scenarios
+from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
 from syntony.lab.drill.trial import Times, Trial
 from syntony.lab.testing import LiveLab, live
@@ -168,8 +168,8 @@ def test_charts_without_matplotlib_name_the_extra(
 def test_a_mode_that_needs_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(MissingError, match="Syntony needs `syntony run`"):
-        nic_flap.check_mode(modes.SYNTONY, "builtin")
-    nic_flap.check_mode(modes.KERNEL_MPTCP, "builtin")
+        place.check_mode(modes.SYNTONY, "builtin")
+    place.check_mode(modes.KERNEL_MPTCP, "builtin")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_mode_that_needs_what_is_not_installed(monkeypatch: pytest.MonkeyPatch
 )
 def test_ranks_are_on_both_sides_of_the_spines(hosts: int, count: int, wanted: str) -> None:
     names = tuple(f"h{i}" for i in range(hosts))
-    assert "".join(name[1:] for name in nic_flap.spread(names, count)) == wanted
+    assert "".join(name[1:] for name in place.spread(names, count)) == wanted
 
 
 def test_every_scenario_is_offered_and_explained() -> None:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.errors import MissingError, UsageError
-from syntony.lab.client import Lab
+from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios
-from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.place import HOSTS, NIC, check_mode, job_spec, lab_for
 from syntony.lab.drill.trial import Times, Trial, run_trial
-from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.plan import FabricSpec
-from syntony.lab.world import World, new_lab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from syntony.lab.client import Lab
     from syntony.lab.drill.modes import Mode
     from syntony.lab.drill.scenarios import Scenario
-    from syntony.lab.jobs.runner import Job
-
-HOSTS = 4
-"""Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
-NIC = "rail0"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,69 +73,16 @@ def drill(
 
 def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
     """One run in a lab that is up."""
-    spec = job_spec(lab, wish)
+    spec = job_spec(
+        lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.hosts
+    )
 
-    def plan(_job: Job) -> Scenario:
+    def plan() -> Scenario:
         link = _busy_link(lab) if wish.fault == "spine-blackhole" else ""
         faulty = scenarios.make(wish.fault, outage_ns=wish.outage_ns, spine_link=link)
         return faulty if act.faulty else scenarios.calm(faulty.span_ns)
 
     return run_trial(lab, spec, act.mode, plan, name=act.name, times=wish.times, say=say)
-
-
-def job_spec(lab: Lab, wish: Wish) -> JobSpec:
-    """The job: one rank a host, on both sides of the spines."""
-    status = lab.status()
-    if len(status.hosts) < wish.hosts:
-        raise UsageError(f"lab {lab.name!r} has {len(status.hosts)} hosts; needed: {wish.hosts}")
-    hosts = spread(status.hosts, wish.hosts)
-    addresses = lab.addresses(4)
-    return JobSpec(
-        kind=wish.kind,
-        framework=wish.framework,
-        python=wish.python,
-        hosts=hosts,
-        addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
-        nic=NIC,
-    )
-
-
-def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """`count` hosts, half of them from each half: the lab fills its leaves in that order."""
-    near, half = count - count // 2, (len(hosts) + 1) // 2
-    return hosts[:near] + hosts[half : half + count // 2]
-
-
-def check_mode(mode: Mode, framework: str) -> None:
-    """Raises `MissingError`: this installation cannot run jobs that way."""
-    alone = mode.own_mptcp and framework == "builtin"
-    if mode.wrap and not alone and importlib.util.find_spec("syntony.cli.run") is None:
-        raise MissingError(f"{mode.title} needs `syntony run`, which this installation lacks")
-
-
-@contextmanager
-def lab_for(mode: Mode, hosts: int, given: Lab | None = None) -> Iterator[Lab]:
-    """The lab given, or one for a run, with agents that are ready where `mode` has them.
-
-    Raises:
-        UsageError: the lab given has no agents.
-        MissingError: this machine lacks something a lab needs.
-        RemoteError: agents were not ready in time.
-    """
-    if given is not None:
-        if mode.agents and not given.file().agents:
-            raise UsageError(
-                f"lab {given.name!r} runs without agents; start it without --no-agents"
-            )
-        yield given
-        return
-    spec = FabricSpec(hosts=hosts)
-    with World(new_lab(f"drill-{os.getpid()}", spec, agents=mode.agents), detach=False) as world:
-        world.wait_ready()
-        lab = Lab(world.directory)
-        if mode.agents:
-            wait_ready(lab)
-        yield lab
 
 
 def _busy_link(lab: Lab) -> str:

@@ -76,7 +76,7 @@ def run_trial(
     lab: Lab,
     spec: JobSpec,
     mode: Mode,
-    scenario: Callable[[Job], Scenario],
+    scenario: Callable[[], Scenario],
     *,
     name: str = "",
     times: Times | None = None,
@@ -85,7 +85,7 @@ def run_trial(
     """Runs the job once.
 
     Args:
-        scenario: told the running job, so that it can hit what the job uses.
+        scenario: asked for once the job runs, so that it can hit what the job uses.
 
     Raises:
         RemoteError: the job did not start.
@@ -99,7 +99,7 @@ def run_trial(
         job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
-        chosen = scenario(job)
+        chosen = scenario()
         _until(began_ns + times.before_ns)
         first_ns = time.monotonic_ns()
         outages = _strike(lab, chosen, first_ns, say)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Done, Failed, Ready, Record, Step, parse_line
+from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -155,11 +155,6 @@ class Job:
             if rank.said:
                 return f"rank {number}: {rank.said[-1]}"
         return "it said nothing"
-
-    def started(self) -> bool:
-        return all(
-            any(isinstance(record, Ready) for record in list(rank.records)) for rank in self._ranks
-        )
 
     def finished(self) -> bool:
         """Every rank ended because it was asked to."""
