@@ -36,13 +36,18 @@ def say(event: str, rank: int, **more: object) -> None:
 class Collective:
     """Common to all: pattern, weights, rank 0's vote to end."""
 
-    def __init__(self, rank: int, ranks: int, elements: int, wish: threading.Event) -> None:
-        self.rank, self.ranks, self.elements, self.wish = rank, ranks, elements, wish
+    def __init__(self, asked: argparse.Namespace, wish: threading.Event) -> None:
+        self.rank, self.ranks, self.elements = asked.rank, asked.ranks, asked.elements
+        self.spoil, self.wish = asked.spoil, wish
         draw = torch.Generator().manual_seed(20_011)
-        self.pattern = torch.randint(0, VALUES, (elements,), generator=draw).float()
+        self.pattern = torch.randint(0, VALUES, (self.elements,), generator=draw).float()
 
     def vote(self) -> float:
         return float(self.rank == 0 and self.wish.is_set())
+
+    def planted(self, step: int) -> float:
+        """What a test plants into this rank's data: 1 in one step."""
+        return float(step == self.spoil)
 
     def turn(self, step: int) -> bool:
         """One step; whether it was the last."""
@@ -58,7 +63,7 @@ class Collective:
 
 class AllReduce(Collective):
     def turn(self, step: int) -> bool:
-        mine = self.rolled(step) * (self.rank + 1 + step % 3)
+        mine = self.rolled(step) * (self.rank + 1 + step % 3) + self.planted(step)
         self.data = torch.cat([mine, torch.tensor([self.vote()])])
         dist.all_reduce(self.data)
         return bool(self.data[-1] > 0)
@@ -70,7 +75,7 @@ class AllReduce(Collective):
 
 class AllToAll(Collective):
     def turn(self, step: int) -> bool:
-        share = self.rolled(step)[: self.elements // self.ranks]
+        share = self.rolled(step)[: self.elements // self.ranks] + self.planted(step)
         vote = torch.tensor([self.vote()])
         weights = [self.rank * self.ranks + dst + 1 for dst in range(self.ranks)]
         out = torch.cat([torch.cat([share * weight, vote]) for weight in weights])
@@ -88,21 +93,21 @@ class AllToAll(Collective):
 class Ddp(Collective):
     """Two layers with about `elements` parameters; gradients against those of the whole batch."""
 
-    def __init__(self, rank: int, ranks: int, elements: int, wish: threading.Event) -> None:
-        super().__init__(rank, ranks, elements, wish)
+    def __init__(self, asked: argparse.Namespace, wish: threading.Event) -> None:
+        super().__init__(asked, wish)
         torch.manual_seed(7)
-        hidden = max(1, elements // (2 * FEATURES + 1))
+        hidden = max(1, self.elements // (2 * FEATURES + 1))
         self.model = torch.nn.Sequential(
             torch.nn.Linear(FEATURES, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, FEATURES)
         )
         self.ddp = torch.nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE)
         draw = torch.Generator().manual_seed(11)
-        self.batches = torch.randn(ranks, BATCH, FEATURES, generator=draw)
+        self.batches = torch.randn(self.ranks, BATCH, FEATURES, generator=draw)
 
     def turn(self, step: int) -> bool:
         self.optimizer.zero_grad()
-        self.loss(self.ddp(self.batch(step)[self.rank])).backward()
+        self.loss(self.ddp(self.batch(step)[self.rank] + self.planted(step))).backward()
         vote = torch.tensor([self.vote()])
         dist.all_reduce(vote)
         return bool(vote[0] > 0)
@@ -169,13 +174,14 @@ def main() -> None:
     parser.add_argument("rank", type=int)
     parser.add_argument("ranks", type=int)
     parser.add_argument("elements", type=int)
+    parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     asked = parser.parse_args()
     wish = threading.Event()
     threading.Thread(target=listen, args=(wish,), daemon=True).start()
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", rank=asked.rank, world_size=asked.ranks, timeout=TIMEOUT)
-        collective = KINDS[asked.kind](asked.rank, asked.ranks, asked.elements, wish)
+        collective = KINDS[asked.kind](asked, wish)
         dist.barrier()
     except RuntimeError as error:
         fail(asked.rank, -1, error)

@@ -34,7 +34,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     mptcp: bool = False
     """The built-in job asks for multi-path sockets itself."""
     spoil: int | None = None
-    """Rank 1 of the built-in job plants a wrong number in this step."""
+    """Rank 1 plants a wrong number in this step."""
 
     @property
     def name(self) -> str:
@@ -64,14 +64,16 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
     if spec.framework == "gloo":
         script = str(Path(__file__).with_name("gloo.py"))
         numbers = (rank, len(spec.hosts), spec.elements)
-        return (spec.python, "-u", script, spec.kind, *map(str, numbers))
+        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_spoil(spec, rank))
     words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
     words += [str(rank), str(PORT), str(spec.elements), *spec.addresses]
     if spec.mptcp:
         words.append("--mptcp")
-    if spec.spoil is not None and rank == 1:
-        words += ["--spoil", str(spec.spoil)]
-    return tuple(words)
+    return (*words, *_spoil(spec, rank))
+
+
+def _spoil(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    return ("--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else ()
 
 
 def environment(spec: JobSpec) -> dict[str, str]:
