@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from syntony.cli import _labview
+from syntony.cli import _labview, drill
 from syntony.errors import UsageError
 from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
@@ -306,3 +306,6 @@ def down(name: str | None) -> None:
     lab = open_lab(name)
     lab.down()
     click.echo(f"lab {lab.name} is down", err=True)
+
+
+command.add_command(drill.command, "drill")

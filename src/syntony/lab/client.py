@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,6 +36,7 @@ from syntony.lab.messages import (
     Status,
     StatusRequest,
 )
+from syntony.lab.plan import make_plan, unknown
 from syntony.lab.truth import ClockTruth, TrueClock, compare
 from syntony.lab.world import search_path
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
+_COMMAND_TIMEOUT_S = 60.0
 _CREDENTIALS = struct.Struct("3i")
 _reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _R = TypeVar("_R", bound=Reply)
@@ -133,8 +136,6 @@ class Lab:
         status = self.status()
         nodes = (*status.hosts, *status.leaves, *status.spines, "fe0", "ctl")
         if node not in nodes:
-            from syntony.lab.plan import unknown
-
             raise unknown("host", node, nodes)
         nsenter = shutil.which("nsenter", path=search_path())
         if nsenter is None:
@@ -149,6 +150,24 @@ class Lab:
         chdir = [] if where.is_relative_to("/run") else [f"--chdir={where}"]
         here = ["env", *chdir, path]
         return [*argv, "--", "ip", "netns", "exec", node, *here, *command]
+
+    def run(self, node: str, *argv: str) -> str:
+        """Output of a command inside `node`. Raises `RemoteError` if it fails."""
+        done = subprocess.run(
+            self.enter_argv(node, argv),
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RemoteError(f"{' '.join(argv)} in {node}: {done.stderr.strip()}")
+        return done.stdout
+
+    def addresses(self, family: int) -> dict[str, str]:
+        """The first end's address of every link."""
+        links = make_plan(self.file().spec).links
+        return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
 
     def truth(self) -> list[ClockTruth]:
         """Every host's true clock and, once the controller knows, the estimate.

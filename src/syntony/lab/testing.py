@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.errors import RemoteError
 from syntony.lab import state
 from syntony.lab.client import Lab
-from syntony.lab.plan import ROUTER, make_plan
+from syntony.lab.plan import ROUTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,19 +62,6 @@ def eventually(true: Callable[[], bool], what: str) -> None:
 class LiveLab(Lab):
     """A running lab, with packets."""
 
-    def run(self, node: str, *argv: str) -> str:
-        """Output of a command inside `node`. Raises `RemoteError` if it fails."""
-        done = subprocess.run(
-            self.enter_argv(node, argv),
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RemoteError(f"{' '.join(argv)} in {node}: {done.stderr.strip()}")
-        return done.stdout
-
     def serve_echo(self, node: str) -> None:
         """Starts a UDP echo on every address of `node`; it ends with the lab."""
         self.run(node, *_ECHO, "serve")
@@ -86,11 +73,6 @@ class LiveLab(Lab):
         addresses = self.addresses(family)
         words = [addresses[src], addresses[dst], str(count), str(sport)]
         return Pings(**json.loads(self.run(src.partition("/")[0], *_ECHO, "ask", *words)))
-
-    def addresses(self, family: int) -> dict[str, str]:
-        """The first end's address of every link."""
-        links = make_plan(self.file().spec).links
-        return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
 
     def fabric_state(self) -> str:
         """Links, addresses, routes, rules, shapers and filters of every namespace."""

@@ -1,0 +1,204 @@
+"""Jobs under failure: what each kind of fault costs, with plain TCP, kernel MPTCP, and Syntony.
+
+    python -m bench.failover --quick                       # within ten minutes
+    python -m bench.failover --repeat 10 --modes syntony
+    python -m bench.failover --overhead-only
+
+Each trial is one run of a real job on four hosts of a lab (one rank a host, 1 MiB a rank and step,
+every result checked) with one fault on schedule. A step is complete when its last rank has it; the
+longest step is the longest time between two completions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from syntony.errors import MissingError, SyntonyError
+from syntony.lab.drill import modes, nic_flap, place, scenarios
+from syntony.lab.drill.figures import RunFigures, figures
+from syntony.lab.drill.trial import Times
+from syntony.lab.jobs import programs
+from syntony.lab.jobs.torch_build import find_torch
+from syntony.model import S
+
+JOBS = ("builtin", "builtin-all-to-all", "ddp")
+QUICK_PAIRS = {"builtin": scenarios.NAMES, "builtin-all-to-all": ("blackhole",),
+               "ddp": ("link-down",)}  # fmt: skip
+"""Every fault with the cheapest job, the other jobs with the commonest faults."""
+OVERHEAD_ROUNDS = 3
+QUICK_TIMES = Times(before_ns=2 * S, after_ns=4 * S, limit_ns=20 * S)
+FULL_TIMES = Times(before_ns=4 * S, after_ns=8 * S, limit_ns=60 * S)
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, job and mode: all its repetitions."""
+
+    scenario: str
+    job: str
+    mode: str
+    runs: tuple[RunFigures, ...]
+    refused: str = ""
+    """Why there is no run."""
+
+
+def wish_for(job: str, scenario: str, times: Times, outage_ns: int) -> nic_flap.Wish:
+    framework, kind = programs.by_name(job)
+    python = sys.executable if framework == "builtin" else find_torch()
+    return nic_flap.Wish(
+        framework=framework,
+        kind=kind,
+        python=python,
+        fault=scenario,
+        outage_ns=outage_ns,
+        times=times,
+    )
+
+
+def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+    """In a lab of its own: no connection, route or metric of the run before."""
+    act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
+    with place.lab_for(mode, place.HOSTS) as lab:
+        return figures(nic_flap.one(lab, wish, act, lambda _text: None))
+
+
+def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[Cell]:
+    """All cells; modes take turns within each repetition, so that a busy hour hits all of them."""
+    times = QUICK_TIMES if asked.quick else FULL_TIMES
+    outage_ns = round(asked.outage * S)
+    found: dict[tuple[str, str, str], list[RunFigures]] = {}
+    refused: dict[tuple[str, str, str], str] = {}
+    for turn in range(asked.repeat):
+        for mode in (modes.MODES[name] for name in asked.modes):
+            for job, scenario in pairs:
+                key = (scenario, job, mode.name)
+                progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
+                try:
+                    wish = wish_for(job, scenario, times, outage_ns)
+                    place.check_mode(mode, wish.framework)
+                    found.setdefault(key, []).append(trial(wish, mode, faulty=True))
+                except SyntonyError as error:
+                    refused[key] = str(error)
+                    progress(f"  no run: {error}")
+    keys = [(s, j, m) for j, s in pairs for m in asked.modes]
+    return [
+        Cell(scenario=k[0], job=k[1], mode=k[2], runs=tuple(found.get(k, ())),
+             refused=refused.get(k, ""))
+        for k in keys
+    ]  # fmt: skip
+
+
+def overhead(asked: argparse.Namespace, rounds: int) -> list[Cell]:
+    """No fault: the same job in turns with each mode."""
+    times = Times(before_ns=4 * S, after_ns=S)
+    found: dict[str, list[RunFigures]] = {name: [] for name in asked.modes}
+    for turn in range(rounds):
+        for mode in (modes.MODES[name] for name in asked.modes):
+            progress(f"overhead {turn + 1}/{rounds} {mode.name}")
+            wish = wish_for("builtin", "link-down", times, S)
+            found[mode.name].append(trial(wish, mode, faulty=False))
+    return [
+        Cell(scenario="none", job="builtin", mode=name, runs=tuple(runs))
+        for name, runs in found.items()
+    ]
+
+
+def progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def table(cells: Iterable[Cell]) -> None:
+    """Medians over the repetitions, longest step also at its worst."""
+    print(
+        "| Job | Fault | With | Ended | Median step | Longest step: median, max | Detected "
+        "| Steps/s before, during, after | Resumed | Return gap | Resets | Wrong |"
+    )
+    print("| --- " * 12 + "|")
+    for cell in cells:
+        head = f"| {cell.job} | {cell.scenario} | {cell.mode} "
+        print(f"{head}| {cell.refused} |" if not cell.runs else head + row(cell.runs))
+
+
+def row(runs: Sequence[RunFigures]) -> str:
+    ended = {run.outcome: sum(r.outcome == run.outcome for r in runs) for run in runs}
+    longest = [run.longest_step_s for run in runs if run.longest_step_s is not None]
+    rates = ", ".join(
+        f"{statistics.median(getattr(run, f'throughput_{when}') for run in runs):.1f}"
+        for when in ("before", "during", "after")
+    )
+    cells = (
+        ", ".join(f"{count} {word}" for word, count in ended.items()),
+        middle([run.step_p50_s for run in runs]),
+        f"{middle(longest)}, {span(max(longest))}" if longest else "–",
+        middle([None if run.detect_ms is None else run.detect_ms / 1000 for run in runs]),
+        rates,
+        middle([run.resumed_after_s for run in runs]),
+        middle([run.return_gap_s for run in runs]),
+        str(sum(run.resets for run in runs)),
+        str(sum(run.wrong for run in runs)),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def middle(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return span(statistics.median(known)) if known else "–"
+
+
+def span(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def available(names: Sequence[str]) -> list[str]:
+    """Modes that this installation has; says which it lacks."""
+    found = []
+    for name in names:
+        try:
+            place.check_mode(modes.MODES[name], "builtin")
+        except MissingError as error:
+            progress(f"left out: {error}")
+        else:
+            found.append(name)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="part of the matrix, short outages")
+    parser.add_argument("--repeat", type=int, help="1 with --quick, else 3")
+    parser.add_argument("--outage", type=float, help="s; 2 with --quick, else 5")
+    parser.add_argument("--modes", nargs="+", choices=list(modes.MODES), default=list(modes.MODES))
+    parser.add_argument("--jobs", nargs="+", choices=list(programs.BY_NAME), default=list(JOBS))
+    parser.add_argument("--faults", nargs="+", choices=scenarios.NAMES)
+    parser.add_argument("--overhead-only", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    asked.repeat = asked.repeat or (1 if asked.quick else 3)
+    asked.outage = asked.outage or (2.0 if asked.quick else 5.0)
+    asked.modes = available(asked.modes)
+    chosen = asked.faults or scenarios.NAMES
+    pairs = [
+        (job, fault)
+        for job in asked.jobs
+        for fault in chosen
+        if not asked.quick or asked.faults or fault in QUICK_PAIRS.get(job, ())
+    ]
+    cells = [] if asked.overhead_only else matrix(asked, pairs)
+    steady = overhead(asked, OVERHEAD_ROUNDS)
+    if asked.json:
+        print(json.dumps(msgspec.to_builtins({"matrix": cells, "overhead": steady}), indent=1))
+        return 0
+    table(cells)
+    print()
+    table(steady)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""`syntony lab drill`: a real job, a fault on schedule, with and without Syntony."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.output import console, messages
+from syntony.errors import UsageError
+from syntony.lab.client import open_lab
+from syntony.lab.drill import scenarios
+from syntony.lab.jobs import programs
+from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from syntony.lab.drill.figures import RunFigures
+    from syntony.lab.drill.report import Report
+
+_LIMIT_HELP = "A job that does not end by then hangs, and is killed."
+_OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
+_LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
+_HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
+          "lost", "wrong")  # fmt: skip
+
+
+@click.group()
+def command() -> None:
+    """Real jobs under failure: the same job and fault, with and without Syntony.
+
+    Example: syntony lab drill nic-flap --job builtin --fault blackhole
+    """
+
+
+@command.command(name="nic-flap")
+@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option("--job", type=click.Choice(list(programs.BY_NAME)), default="ddp", show_default=True)
+@click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
+@click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
+@click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def flap(  # noqa: PLR0917 - click calls it by name
+    name: str | None,
+    job: str,
+    fault: str,
+    outage: str,
+    limit: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """A NIC dies under a job: no failure, failure today, failure with Syntony.
+
+    Three runs of the same job on four hosts; every result is checked. The table tells the longest
+    step, what was lost in stalls, and steps per second before, during and after. The jobs that
+    start with builtin need nothing; the others need PyTorch.
+
+    Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
+    """
+    from syntony.lab.drill import nic_flap
+    from syntony.lab.drill.report import check_out, make_report, save
+    from syntony.lab.drill.trial import Times
+
+    framework, kind = programs.by_name(job)
+    wish = nic_flap.Wish(
+        framework=framework,
+        kind=kind,
+        python=_python(framework),
+        fault=fault,
+        outage_ns=_positive("--outage", outage),
+        times=Times(limit_ns=_positive("--limit", limit)),
+    )
+    if out is not None:
+        check_out(out)
+    lab = None if name is None else open_lab(name)
+    trials = nic_flap.drill(wish, _say, lab=lab)
+    report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
+    if out is not None:
+        report = save(report, trials, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        show(report)
+
+
+def _positive(option: str, text: str) -> int:
+    value_ns = parse_duration_ns(text)
+    if not 0 < value_ns <= 3600 * S:
+        raise UsageError(f"{option} {text}: give a time up to an hour")
+    return value_ns
+
+
+def _python(framework: str) -> str:
+    if framework == "builtin":
+        return sys.executable
+    from syntony.lab.jobs.torch_build import find_torch
+
+    return find_torch()
+
+
+def _say(text: str) -> None:
+    messages.print(f"[dim]▸[/] {text}")
+
+
+def show(report: Report) -> None:
+    """The table, and where the files are."""
+    console.print(
+        f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    for head in _HEADS:
+        left = head in {"run", "ended"}
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for run in report.runs:
+        table.add_row(*_cells(run))
+    console.print(table)
+    console.print(
+        f"[dim]median and longest step; before, during, after the fault: {report.throughput_unit}; "
+        "lost: ranks that lost a connection; wrong: results[/]"
+    )
+    for file in report.files:
+        messages.print(file)
+
+
+def _cells(run: RunFigures) -> tuple[str, ...]:
+    rates = (run.throughput_before, run.throughput_during, run.throughput_after)
+    return (
+        run.name,
+        run.outcome,
+        _seconds(run.step_p50_s),
+        _seconds(run.longest_step_s),
+        _seconds(run.stalled_s),
+        *(f"{rate:.1f}" for rate in rates),
+        "–" if run.detect_ms is None else f"{run.detect_ms:.0f} ms",
+        str(run.resets),
+        str(run.wrong),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"

@@ -1,0 +1,160 @@
+"""From what a job said to the figures of a drill. Pure.
+
+The unit is the step of the whole job: step *s* is complete when its last rank has completed it, and
+lasts from the completion of the step before. Steps so defined tile the time without gaps: a stall
+anywhere, in whichever rank, is one long step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.lab.jobs.records import Failed, Step
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from syntony.lab.drill.trial import Trial
+    from syntony.lab.jobs.records import Record
+
+STALL_FACTOR = 3
+STALL_NS = 100 * MS
+"""A step that lasts longer than three medians and longer than the median by this is a stall: ten
+times what shaper queues and a busy machine add to a step."""
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. Durations in s, throughputs in steps/s of the whole job."""
+
+    name: str
+    mode: str
+    outcome: str
+    """``finished``, ``hung`` (had to be killed) or ``died`` (a rank gave up)."""
+    steps: int
+    step_p50_s: float | None
+    """Before the fault; None: not a single step was complete."""
+    longest_step_s: float | None
+    """Of a hung job at least this."""
+    stalled_s: float
+    """What stalls took beyond a median step."""
+    throughput_before: float
+    throughput_during: float
+    throughput_after: float
+    resumed_after_s: float | None
+    """From the fault's end to the next complete step; None: there was none."""
+    return_gap_s: float | None
+    """Longest step that began after the fault's end, beyond the median step."""
+    detect_ms: float | None
+    resets: int
+    """Ranks whose job saw a connection lost."""
+    wrong: int
+    """Results of one rank and step that were not what they must be."""
+
+
+def completions_ns(records: Sequence[Record], ranks: int) -> NDArray[np.int64]:
+    """When each step was complete everywhere, in order; steps that some rank lacks are left out."""
+    ends: dict[int, list[int]] = {}
+    for record in records:
+        if isinstance(record, Step):
+            ends.setdefault(record.step, []).append(record.end_ns)
+    whole = [max(ends[step]) for step in sorted(ends) if len(ends[step]) == ranks]
+    return np.array(whole, dtype=np.int64)
+
+
+def edges_ns(trial: Trial) -> NDArray[np.int64]:
+    """Ends of steps from the last one before measuring began; a hung job's last one is open and
+    ends where it was killed. (steps + 1,)"""
+    done = completions_ns(trial.records, trial.ranks)
+    first = max(0, int(np.searchsorted(done, trial.began_ns, side="right")) - 1)
+    found = done[first:]
+    return found if trial.finished else np.append(found, max(_given_up_ns(trial), *found[-1:]))
+
+
+def _given_up_ns(trial: Trial) -> int:
+    """When the step that was never completed ended: its last rank gave up, or was killed."""
+    failed = [record.at_ns for record in trial.records if isinstance(record, Failed)]
+    return trial.ended_ns if trial.hung or not failed else max(failed)
+
+
+def throughput(edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
+    """Steps/s in an interval; a step that overlaps its border counts by its share."""
+    if len(edges) < 2 or to_ns <= from_ns:
+        return 0.0
+    starts, ends = edges[:-1], edges[1:]
+    inside = np.minimum(ends, to_ns) - np.maximum(starts, from_ns)
+    shares = np.clip(inside, 0, None) / np.maximum(ends - starts, 1)
+    return float(shares.sum() / ((to_ns - from_ns) / S))
+
+
+def figures(trial: Trial) -> RunFigures:
+    """All figures of one run."""
+    edges = edges_ns(trial)
+    steps = np.diff(edges)
+    whole = len(steps) - (0 if trial.finished or not len(steps) else 1)
+    fault_ns, healed_ns = trial.fault_ns
+    before = steps[edges[1:] <= fault_ns] if len(steps) else steps
+    p50_ns = float(np.median(before)) if len(before) else None
+    longest_ns = int(steps.max()) if len(steps) else None
+    complete = edges[1 : whole + 1]
+    return RunFigures(
+        name=trial.name,
+        mode=trial.mode,
+        outcome=_outcome(trial),
+        steps=whole,
+        step_p50_s=_seconds(p50_ns),
+        longest_step_s=_seconds(longest_ns),
+        stalled_s=_stalled_ns(steps, p50_ns) / S,
+        throughput_before=_steps_per_s(trial, edges, trial.began_ns, fault_ns),
+        throughput_during=_steps_per_s(trial, edges, fault_ns, healed_ns),
+        throughput_after=_steps_per_s(trial, edges, healed_ns, trial.wished_end_ns),
+        resumed_after_s=_seconds(_next_after(complete, healed_ns)),
+        return_gap_s=_seconds(_return_gap_ns(edges, steps, healed_ns, p50_ns)),
+        detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
+        resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
+        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in trial.records),
+    )
+
+
+def _outcome(trial: Trial) -> str:
+    if any(isinstance(record, Failed) for record in trial.records):
+        return "died"
+    if trial.hung:
+        return "hung"
+    return "finished" if trial.finished else "died"
+
+
+def _steps_per_s(trial: Trial, edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
+    """The open step of a job that never completed it is nothing."""
+    closed = edges if trial.finished else edges[:-1]
+    return throughput(closed, from_ns, to_ns)
+
+
+def _stalled_ns(steps: NDArray[np.int64], p50_ns: float | None) -> float:
+    if p50_ns is None:
+        return float(steps.sum())
+    long = steps[(steps > STALL_FACTOR * p50_ns) & (steps > p50_ns + STALL_NS)]
+    return float((long - p50_ns).sum())
+
+
+def _next_after(complete: NDArray[np.int64], at_ns: int) -> int | None:
+    later = complete[complete > at_ns]
+    return int(later[0]) - at_ns if len(later) else None
+
+
+def _return_gap_ns(
+    edges: NDArray[np.int64], steps: NDArray[np.int64], healed_ns: int, p50_ns: float | None
+) -> float | None:
+    after = steps[edges[:-1] >= healed_ns] if len(steps) else steps
+    if not len(after) or p50_ns is None:
+        return None
+    return max(0.0, float(after.max()) - p50_ns)
+
+
+def _seconds(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / S

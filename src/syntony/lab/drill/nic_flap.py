@@ -1,0 +1,104 @@
+"""The three-run experiment: no failure, failure as things are today, failure with Syntony."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import UsageError
+from syntony.lab.drill import modes, scenarios
+from syntony.lab.drill.place import HOSTS, NIC, check_mode, job_spec, lab_for
+from syntony.lab.drill.trial import Times, Trial, run_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.lab.client import Lab
+    from syntony.lab.drill.modes import Mode
+    from syntony.lab.drill.scenarios import Scenario
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one drill."""
+
+    framework: str
+    kind: str
+    python: str
+    fault: str = "link-down"
+    outage_ns: int = scenarios.OUTAGE_NS
+    hosts: int = HOSTS
+    times: Times = Times()
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the three runs."""
+
+    name: str
+    mode: Mode
+    faulty: bool
+
+
+RUNS = (
+    Act(name="no failure", mode=modes.PLAIN, faulty=False),
+    Act(name="today", mode=modes.PLAIN, faulty=True),
+    Act(name="Syntony", mode=modes.SYNTONY, faulty=True),
+)
+
+
+def drill(
+    wish: Wish,
+    say: Callable[[str], None],
+    *,
+    lab: Lab | None = None,
+    runs: tuple[Act, ...] = RUNS,
+) -> list[Trial]:
+    """Runs the job once per act, each in a lab of its own unless one is given.
+
+    Raises:
+        UsageError: there is no such fault, or the lab given is too small or has no agents.
+        MissingError: this machine or installation lacks something.
+        RemoteError: the job did not start.
+    """
+    scenarios.meaning(wish.fault)
+    for act in runs:
+        check_mode(act.mode, wish.framework)
+    trials: list[Trial] = []
+    for act in runs:
+        say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
+        with lab_for(act.mode, wish.hosts, lab) as place:
+            trials.append(one(place, wish, act, say))
+    return trials
+
+
+def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
+    """One run in a lab that is up."""
+    spec = job_spec(
+        lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.hosts
+    )
+
+    def plan() -> Scenario:
+        link = _busy_link(lab) if wish.fault == "spine-blackhole" else ""
+        faulty = scenarios.make(wish.fault, outage_ns=wish.outage_ns, spine_link=link)
+        return faulty if act.faulty else scenarios.calm(faulty.span_ns)
+
+    return run_trial(lab, spec, act.mode, plan, name=act.name, times=wish.times, say=say)
+
+
+def _busy_link(lab: Lab) -> str:
+    """The uplink of the victim's leaf that a connection of the job crosses.
+
+    Raises:
+        UsageError: no connection of the victim leaves its leaf.
+    """
+    addresses = lab.addresses(4)
+    names = {address: name for name, address in addresses.items()}
+    for line in lab.run(scenarios.VICTIM, "ss", "-tnH", "state", "established").splitlines():
+        local, peer = (end.rsplit(":", 1) for end in line.split()[2:4])
+        src, dst = names.get(local[0].strip("[]")), names.get(peer[0].strip("[]"))
+        if src != scenarios.NIC or dst is None or not dst.endswith(NIC):
+            continue
+        way = lab.paths(src, dst, [int(local[1])], int(peer[1]), proto="tcp")[0]
+        if way.spine is not None:
+            return f"{way.hops[1]}/{way.spine}"
+    raise UsageError(f"no connection of {scenarios.NIC} crosses a spine: nothing to black-hole")

@@ -1,0 +1,80 @@
+"""Where a drill's jobs run: a lab, and the job's ranks on its hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError, UsageError
+from syntony.lab.client import Lab
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.plan import FabricSpec
+from syntony.lab.world import World, new_lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.lab.drill.modes import Mode
+
+HOSTS = 4
+"""Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
+NIC = "rail0"
+"""The one that ranks are told to use, as a program without Syntony would."""
+
+
+@contextmanager
+def lab_for(mode: Mode, hosts: int, given: Lab | None = None) -> Iterator[Lab]:
+    """The lab given, or one for a run, with agents that are ready where `mode` has them.
+
+    Raises:
+        UsageError: the lab given has no agents.
+        MissingError: this machine lacks something a lab needs.
+        RemoteError: agents were not ready in time.
+    """
+    if given is not None:
+        if mode.agents and not given.file().agents:
+            raise UsageError(
+                f"lab {given.name!r} runs without agents; start it without --no-agents"
+            )
+        yield given
+        return
+    spec = FabricSpec(hosts=hosts)
+    with World(new_lab(f"drill-{os.getpid()}", spec, agents=mode.agents), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        if mode.agents:
+            wait_ready(lab)
+        yield lab
+
+
+def job_spec(lab: Lab, *, framework: str, kind: str, python: str, ranks: int = HOSTS) -> JobSpec:
+    """The job: one rank a host, on both sides of the spines. Raises `UsageError`: too few hosts."""
+    status = lab.status()
+    if len(status.hosts) < ranks:
+        raise UsageError(f"lab {lab.name!r} has {len(status.hosts)} hosts; needed: {ranks}")
+    hosts = spread(status.hosts, ranks)
+    addresses = lab.addresses(4)
+    return JobSpec(
+        kind=kind,
+        framework=framework,
+        python=python,
+        hosts=hosts,
+        addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
+        nic=NIC,
+    )
+
+
+def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """`count` hosts, half of them from each half: the lab fills its leaves in that order."""
+    near, half = count - count // 2, (len(hosts) + 1) // 2
+    return hosts[:near] + hosts[half : half + count // 2]
+
+
+def check_mode(mode: Mode, framework: str) -> None:
+    """Raises `MissingError`: this installation cannot run jobs that way."""
+    alone = mode.own_mptcp and framework == "builtin"
+    if mode.wrap and not alone and importlib.util.find_spec("syntony.cli.run") is None:
+        raise MissingError(f"{mode.title} needs `syntony run`, which this installation lacks")

@@ -1,0 +1,88 @@
+"""The outcome of a drill: figures, the raw trials beside them, one chart."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.lab.drill.chart import picture
+from syntony.lab.drill.figures import RunFigures, figures
+from syntony.view import throughput_chart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from syntony.lab.drill.trial import Trial
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drill prints as JSON."""
+
+    drill: str
+    job: str
+    ranks: int
+    bytes_per_step: int
+    """Of each rank."""
+    fault: str
+    meaning: str
+    outage_s: float
+    throughput_unit: str = "steps/s"
+    runs: tuple[RunFigures, ...]
+    files: tuple[str, ...] = ()
+
+
+def make_report(drill: str, fault: str, meaning: str, trials: Sequence[Trial]) -> Report:
+    """Figures of every trial."""
+    first = trials[-1]
+    return Report(
+        drill=drill,
+        job=first.job,
+        ranks=first.ranks,
+        bytes_per_step=first.elements * 4,
+        fault=fault,
+        meaning=meaning,
+        outage_s=(first.fault_ns[1] - first.fault_ns[0]) / 1e9,
+        runs=tuple(figures(trial) for trial in trials),
+    )
+
+
+def check_out(directory: Path) -> None:
+    """Before a drill that takes minutes: can `save` save there?
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    throughput_chart.check()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MissingError(f"--out {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise MissingError(f"--out {directory}: cannot be written")
+
+
+def save(report: Report, trials: Sequence[Trial], directory: Path) -> Report:
+    """Report, trials and chart as files of `directory`; the report with their names.
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    drawn = picture(trials, report.runs, report.meaning)
+    files = {f"{report.drill}.{kind}": throughput_chart.render(drawn, kind)
+             for kind in throughput_chart.FORMATS}  # fmt: skip
+    lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
+    names = [*files, f"{report.drill}.trials.jsonl", f"{report.drill}.json"]
+    whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (directory / name).write_bytes(data)
+        (directory / names[-2]).write_bytes(lines)
+        (directory / names[-1]).write_bytes(msgspec.json.format(msgspec.json.encode(whole)))
+    except OSError as error:
+        raise MissingError(f"--out {directory}: {error.strerror}") from error
+    return whole

@@ -1,0 +1,166 @@
+"""One run of a job under one scenario with one mode: what was done and everything it said."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.lab.drill.modes import Mode, prepared
+from syntony.lab.drill.scenarios import Scenario
+from syntony.lab.jobs.records import Record
+from syntony.lab.jobs.runner import Job
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.lab.client import Lab
+    from syntony.lab.jobs.programs import JobSpec
+
+WARM_STEPS = 5
+"""Windows of new connections open, caches fill; not measured."""
+_PATIENCE_S = 1.0
+START_TIMEOUT_S = 90.0
+"""Importing torch four times on two busy cores takes 10 s."""
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a run measures before and after its scenario, and waits for a hanging job."""
+
+    before_ns: int = 4 * S
+    after_ns: int = 6 * S
+    limit_ns: int = 60 * S
+    """From the wish to end until a job counts as hung."""
+
+
+class Outage(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault as it was: the lab was asked for it at `began_ns`, and to end it at `ended_ns`.
+
+    What the lab needs for either counts against whoever detects or recovers.
+    """
+
+    kind: str
+    target: str
+    began_ns: int
+    ended_ns: int
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of one run that figures are made from; instants are CLOCK_MONOTONIC."""
+
+    name: str
+    mode: str
+    job: str
+    ranks: int
+    elements: int
+    scenario: str
+    began_ns: int
+    """All ranks were warm: measuring starts."""
+    fault_ns: tuple[int, int]
+    """First fault's start to last fault's end; without a fault the same time of day."""
+    outages: tuple[Outage, ...]
+    wished_end_ns: int
+    ended_ns: int
+    """The last rank was gone, or was killed."""
+    hung: tuple[int, ...]
+    """Ranks that had to be killed."""
+    finished: bool
+    records: tuple[Record, ...]
+    detect_ns: int | None = None
+    """From the first fault to Syntony's first verdict on a path; None: nothing says."""
+
+
+def run_trial(
+    lab: Lab,
+    spec: JobSpec,
+    mode: Mode,
+    scenario: Callable[[], Scenario],
+    *,
+    name: str = "",
+    times: Times | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Trial:
+    """Runs the job once.
+
+    Args:
+        scenario: asked for once the job runs, so that it can hit what the job uses.
+
+    Raises:
+        RemoteError: the job did not start.
+        SyntonyError: a fault could not be injected.
+    """
+    times = times or Times()
+    alone = mode.own_mptcp and spec.framework == "builtin"
+    if alone:
+        spec = msgspec.structs.replace(spec, mptcp=True)
+    with prepared(lab, mode), Job(lab, spec, wrap=() if alone else mode.wrap) as job:
+        job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
+        began_ns = time.monotonic_ns()
+        say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
+        chosen = scenario()
+        _until(began_ns + times.before_ns)
+        first_ns = time.monotonic_ns()
+        outages = _strike(lab, chosen, first_ns, say)
+        fault_ns = (first_ns, outages[-1].ended_ns if outages else time.monotonic_ns())
+        _until(fault_ns[1] + times.after_ns)
+        wished_ns = time.monotonic_ns()
+        job.wish_end()
+        if not job.wait_end(_PATIENCE_S):
+            say(f"{mode.title}: still in a step; waiting up to {times.limit_ns / S:.0f} s more")
+            job.wait_end(times.limit_ns / S)
+        hung, ended_ns = job.alive(), time.monotonic_ns()
+        if hung:
+            # As they stood: what the others say of a rank that is being killed is our doing.
+            records = job.records()
+            job.kill()
+            say(f"{mode.title}: hangs; ranks {', '.join(map(str, hung))} killed")
+        else:
+            job.kill()
+            records = job.records()
+        return Trial(
+            name=name or mode.name,
+            mode=mode.name,
+            job=spec.name,
+            ranks=len(spec.hosts),
+            elements=spec.elements,
+            scenario=chosen.name,
+            began_ns=began_ns,
+            fault_ns=fault_ns,
+            outages=outages,
+            wished_end_ns=wished_ns,
+            ended_ns=ended_ns,
+            hung=hung,
+            finished=not hung and job.finished(),
+            records=tuple(records),
+        )
+
+
+def _strike(
+    lab: Lab, scenario: Scenario, first_ns: int, say: Callable[[str], None]
+) -> tuple[Outage, ...]:
+    """Carries the scenario out; returns when it is over."""
+    outages = []
+    for blow in scenario.blows:
+        _until(first_ns + blow.after_ns)
+        if not blow.kind:
+            _until(first_ns + blow.after_ns + blow.for_ns)
+            continue
+        say(f"{blow.kind} {blow.target}")
+        began_ns = time.monotonic_ns()
+        fault = lab.inject(blow.kind, blow.target, blow.options)
+        try:
+            _until(began_ns + blow.for_ns)
+        finally:
+            ended_ns = time.monotonic_ns()
+            lab.clear(fault.id)
+        say(f"{blow.kind} {blow.target}: over after {(ended_ns - began_ns) / S:.1f} s")
+        outages.append(
+            Outage(kind=blow.kind, target=blow.target, began_ns=began_ns, ended_ns=ended_ns)
+        )
+    return tuple(outages)
+
+
+def _until(at_ns: int) -> None:
+    time.sleep(max(0, at_ns - time.monotonic_ns()) / S)

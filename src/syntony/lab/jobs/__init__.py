@@ -1,0 +1,1 @@
+"""Jobs that run in a lab: collectives over ordinary sockets, results checked, steps told."""

@@ -1,0 +1,136 @@
+"""The built-in job: one rank of a collective in a loop, without any framework.
+
+    python -m syntony.lab.jobs.builtin all-reduce RANK PORT ELEMENTS ADDRESS…
+
+Ends when a line (or the end) arrives on standard input: every rank then ends after the same step,
+because rank 0's wish travels with the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.lab.jobs import collectives, content, records
+from syntony.lab.jobs.mesh import Mesh, meet
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_GRACE_S = 5.0
+"""After the end of standard input the process ends, whatever hangs."""
+
+
+class Rank:
+    """One rank's steps. `wish` is read at the start of each: rank 0's ends the job."""
+
+    def __init__(self, mesh: Mesh, data: content.Content, wish: threading.Event) -> None:
+        self._mesh = mesh
+        self._data = data
+        self._wish = wish
+
+    def all_reduce(self, step: int, spoil: bool) -> tuple[int, bool]:
+        """Wrong elements, and whether this was the last step. `spoil` plants a wrong number."""
+        rank = self._mesh.rank
+        buffer = np.append(self._data.give(rank, step), self._vote())
+        if spoil:
+            buffer[len(buffer) // 2] ^= 1
+        collectives.ring_all_reduce(self._mesh.exchange, buffer, rank, self._data.ranks)
+        return content.wrong(buffer[:-1], self._data.sum(step)), bool(buffer[-1])
+
+    def all_to_all(self, step: int, spoil: bool) -> tuple[int, bool]:
+        """As `all_reduce`."""
+        rank, ranks = self._mesh.rank, self._data.ranks
+        out = [np.append(self._data.send(rank, dst, step), self._vote()) for dst in range(ranks)]
+        if spoil:
+            out[(rank + 1) % ranks][0] ^= 1
+        into = [np.empty_like(share) for share in out]
+        collectives.all_to_all(self._mesh.exchange, out, into, rank)
+        bad = sum(
+            content.wrong(share[:-1], self._data.send(src, rank, step))
+            for src, share in enumerate(into)
+        )
+        return bad, bool(into[0][-1])
+
+    def _vote(self) -> NDArray[np.uint32]:
+        ends = self._mesh.rank == 0 and self._wish.is_set()
+        return np.array([ends], dtype=np.uint32)
+
+
+def run(rank: Rank, collective: str, number: int, spoil_at: int | None) -> int:
+    """Steps until the end; the exit code."""
+    turn = {"all-reduce": rank.all_reduce, "all-to-all": rank.all_to_all}[collective]
+    step = 0
+    while True:
+        start_ns = time.monotonic_ns()
+        try:
+            wrong, last = turn(step, step == spoil_at)
+        except OSError as error:
+            _say(_failed(number, step, error))
+            return 3
+        end_ns = time.monotonic_ns()
+        _say(records.Step(rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong))
+        step += 1
+        if last:
+            _say(records.Done(rank=number, at_ns=time.monotonic_ns(), steps=step))
+            return 0
+
+
+def _failed(rank: int, step: int, error: OSError) -> records.Failed:
+    return records.Failed(
+        rank=rank,
+        at_ns=time.monotonic_ns(),
+        step=step,
+        error=f"{type(error).__name__}: {error}",
+        connection_lost=True,
+    )
+
+
+def _say(record: records.Record) -> None:
+    sys.stdout.write(records.to_line(record))
+    sys.stdout.flush()
+
+
+def _listen(wish: threading.Event) -> None:
+    """A line is a wish to end; the end of input means that nobody is left to wish."""
+    while line := os.read(0, 64):
+        if line.strip():
+            wish.set()
+    wish.set()
+    time.sleep(_GRACE_S)
+    os._exit(4)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("collective", choices=["all-reduce", "all-to-all"])
+    parser.add_argument("rank", type=int)
+    parser.add_argument("port", type=int)
+    parser.add_argument("elements", type=int, help="32-bit numbers per rank and step")
+    parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
+    parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
+    parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
+    asked = parser.parse_args()
+    protocol = socket.IPPROTO_MPTCP if asked.mptcp else 0
+    wish = threading.Event()
+    threading.Thread(target=_listen, args=(wish,), daemon=True).start()
+    data = content.Content(len(asked.addresses), asked.elements)
+    try:
+        mesh = meet(asked.rank, asked.addresses, asked.port, protocol)
+    except OSError as error:
+        _say(_failed(asked.rank, -1, error))
+        return 3
+    with mesh:
+        _say(records.Ready(rank=asked.rank, at_ns=time.monotonic_ns()))
+        return run(Rank(mesh, data, wish), asked.collective, asked.rank, asked.spoil)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

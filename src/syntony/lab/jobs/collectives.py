@@ -1,0 +1,55 @@
+"""Ring all-reduce and all-to-all on anything that can exchange bytes with other ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Exchange(Protocol):
+    """Lock-step exchange with peers; see `Mesh.exchange`."""
+
+    def __call__(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None: ...
+
+
+def ring_all_reduce(exchange: Exchange, data: NDArray[np.uint32], rank: int, ranks: int) -> None:
+    """Sums `data` over all ranks, in place.
+
+    Reduce-scatter and all-gather around a ring: each rank sends 2 (N - 1) / N of the data to its
+    right and receives as much from its left (Patarasuk and Yuan 2009, the scheme of NCCL's ring).
+    """
+    chunks = np.array_split(data, ranks)
+    right, left = (rank + 1) % ranks, (rank - 1) % ranks
+    inbox = np.empty(max(len(chunk) for chunk in chunks), dtype=data.dtype)
+    for turn in range(ranks - 1):
+        ours, theirs = chunks[(rank - turn) % ranks], chunks[(rank - turn - 1) % ranks]
+        arrived = inbox[: len(theirs)]
+        exchange({right: _bytes(ours)}, {left: _bytes(arrived)})
+        np.add(theirs, arrived, out=theirs)
+    for turn in range(ranks - 1):
+        ours, theirs = chunks[(rank - turn + 1) % ranks], chunks[(rank - turn) % ranks]
+        exchange({right: _bytes(ours)}, {left: _bytes(theirs)})
+
+
+def all_to_all(
+    exchange: Exchange,
+    out: Sequence[NDArray[np.uint32]],
+    into: Sequence[NDArray[np.uint32]],
+    rank: int,
+) -> None:
+    """``out[d]`` goes to rank d, ``into[s]`` comes from rank s; the own share is copied."""
+    others = [peer for peer in range(len(out)) if peer != rank]
+    exchange(
+        {peer: _bytes(out[peer]) for peer in others}, {peer: _bytes(into[peer]) for peer in others}
+    )
+    into[rank][:] = out[rank]
+
+
+def _bytes(array: NDArray[np.uint32]) -> memoryview:
+    return array.data.cast("B")

@@ -1,0 +1,88 @@
+"""Which program a job is, and the command line of each of its ranks. Pure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from syntony.errors import UsageError
+
+PORT = 29_600
+"""Of the built-in job's listeners and of PyTorch's rendezvous; free in a lab of its own."""
+ELEMENTS = 262_144
+"""1 MiB of 32-bit numbers a rank and step: 63 ms of a 200 Mb/s link in a ring of four."""
+
+_TITLES = {"all-reduce": "all-reduce", "all-to-all": "all-to-all", "ddp": "DDP training"}
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on the first NIC of some hosts, one rank each."""
+
+    kind: str
+    """``all-reduce``, ``all-to-all`` or ``ddp``."""
+    framework: str = "builtin"
+    """``builtin`` or ``gloo``."""
+    hosts: tuple[str, ...]
+    addresses: tuple[str, ...]
+    """Of the NIC that the ranks are told to use, one per host."""
+    nic: str = "rail0"
+    elements: int = ELEMENTS
+    python: str = sys.executable
+    """An interpreter that has torch, for gloo."""
+    mptcp: bool = False
+    """The built-in job asks for multi-path sockets itself."""
+    spoil: int | None = None
+    """Rank 1 plants a wrong number in this step."""
+
+    @property
+    def name(self) -> str:
+        by = "PyTorch, gloo" if self.framework == "gloo" else "plain sockets"
+        return f"{_TITLES[self.kind]} ({by})"
+
+
+BY_NAME = {
+    "builtin": ("builtin", "all-reduce"),
+    "builtin-all-to-all": ("builtin", "all-to-all"),
+    "ddp": ("gloo", "ddp"),
+    "all-reduce": ("gloo", "all-reduce"),
+    "all-to-all": ("gloo", "all-to-all"),
+}
+"""What a user may ask for, to (framework, kind)."""
+
+
+def by_name(name: str) -> tuple[str, str]:
+    """(framework, kind). Raises `UsageError`: there is no such job."""
+    if name not in BY_NAME:
+        raise UsageError(f"no job {name!r}; there are: {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
+
+def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    """The command line of one rank."""
+    if spec.framework == "gloo":
+        script = str(Path(__file__).with_name("gloo.py"))
+        numbers = (rank, len(spec.hosts), spec.elements)
+        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_spoil(spec, rank))
+    words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
+    words += [str(rank), str(PORT), str(spec.elements), *spec.addresses]
+    if spec.mptcp:
+        words.append("--mptcp")
+    return (*words, *_spoil(spec, rank))
+
+
+def _spoil(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    return ("--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else ()
+
+
+def environment(spec: JobSpec) -> dict[str, str]:
+    """What the ranks need to find each other, beside what they are given on the command line."""
+    common = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    if spec.framework != "gloo":
+        return common
+    return common | {
+        "MASTER_ADDR": spec.addresses[0],
+        "MASTER_PORT": str(PORT),
+        "GLOO_SOCKET_IFNAME": spec.nic,
+    }

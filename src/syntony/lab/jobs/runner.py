@@ -1,0 +1,178 @@
+"""Starts a job's ranks in a lab's hosts, collects what they say, ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Self
+
+from syntony.errors import RemoteError
+from syntony.lab.jobs import programs
+from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from syntony.lab.client import Lab
+
+_LOOK_S = 0.02
+_TAIL_LINES = 50
+
+
+class _Rank:
+    """One process and the thread that reads it."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # one signal reaches whatever the wrapper starts
+        )
+        self.records: list[Record] = []
+        self.said: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in _pipe(self.process.stdout):
+            record = parse_line(line)
+            if record is None:
+                self.said.append(line.decode(errors="replace").rstrip())
+            else:
+                self.records.append(record)
+
+    def wish_end(self) -> None:
+        try:
+            stream = _pipe(self.process.stdin)
+            stream.write(b"end\n")
+            stream.flush()
+        except BrokenPipeError:  # it has ended already
+            return
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):  # an unread wish to end
+                _pipe(stream).close()
+
+
+class Job:
+    """A running job; leaving the `with` block kills what is left of it."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        spec: programs.JobSpec,
+        *,
+        wrap: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`wrap` is put before every rank's command line, ``("syntony", "run", "--")``."""
+        self.spec = spec
+        whole = {**os.environ, **programs.environment(spec), **(env or {})}
+        self._ranks: list[_Rank] = []
+        try:
+            for rank, host in enumerate(spec.hosts):
+                argv = lab.enter_argv(host, (*wrap, *programs.argv(spec, rank)))
+                self._ranks.append(_Rank(argv, whole))
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def records(self) -> list[Record]:
+        """Everything said so far, rank by rank."""
+        return [record for rank in self._ranks for record in list(rank.records)]
+
+    def steps_done(self) -> int:
+        """How many steps every rank has completed."""
+        return min(
+            sum(isinstance(record, Step) for record in list(rank.records)) for rank in self._ranks
+        )
+
+    def alive(self) -> tuple[int, ...]:
+        """Ranks whose process still runs."""
+        return tuple(i for i, rank in enumerate(self._ranks) if rank.process.poll() is None)
+
+    def wait_steps(self, steps: int, timeout_s: float) -> None:
+        """Until every rank has done so many.
+
+        Raises:
+            RemoteError: a rank ended before, or time is up; with what it said last.
+        """
+
+        def enough() -> bool:
+            if len(self.alive()) < len(self._ranks):
+                raise RemoteError(f"the job did not start: {self.complaint()}")
+            return self.steps_done() >= steps
+
+        if not _within(enough, timeout_s):
+            raise RemoteError(
+                f"the job did not do {steps} steps within {timeout_s:.0f} s: {self.complaint()}"
+            )
+
+    def wish_end(self) -> None:
+        """Asks for the end after the step that comes next."""
+        for rank in self._ranks:
+            rank.wish_end()
+
+    def wait_end(self, timeout_s: float) -> bool:
+        """Whether every rank has ended by itself within that time."""
+        return _within(lambda: not self.alive(), timeout_s)
+
+    def kill(self) -> None:
+        for rank in self._ranks:
+            rank.kill()
+
+    def complaint(self) -> str:
+        """What a rank that failed, or else any rank, said last."""
+        for record in self.records():
+            if isinstance(record, Failed):
+                return f"rank {record.rank}: {record.error}"
+        for number, rank in enumerate(self._ranks):
+            if rank.said:
+                return f"rank {number}: {rank.said[-1]}"
+        return "it said nothing"
+
+    def finished(self) -> bool:
+        """Every rank ended because it was asked to."""
+        return all(
+            any(isinstance(record, Done) for record in list(rank.records)) for rank in self._ranks
+        )
+
+
+def _within(true: Callable[[], bool], timeout_s: float) -> bool:
+    end_s = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise ValueError("a rank was started without this pipe")
+    return stream

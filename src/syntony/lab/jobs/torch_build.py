@@ -1,0 +1,85 @@
+"""Where PyTorch is, or how to get its CPU build: never the one with CUDA inside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VARIABLE = "SYNTONY_TORCH_PYTHON"
+"""Names an interpreter that has torch, where it is neither ours nor ``python3``."""
+VERSION = "2.13.0"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+REQUIREMENT = f"torch=={VERSION}+cpu"
+"""The local version tag is what keeps the CUDA build (several GB) away, whatever indexes pip is
+configured with: only CPU builds carry it."""
+_ASK = (
+    "import torch.distributed as d, sys; sys.exit(not (d.is_available() and d.is_gloo_available()))"
+)
+_ASK_TIMEOUT_S = 60.0
+
+
+def candidates() -> tuple[str, ...]:
+    """Interpreters that may have torch, the likeliest first."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return (named,)
+    others = (shutil.which("python3"), shutil.which("python"))
+    return tuple(dict.fromkeys([sys.executable, *(other for other in others if other)]))
+
+
+def find_torch() -> str:
+    """An interpreter that has torch with gloo.
+
+    Raises:
+        MissingError: none has; with how to get it.
+    """
+    found = candidates()
+    for python in found:
+        if _has_torch(python):
+            return python
+    raise MissingError(
+        f"PyTorch with gloo is not in {', '.join(found)}; "
+        f"{' '.join(install_argv(named=True))}; or use --job builtin"
+    )
+
+
+def install_argv(*, named: bool = False) -> list[str]:
+    """The command that puts the CPU build beside Syntony; `named`: as a person would type it."""
+    pip = ["pip"] if named else [sys.executable, "-m", "pip"]
+    quiet = [] if named else ["--disable-pip-version-check", "--retries", "1", "--quiet"]
+    return [*pip, "install", *quiet, "--extra-index-url", CPU_INDEX, REQUIREMENT]
+
+
+def ensure_torch(say: Callable[[str], None]) -> str:
+    """An installed torch, or else the CPU build, installed now beside Syntony.
+
+    Raises:
+        MissingError: it cannot be had; with pip's last line.
+    """
+    try:
+        return find_torch()
+    except MissingError:
+        say(f"PyTorch is not installed; fetching its CPU build: {REQUIREMENT} from {CPU_INDEX}")
+    done = subprocess.run(install_argv(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise MissingError(f"PyTorch cannot be installed: {last}")
+    return find_torch()
+
+
+def _has_torch(python: str) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, timeout=_ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,136 @@
+"""Throughput over time, one line per run, the fault between them: as PNG or SVG.
+
+Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMATS = ("png", "svg")
+_SIZE_IN = (10.0, 5.0)
+_DPI = 160
+_INK, _FAINT, _FAULT = "#22272e", "#8b949e", "#d1242f"
+COLOURS = ("#8b949e", "#e16f24", "#0969da", "#1a7f37")
+"""No failure is the grey background of the story, what happens today warm, Syntony blue. The
+pairs differ in lightness as well, for readers who do not see all colours."""
+_BELOW, _ABOVE = -0.02, 1.22
+"""Of the y axis, in highest throughputs: a line at zero stays visible, labels have room."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    label: str
+    note: str
+    """Its verdict, under the label in the legend."""
+    at_s: tuple[float, ...]
+    """Middles of bins, since the fault."""
+    rate: tuple[float, ...]
+    ends_s: float | None = None
+    """When the job died or was killed, since the fault; None: it finished."""
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chart says."""
+
+    title: str
+    subtitle: str
+    unit: str
+    lines: tuple[Line, ...]
+    faults_s: tuple[tuple[float, float], ...]
+    """Start and end of each fault, since the first."""
+    fault_label: str
+
+
+def check() -> None:
+    """Raises `MissingError`: matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
+
+
+def render(picture: Picture, kind: str) -> bytes:
+    """The picture as one file of `FORMATS`.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
+    check()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # Text stays text in the SVG, and the same picture gives the same file.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
+        figure = Figure(figsize=_SIZE_IN, dpi=_DPI, facecolor="white")
+        FigureCanvasAgg(figure)
+        _draw(figure, picture)
+        out = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(out, format=kind, metadata=metadata)
+        return out.getvalue()
+
+
+def _draw(figure: Any, picture: Picture) -> None:
+    axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
+    top = max((max(line.rate, default=0.0) for line in picture.lines), default=0.0) or 1.0
+    axes.set_ylim(top * _BELOW, top * _ABOVE)
+    axes.set_xlim(*_span(picture.lines))
+    _style(axes, picture)
+    for began_s, ended_s in picture.faults_s:
+        axes.axvspan(began_s, ended_s, color=_FAULT, alpha=0.07, lw=0)
+    if picture.faults_s:
+        _mark(axes, picture.faults_s[0][0], picture.fault_label, top * _ABOVE)
+        _mark(axes, picture.faults_s[-1][1], "healed", top * _ABOVE)
+    for line, colour in zip(picture.lines, COLOURS, strict=False):
+        _line(axes, line, colour)
+    figure.text(0.075, 0.94, picture.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.075, 0.885, picture.subtitle, fontsize=9.5, color=_FAINT)
+    _legend(figure, picture.lines)
+
+
+def _span(lines: Sequence[Line]) -> tuple[float, float]:
+    instants = [at_s for line in lines for at_s in line.at_s] or [0.0, 1.0]
+    return min(instants), max(instants)
+
+
+def _style(axes: Any, picture: Picture) -> None:
+    axes.set_xlabel("seconds since the fault", color=_FAINT)
+    axes.set_ylabel(picture.unit, color=_FAINT)
+    axes.grid(axis="y", color="#d0d7de", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_FAINT, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color("#d0d7de")
+
+
+def _mark(axes: Any, at_s: float, text: str, top: float) -> None:
+    axes.axvline(at_s, color=_FAULT, lw=0.8, ls=(0, (4, 3)))
+    axes.annotate(
+        text, (at_s, top), xytext=(4, -4), textcoords="offset points", color=_FAULT,
+        fontsize=9, va="top",
+    )  # fmt: skip
+
+
+def _line(axes: Any, line: Line, colour: str) -> None:
+    axes.plot(line.at_s, line.rate, color=colour, lw=2.0, solid_joinstyle="round")
+    if line.ends_s is not None and line.at_s:
+        axes.plot([line.ends_s], [0.0], marker="x", ms=9, mew=2.2, color=colour, clip_on=False)
+
+
+def _legend(figure: Any, lines: Sequence[Line]) -> None:
+    """Labels above the plot, in the lines' colours; the verdict beside each."""
+    for column, (line, colour) in enumerate(zip(lines, COLOURS, strict=False)):
+        left = 0.075 + column * 0.9 / max(1, len(lines))
+        figure.text(left, 0.84, "━ " + line.label, color=colour, fontsize=10, fontweight="bold")
+        figure.text(left + 0.022, 0.805, line.note, color=_FAINT, fontsize=9)

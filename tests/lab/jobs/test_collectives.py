@@ -1,0 +1,127 @@
+"""Collectives over real sockets between threads: right results, and wrong ones caught."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.lab.jobs import content
+from syntony.lab.jobs.builtin import Rank
+from syntony.lab.jobs.mesh import Mesh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATIENCE_S = 30.0
+
+
+def meshes(ranks: int) -> list[Mesh]:
+    peers: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
+    for a, b in itertools.combinations(range(ranks), 2):
+        peers[a][b], peers[b][a] = socket.socketpair()
+    return [Mesh(rank, mine) for rank, mine in enumerate(peers)]
+
+
+def everywhere(ranks: int, work: Callable[[Mesh], None]) -> None:
+    """Runs `work` in one thread per rank; raises what any of them raised."""
+    errors: list[BaseException] = []
+
+    def one(mesh: Mesh) -> None:
+        try:
+            with mesh:
+                work(mesh)
+        except BaseException as error:  # noqa: BLE001 - carried to the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(mesh,)) for mesh in meshes(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive(), "a collective hangs"
+    for error in errors:
+        raise error
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+@given(ranks=st.integers(2, 5), elements=st.integers(5, 300), steps=st.integers(1, 4))
+def test_every_result_is_right_and_all_end_together(
+    kind: str, ranks: int, elements: int, steps: int
+) -> None:
+    data = content.Content(ranks, elements)
+    done: list[tuple[int, int]] = []
+
+    def work(mesh: Mesh) -> None:
+        wish = threading.Event()
+        rank = Rank(mesh, data, wish)
+        last = False
+        number = 0
+        while not last:
+            if number == steps - 1:
+                wish.set()  # only rank 0's counts
+            wrong, last = getattr(rank, kind)(number, spoil=False)
+            assert wrong == 0
+            number += 1
+        done.append((mesh.rank, number))
+
+    everywhere(ranks, work)
+    assert sorted(done) == [(rank, steps) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(("kind", "who"), [("all_reduce", {0, 1, 2}), ("all_to_all", {2})])
+def test_one_planted_bit_is_caught_where_it_arrives(kind: str, who: set[int]) -> None:
+    data = content.Content(3, 1000)
+    caught: dict[int, int] = {}
+
+    def work(mesh: Mesh) -> None:
+        rank = Rank(mesh, data, threading.Event())
+        caught[mesh.rank], _ = getattr(rank, kind)(0, spoil=mesh.rank == 1)
+
+    everywhere(3, work)
+    assert {rank for rank, wrong in caught.items() if wrong} == who
+    assert all(wrong in {0, 1} for wrong in caught.values())
+
+
+def test_large_exchanges_in_both_directions_do_not_block_each_other() -> None:
+    size = 8 << 20  # far beyond socket buffers
+
+    def work(mesh: Mesh) -> None:
+        out = np.full(size, mesh.rank, dtype=np.uint8)
+        into = np.empty(size, dtype=np.uint8)
+        peer = 1 - mesh.rank
+        mesh.exchange({peer: out.data}, {peer: into.data})
+        assert (into == peer).all()
+
+    everywhere(2, work)
+
+
+def test_a_peer_that_leaves_is_an_error() -> None:
+    def work(mesh: Mesh) -> None:
+        if mesh.rank == 0:
+            return
+        buffer = bytearray(10)
+        with pytest.raises(ConnectionError):
+            mesh.exchange({}, {0: memoryview(buffer)})
+
+    everywhere(2, work)
+
+
+@given(
+    step=st.integers(0, 100_000),
+    other=st.integers(0, 100_000),
+    rank=st.integers(0, 7),
+)
+def test_content_of_another_step_or_rank_is_wrong(step: int, other: int, rank: int) -> None:
+    data = content.Content(8, 4096)
+    stale = data.sum(step) - data.give(rank, step) + data.give(rank, other)
+    assert (content.wrong(stale, data.sum(step)) == 0) is (other == step)
+    doubled = data.sum(step) + data.give(rank, step)
+    assert content.wrong(doubled, data.sum(step)) > 0
+    assert content.wrong(data.send(0, rank, step), data.send(0, (rank + 1) % 8, step)) > 0
