@@ -57,7 +57,9 @@ class Incident(msgspec.Struct, kw_only=True):
     cause: int = 0
     """The incident that explains this one; 0 if none: then it is a page of its own."""
     paged: bool = False
-    """Whether anybody was told. What was never told needs no all-clear."""
+    """Whether somebody was told that it is there, and not yet that it is over."""
+    told: bool = False
+    """Whether anybody was ever told of it."""
     silenced: bool = False
     reopened: int = 0
     repeats: int = 0
@@ -338,7 +340,7 @@ class Book:
             lasts = streak is not None and streak.bad > 0
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
             if wanted and due and lasts and not incident.paged:
-                incident.paged = True
+                incident.paged = incident.told = True
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
         return changes
 

@@ -27,6 +27,7 @@ GROUPS = {
     "probe": "One-way delay between NICs.",
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
+    "incidents": "What is wrong, one incident for each cause.",
     "links": "Ports, flaps, counters: what cables say.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",

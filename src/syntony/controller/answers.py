@@ -21,6 +21,16 @@ CLOCK_SAMPLES = 60_000
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
+StoreQuery = (
+    wire.MatrixQuery
+    | wire.SeriesQuery
+    | wire.LinksQuery
+    | wire.LinkHistoryQuery
+    | wire.ClockHistoryQuery
+    | wire.FleetQuery
+)
+PresentQuery = wire.ClockQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
+
 
 class Answers:
     """Reads; never changes anything."""
@@ -33,7 +43,9 @@ class Answers:
         self._solving = solving
         self._locating = locating
 
-    async def answer(self, query: wire.Query, fleet_now_ns: int | None) -> wire.Answer:
+    async def answer(
+        self, query: StoreQuery | PresentQuery, fleet_now_ns: int | None
+    ) -> wire.Answer:
         """The answer to one question, with the window ending at `fleet_now_ns`.
 
         Raises:
@@ -53,9 +65,7 @@ class Answers:
             case _:
                 return self._present(query)
 
-    def _present(
-        self, query: wire.ClockQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
-    ) -> wire.Answer:
+    def _present(self, query: PresentQuery) -> wire.Answer:
         """What is known now, without the store."""
         match query:
             case wire.ClockQuery():

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.controller.notify import Receiver
+
+
+class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[alerts]``: which rules, and whom to tell."""
+
+    rules: str = ""
+    """TOML file of rules on top of the default ones."""
+    cluster: str = "fleet"
+    """Names the fleet in every message."""
+    receivers: tuple[Receiver, ...] = ()
+
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
@@ -25,6 +37,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Time between two probe pairs on one path."""
     seed: int = 1
     """Of the probe plan."""
+    state_dir: str = "/var/lib/syntony/controller"
+    """What a restart must not lose: incidents, messages not yet delivered."""
+    alerts: AlertSettings = AlertSettings()
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""

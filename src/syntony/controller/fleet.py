@@ -36,6 +36,9 @@ class Member:
         self.hello = hello
         self.connected = True
         self.left_ns = 0
+        self.joined_ns = 0
+        self.heard_ns = 0
+        """Monotonic instant of the last batch."""
         self.newest_ns = 0
         self.batches = 0
         self.rows = 0
@@ -82,10 +85,11 @@ class Fleet:
         member = self.members.get(hello.host)
         known = member is not None and member.hello.nics == hello.nics
         if member is None:
-            self.members[hello.host] = Member(hello)
+            member = self.members[hello.host] = Member(hello)
         else:
             member.hello = hello
             member.connected = True
+        member.joined_ns = now_ns
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
             self._request(now_ns)
 
@@ -95,6 +99,18 @@ class Fleet:
         if member is not None and member.connected:
             member.connected = False
             member.left_ns = now_ns
+
+    def silent(self, now_ns: int, since_ns: int) -> dict[str, int]:
+        """Host → how long its agent has said nothing.
+
+        Args:
+            now_ns: monotonic.
+            since_ns: before this instant nobody is missed.
+        """
+        return {
+            host: max(0, now_ns - max(member.heard_ns, member.joined_ns, since_ns))
+            for host, member in self.members.items()
+        }
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""

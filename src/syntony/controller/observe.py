@@ -10,11 +10,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.fabric.names import link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
 from syntony.model import S, format_ns
 from syntony.model.clocks import ClockState, Timeline
+from syntony.model.findings import Finding
 from syntony.wire.messages import LinkCounterRow, LinkStatus
 
 STALE_NS = 150 * S
@@ -24,6 +26,9 @@ WORTH_COMPARING = 3
 LINK_METRICS = frozenset({"flaps_1h", "port_down", "port_degraded", "port_errors_1h"})
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
+_SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
+_LINKS = frozenset({"link", "cable", "group"})
 _ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
 
 
@@ -110,11 +115,42 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
     return (f"{port.rdma} {port.driver}".strip(),) if port.rdma or port.driver else ()
 
 
-def of_hosts(silent_ns: Mapping[str, int]) -> list[Observation]:
-    """Agents: how long each has said nothing."""
-    return [
-        Observation("host_silent_s", host, age_ns / S, ()) for host, age_ns in silent_ns.items()
-    ]
+def of_findings(findings: Iterable[Finding]) -> list[Observation]:
+    """What localisation blames: loss by the kind of part, delay whatever the part."""
+    return [_of_finding(found) for found in findings if found.fault != "clock"]
+
+
+def _of_finding(found: Finding) -> Observation:
+    seen = f"{found.fault} on {found.paths} paths over {found.window}"
+    others = (f"or {', '.join(found.alternatives)}",) if found.alternatives else ()
+    evidence = (f"{seen}, confidence {found.confidence:.0%}", *others)
+    if found.fault == "delay":
+        return Observation("component_delay_ns", found.component, found.delay_ns, evidence)
+    metric = "nic_loss"
+    if found.kind in _SWITCHES:
+        metric = "switch_loss"
+    elif found.kind in _LINKS:
+        metric = "link_loss"
+    return Observation(metric, found.component, found.loss, evidence)
+
+
+class Names:
+    """What contains what, as far as names tell: hosts their NICs, devices the links at them."""
+
+    @staticmethod
+    def holds(wider: str, narrower: str) -> bool:
+        """Whether `narrower` would fail with `wider`."""
+        ends = link_ends(narrower)
+        if ends is None:
+            return narrower.startswith(f"{wider}/")
+        return any(end == wider or end.startswith(f"{wider}/") for end in ends)
+
+
+def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
+    """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
+    known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
+    unknown = sorted(missed - silent_ns.keys())
+    return known + [Observation("host_silent_s", host, None) for host in unknown]
 
 
 def of_clocks(timelines: Iterable[Timeline], silent: frozenset[str]) -> list[Observation]:

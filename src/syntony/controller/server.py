@@ -9,22 +9,36 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from syntony.controller.answers import Answers
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.incidents import STARTING_NS, AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
-from syntony.errors import StoreError
+from syntony.errors import StoreError, UsageError
+from syntony.io.clocks import KernelClock
 from syntony.model import MS, S
 from syntony.store import Store
-from syntony.wire.messages import Ack, Answer, Batch, Edges, Hello, Query
+from syntony.wire.messages import (
+    Ack,
+    Answer,
+    Batch,
+    Edges,
+    Hello,
+    IncidentAction,
+    IncidentsQuery,
+    Query,
+    RulesQuery,
+    SilenceAction,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +46,9 @@ SOLVE_INTERVAL_NS = 1 * S
 LOCATE_INTERVAL_NS = 500 * MS
 """Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
+JUDGE_INTERVAL_NS = 2 * S
+"""Between two evaluations of the rules: a tenth of what it takes to look at a page."""
+TELL_INTERVAL_NS = 1 * S
 EXPIRE_INTERVAL_NS = 600 * S
 STOP_GRACE_S = 1.0
 _STORE_ORIGIN = "store"
@@ -59,6 +76,9 @@ class Controller:
         self._time = FleetTime()
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology)
+        self._alerts = AlertDesk(config.alerts, Path(config.state_dir), store)
+        self._clock = KernelClock("controller")
+        self._up_ns = time.monotonic_ns()
         self._answers = Answers(store, self._fleet, self._solving, self._locating)
         self._sessions: dict[str, Session] = {}
         self.port = 0
@@ -99,6 +119,8 @@ class Controller:
                 group.create_task(_every(PLAN_CHECK_NS, self._plan)),
                 group.create_task(_every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
+                group.create_task(_every(JUDGE_INTERVAL_NS, self._judge)),
+                group.create_task(_every(TELL_INTERVAL_NS, self._tell)),
             ]
             await stop.wait()
             for task in tasks:
@@ -147,9 +169,34 @@ class Controller:
             self._fleet.leave(session.host, time.monotonic_ns())
             _log.info("agent detached host=%s", session.host)
 
-    async def answer(self, query: Query) -> Answer:
-        """A question from a command line."""
-        return await self._answers.answer(query, self._fleet_now())
+    async def answer(self, query: Query, who: str) -> Answer:
+        """A question from a command line, or a command.
+
+        Raises:
+            UsageError: a command from an agent, or one that cannot be carried out.
+        """
+        match query:
+            case IncidentsQuery():
+                return await asyncio.to_thread(self._alerts.incidents, query)
+            case RulesQuery():
+                return self._alerts.told_rules()
+            case IncidentAction():
+                self._check_operator(who)
+                return await asyncio.to_thread(self._alerts.act, query, who, self._now())
+            case SilenceAction():
+                self._check_operator(who)
+                return await asyncio.to_thread(self._alerts.silence, query, who, self._now())
+            case _:
+                return await self._answers.answer(query, self._fleet_now())
+
+    def _check_operator(self, who: str) -> None:
+        """Agents measure and obey; commands are people's."""
+        if who in self._fleet.members:
+            raise UsageError(f"{who!r} is an agent's certificate; agents give no commands")
+
+    def _now(self) -> int:
+        """Fleet time, or this host's before there is any."""
+        return self._fleet_now() or self._clock.now_ns()
 
     # --- loops ---
 
@@ -166,6 +213,7 @@ class Controller:
     def _count(self, outcome: Outcome, now_ns: int) -> None:
         member = self._fleet.members[outcome.host]
         member.batches += 1
+        member.heard_ns = now_ns
         member.dropped = outcome.dropped
         if outcome.refused:
             member.refused_rows += outcome.rows
@@ -212,6 +260,26 @@ class Controller:
             session = self._sessions.get(host)
             if session is not None:
                 session.outbox.put(plan)
+
+    async def _judge(self) -> None:
+        fleet_now_ns = self._fleet_now()
+        if fleet_now_ns is None:
+            return
+        silent_ns = self._fleet.silent(time.monotonic_ns(), self._up_ns + STARTING_NS)
+        try:
+            await asyncio.to_thread(
+                self._alerts.evaluate,
+                fleet_now_ns,
+                silent_ns,
+                self._solving.timelines,
+                self._locating.answer.findings,
+            )
+        except StoreError as error:
+            _log.error("rules not evaluated reason=%s", error)
+
+    async def _tell(self) -> None:
+        now_ns = time.monotonic_ns()
+        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now())
 
     async def _expire(self) -> None:
         fleet_now_ns = self._fleet_now()

@@ -44,7 +44,7 @@ class Hub(Protocol):
 
     def detached(self, session: Session) -> None: ...
 
-    async def answer(self, query: Query) -> Answer: ...
+    async def answer(self, query: Query, who: str) -> Answer: ...
 
 
 class RefusedError(SyntonyError):
@@ -103,9 +103,10 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _query(self, data: bytes, context: Any) -> bytes:  # noqa: ARG002 — gRPC's signature
+    async def _query(self, data: bytes, context: Any) -> bytes:
+        who = _common_name(context) or ""
         try:
-            return encode(await self._hub.answer(decode_query(data)))
+            return encode(await self._hub.answer(decode_query(data), who))
         except SyntonyError as error:
             return encode(Failure(reason=str(error)))
 

@@ -10,7 +10,7 @@ Unknown fields are ignored, so that an older peer can read a newer one.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -193,6 +193,43 @@ class LinkHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="link-hist
     window_ns: int = 86_400_000_000_000
 
 
+class IncidentsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
+    """Incidents that are live, or one and what it explains."""
+
+    number: int = 0
+    resolved: bool = False
+    """Also those that are over."""
+
+
+class RulesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    """The rules in force."""
+
+
+class IncidentAction(msgspec.Struct, frozen=True, kw_only=True, tag="incident-action"):
+    """A command: somebody is on an incident (``ack``), or says that it is over (``resolve``)."""
+
+    number: int
+    what: str
+    by: str
+    """Who says so, beside the name in the certificate."""
+    comment: str = ""
+
+
+class SilenceAction(msgspec.Struct, frozen=True, kw_only=True, tag="silence-action"):
+    """A command: no pages for matching incidents for a while, or an end to that."""
+
+    rule: str = ""
+    """Shell pattern; empty for every one."""
+    subject: str = ""
+    in_ns: int = 0
+    """Begins so much later: a maintenance window to come."""
+    for_ns: int = 0
+    by: str = ""
+    comment: str = ""
+    end: int = 0
+    """Number of the silence to end."""
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -204,6 +241,10 @@ Query = (
     | LinkHistoryQuery
     | FindingsQuery
     | PathsQuery
+    | IncidentsQuery
+    | RulesQuery
+    | IncidentAction
+    | SilenceAction
 )  # fmt: skip
 
 
@@ -381,6 +422,19 @@ class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     paths: tuple[LearntPath, ...]
 
 
+class IncidentsReply(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
+    incidents: tuple[dict[str, Any], ...]
+    """As docs/reference/incidents.md describes them; newest first, or the one asked for and then
+    those it explains."""
+    silences: tuple[dict[str, Any], ...]
+    waiting: int
+    """Messages to receivers that have not been taken yet."""
+
+
+class RulesReply(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    rules: tuple[dict[str, Any], ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -398,6 +452,8 @@ Answer = (
     | LinkHistory
     | Findings
     | LearntPaths
+    | IncidentsReply
+    | RulesReply
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

@@ -1,0 +1,256 @@
+"""`syntony incidents`: what is wrong, one line a cause."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, print_json
+from syntony.model import S, parse_duration_ns
+from syntony.wire.messages import (
+    IncidentAction,
+    IncidentsQuery,
+    IncidentsReply,
+    RulesQuery,
+    RulesReply,
+    SilenceAction,
+)
+
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+_CODES = {"critical": 2, "warning": 1, "info": 0}
+
+
+@click.group()
+def command() -> None:
+    """What is wrong in the fleet, one incident for each cause.
+
+    \b
+    Example:
+      syntony lab fault flap h0/rail0 --for 30s; syntony incidents list
+    """
+
+
+@command.command("list")
+@fleet_options
+@click.option("--all", "resolved", is_flag=True, help="Also those that are over.")
+@click.pass_context
+def list_(context: click.Context, target: FleetTarget, resolved: bool, as_json: bool) -> None:
+    """Incidents, newest first; what an incident explains is counted with it.
+
+    Exit status: 0 none is open, 1 the worst is a warning, 2 the worst is critical.
+
+    \b
+    Example:
+      syntony incidents list --all
+    """
+    reply = ask(target, IncidentsQuery(resolved=resolved), IncidentsReply, until=lambda _: True)
+    if as_json:
+        print_json({"incidents": reply.incidents, "silences": reply.silences})
+    else:
+        _print_list(reply)
+    live = [each for each in reply.incidents if each["state"] == "open" and not each["silenced"]]
+    context.exit(max((_CODES[each["severity"]] for each in live), default=0))
+
+
+@command.command()
+@fleet_options
+@click.argument("number", type=int)
+def show(target: FleetTarget, number: int, as_json: bool) -> None:
+    """Everything about one incident: evidence, what it explains, what to do.
+
+    \b
+    Example:
+      syntony incidents show 1
+    """
+    reply = ask(target, IncidentsQuery(number=number), IncidentsReply)
+    if as_json:
+        print_json({"incident": reply.incidents[0], "explains": reply.incidents[1:]})
+        return
+    incident, *children = reply.incidents
+    console.print(Text(incident["summary"], style=_STYLES[incident["severity"]]))
+    for name, text in _facts(incident):
+        console.print(Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
+    for line in incident["evidence"]:
+        console.print(Text.assemble((f"{'evidence':<12}", "dim"), line), soft_wrap=True)
+    for child in children:
+        line = f"{child['number']}: {child['summary']}"
+        console.print(Text.assemble((f"{'explains':<12}", "dim"), line), soft_wrap=True)
+
+
+@command.command()
+@fleet_options
+@click.argument("number", type=int)
+@click.option("--comment", default="", help="For whoever looks next.")
+@click.option("--by", default=None, help="Who says so; the user's name by default.")
+def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json: bool) -> None:
+    """Say that somebody is on an incident: nobody is paged for it any more.
+
+    \b
+    Example:
+      syntony incidents ack 1 --comment "cable ordered"
+    """
+    _act(target, IncidentAction(number=number, what="ack", by=_me(by), comment=comment), as_json)
+
+
+@command.command()
+@fleet_options
+@click.argument("number", type=int)
+@click.option("--by", default=None, help="Who says so; the user's name by default.")
+def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> None:
+    """Clear an incident by hand. It opens again if what it is about is still bad.
+
+    \b
+    Example:
+      syntony incidents resolve 1
+    """
+    _act(target, IncidentAction(number=number, what="resolve", by=_me(by)), as_json)
+
+
+@command.command()
+@fleet_options
+@click.argument("subject", required=False, default="")
+@click.option("--rule", default="", help="Only incidents of this rule; a pattern.")
+@click.option("--for", "lasts", default="", metavar="T", help="How long, for example 2h.")
+@click.option("--in", "begins", default="0s", metavar="T", help="Begins so much later.")
+@click.option("--comment", default="", help="Why.")
+@click.option("--by", default=None, help="Who says so; the user's name by default.")
+@click.option("--end", default=0, metavar="NUMBER", help="End a silence.")
+@click.option("--list", "as_list", is_flag=True, help="The silences in force and to come.")
+def silence(
+    target: FleetTarget,
+    subject: str,
+    *,
+    rule: str,
+    lasts: str,
+    begins: str,
+    comment: str,
+    by: str | None,
+    end: int,
+    as_list: bool,
+    as_json: bool,
+) -> None:
+    """No pages for a subject (a host also means its parts) for a while: a maintenance window.
+
+    Incidents open and are listed all the same; what is still wrong at the end pages then.
+
+    \b
+    Example:
+      syntony incidents silence h3 --for 2h --comment "new cable"
+      syntony incidents silence 'leaf0-*' --in 8h --for 1h
+    """
+    if as_list:
+        reply = ask(target, IncidentsQuery(), IncidentsReply, until=lambda _: True)
+    else:
+        action = SilenceAction(
+            rule=rule,
+            subject=subject,
+            in_ns=parse_duration_ns(begins),
+            for_ns=parse_duration_ns(lasts) if lasts else 0,
+            by=_me(by),
+            comment=comment,
+            end=end,
+        )
+        reply = ask(target, action, IncidentsReply, until=lambda _: True)
+    if as_json:
+        print_json(reply.silences)
+        return
+    table = _table("silence", "rule", "subject", "lasts", "by", "comment")
+    for each in reply.silences:
+        span = (each["last_ns"] - each["first_ns"]) // S
+        row = (each["number"], each["rule"], each["subject"], f"{span} s", each["who"],
+               each["comment"])  # fmt: skip
+        table.add_row(*map(str, row))
+    console.print(table if reply.silences else "no silences")
+
+
+@command.command()
+@fleet_options
+def rules(target: FleetTarget, as_json: bool) -> None:
+    """The rules in force.
+
+    \b
+    Example:
+      syntony incidents rules
+    """
+    reply = ask(target, RulesQuery(), RulesReply)
+    if as_json:
+        print_json(reply.rules)
+        return
+    table = _table("rule", "severity", "opens when", "explained by", "remedy")
+    for rule in reply.rules:
+        bound = f"> {rule['above']:g}" if rule["above"] is not None else f"< {rule['below']:g}"
+        table.add_row(
+            rule["name"],
+            Text(rule["severity"], style=_STYLES[rule["severity"]]),
+            f"{rule['metric']} {bound}",
+            ", ".join(rule["explained_by"]) or "–",
+            rule["remedy"],
+        )
+    console.print(table)
+
+
+def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
+    reply = ask(target, action, IncidentsReply)
+    incident = reply.incidents[0]
+    if as_json:
+        print_json(incident)
+        return
+    console.print(f"incident {incident['number']} is {incident['state']}: {incident['summary']}")
+
+
+def _print_list(reply: IncidentsReply) -> None:
+    explains: dict[int, int] = {}
+    for each in reply.incidents:
+        if each["cause"]:
+            explains[each["cause"]] = explains.get(each["cause"], 0) + 1
+    table = _table("incident", "severity", "state", "since", "what", "explains")
+    for each in reply.incidents:
+        if each["cause"] in {other["number"] for other in reply.incidents}:
+            continue
+        state = "silenced" if each["silenced"] and each["state"] == "open" else each["state"]
+        table.add_row(
+            str(each["number"]),
+            Text(each["severity"], style=_STYLES[each["severity"]]),
+            state,
+            each["opened"][:19].replace("T", " "),
+            each["summary"],
+            str(explains.get(each["number"], "")),
+        )
+    console.print(table if table.row_count else "nothing is wrong")
+    if reply.waiting:
+        console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
+
+
+def _facts(incident: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = [
+        ("rule", f"{incident['rule']} ({incident['severity']})"),
+        ("state", incident["state"]),
+        ("since", incident["opened"]),
+        ("worst", f"{incident['worst']:g}"),
+        ("do", incident["remedy"]),
+    ]
+    if incident["repeats"]:
+        facts.append(("repeats", f"{incident['repeats']} within the past week"))
+    if incident["jobs"]:
+        facts.append(("jobs", ", ".join(incident["jobs"])))
+    if incident["acknowledged_by"]:
+        facts.append(("on it", f"{incident['acknowledged_by']} {incident['comment']}".strip()))
+    if incident["cause"]:
+        facts.append(("part of", f"incident {incident['cause']}"))
+    return facts
+
+
+def _me(by: str | None) -> str:
+    return by or getpass.getuser()
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading)
+    return table

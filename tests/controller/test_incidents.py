@@ -1,0 +1,218 @@
+"""From what the store and the controller know to incidents, over restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from syntony.controller.config import AlertSettings
+from syntony.controller.incidents import AlertDesk
+from syntony.controller.observe import Names, of_links
+from syntony.errors import ConfigError, UsageError
+from syntony.model import ClockState, S, Timeline
+from syntony.model.findings import Finding
+from syntony.wire.messages import (
+    IncidentAction,
+    IncidentsQuery,
+    LinkCounterRow,
+    LinkStatus,
+    SilenceAction,
+)
+
+T0 = 1_700_000_000 * S
+
+
+def port(nic: str, **fields: object) -> LinkStatus:
+    values: dict[str, object] = {
+        "nic": nic, "netdev": "eth0", "rdma": "", "link_layer": "Ethernet", "driver": "mlx5_core",
+        "role": "compute", "state": "active", "gbps": 400.0, "flaps": 0, "last_flap_ns": None,
+        "seen_ns": T0, "watched_ns": 0, "temperature_c": None, "rx_dbm": None, "bias_ma": None,
+    }  # fmt: skip
+    return LinkStatus(**(values | fields))  # type: ignore[arg-type]
+
+
+class Links:
+    def __init__(self) -> None:
+        self.seen: tuple[LinkStatus, ...] = ()
+        self.counted: tuple[LinkCounterRow, ...] = ()
+
+    def ports(self, *_: int) -> tuple[LinkStatus, ...]:
+        return self.seen
+
+    def counters(self, *_: int) -> tuple[LinkCounterRow, ...]:
+        return self.counted
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.links = Links()
+
+
+class Control:
+    """An alert desk and time."""
+
+    def __init__(self, state: Path) -> None:
+        self.store = FakeStore()
+        self.state = state
+        self.now_ns = T0
+        self.silent: dict[str, int] = {"h0": 0, "h1": 0}
+        self.findings: tuple[Finding, ...] = ()
+        self.timelines: tuple[Timeline, ...] = ()
+        self.start()
+
+    def start(self) -> None:
+        self.desk = AlertDesk(AlertSettings(), self.state, self.store)  # type: ignore[arg-type]
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now_ns += 2 * S
+            seen = tuple(
+                LinkStatus(
+                    **{f: getattr(p, f) for f in p.__struct_fields__} | {"seen_ns": self.now_ns}
+                )
+                for p in self.store.links.seen
+            )
+            self.store.links.seen = seen
+            self.desk.evaluate(self.now_ns, self.silent, self.timelines, self.findings)
+
+    def live(self) -> dict[str, str]:
+        reply = self.desk.incidents(IncidentsQuery())
+        return {each["subject"]: each["rule"] for each in reply.incidents}
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Control:
+    return Control(tmp_path)
+
+
+def finding(component: str, kind: str, **fields: object) -> Finding:
+    values: dict[str, object] = {
+        "component": component, "kind": kind, "fault": "loss", "loss": 0.05, "delay_ns": 0.0,
+        "confidence": 1.0, "window": "3 s", "explains": 9.0, "paths": 4, "alternatives": (),
+    }  # fmt: skip
+    return Finding(**(values | fields))  # type: ignore[arg-type]
+
+
+def test_nine_flaps_within_the_hour(control: Control) -> None:
+    control.store.links.seen = (port("h0/rail0", flaps=9), port("h1/rail0", flaps=3))
+    control.tick()
+    assert control.live() == {"h0/rail0": "link-flapping", "h1/rail0": "link-flaps"}
+    reply = control.desk.incidents(IncidentsQuery(number=1))
+    assert reply.incidents[0]["summary"].endswith("has flapped 9 times within the past hour")
+
+
+def test_a_management_nic_is_never_an_incident(control: Control) -> None:
+    control.store.links.seen = (
+        port("h0/bmc0", role="management", state="no-peer", flaps=99),
+        port("h0/veth1", role="virtual", state="no-peer", flaps=99),
+    )
+    control.tick(9)
+    assert control.live() == {}
+
+
+def test_a_port_at_half_speed_among_equals(control: Control) -> None:
+    control.store.links.seen = tuple(
+        port(f"h{number}/rail0", gbps=200.0 if number == 2 else 400.0) for number in range(4)
+    )
+    control.tick(3)
+    assert control.live() == {"h2/rail0": "port-degraded"}
+
+
+def test_a_silent_host_is_one_incident_not_one_for_each_port(control: Control) -> None:
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h0/rail1"))
+    control.silent["h0"] = 60 * S
+    control.timelines = (line("h0", ClockState.HOLDOVER),)
+    control.tick(9)
+    assert control.live() == {"h0": "host-silent"}
+
+
+def line(node: str, state: ClockState) -> Timeline:
+    return Timeline(
+        node=node, ref_ns=0, offset_ns=0.0, drift_ppb=0.0, sigma_ns=1.0, state=state
+    )  # fmt: skip
+
+
+def test_a_host_that_never_came_back_is_not_well_after_a_restart(control: Control) -> None:
+    control.silent["h0"] = 60 * S
+    control.tick()
+    control.start()
+    del control.silent["h0"]
+    control.tick(99)
+    assert control.live() == {"h0": "host-silent"}
+
+
+def test_a_dead_spine_explains_its_links(control: Control) -> None:
+    control.findings = (finding("leaf0-0->spine1", "link"),)
+    control.tick()
+    control.findings = (finding("spine1", "spine"), finding("leaf0-0->spine1", "link"))
+    control.tick()
+    reply = control.desk.incidents(IncidentsQuery())
+    causes = {each["subject"]: each["cause"] for each in reply.incidents}
+    assert causes["spine1"] is None
+    assert causes["leaf0-0->spine1"] is not None
+
+
+def test_a_clocks_jump_is_no_fault_of_the_fabric(control: Control) -> None:
+    control.findings = (finding("h0", "clock", fault="clock"),)
+    control.tick(5)
+    assert control.live() == {}
+
+
+def test_delay_is_an_incident_of_its_own(control: Control) -> None:
+    control.findings = (finding("leaf0-0->spine1", "link", fault="delay", delay_ns=30_000.0),)
+    control.tick(3)
+    assert control.live() == {"leaf0-0->spine1": "component-delay"}
+
+
+def test_a_restart_neither_loses_nor_repeats(control: Control) -> None:
+    control.store.links.seen = (port("h0/rail0", flaps=9),)
+    control.tick(3)
+    control.start()
+    control.tick(3)
+    reply = control.desk.incidents(IncidentsQuery(resolved=True))
+    assert [each["number"] for each in reply.incidents] == [2, 1]
+
+
+def test_a_book_that_cannot_be_read_is_said(control: Control) -> None:
+    (control.state / "incidents.json").write_text("{")
+    with pytest.raises(ConfigError, match="move it away"):
+        control.start()
+
+
+def test_commands(control: Control) -> None:
+    control.store.links.seen = (port("h0/rail0", flaps=9),)
+    control.tick()
+    desk = control.desk
+    with pytest.raises(UsageError, match="say who you are"):
+        desk.act(IncidentAction(number=1, what="ack", by=""), "", T0)
+    acked = desk.act(IncidentAction(number=1, what="ack", by="eve"), "ops", T0)
+    assert acked.incidents[0]["acknowledged_by"] == "ops eve"
+    with pytest.raises(UsageError, match="nothing to do"):
+        desk.act(IncidentAction(number=1, what="delete", by="eve"), "", T0)
+    with pytest.raises(UsageError, match="give it a time"):
+        desk.silence(SilenceAction(by="eve"), "", T0)
+    made = desk.silence(SilenceAction(by="eve", for_ns=60 * S, subject="h0"), "", T0)
+    assert made.silences[0]["subject"] == "h0"
+    control.start()
+    assert control.desk.silence(SilenceAction(by="eve", end=1), "", T0).silences == ()
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower", "holds"),
+    [
+        ("h0", "h0/rail0", True), ("h0", "h01/rail0", False), ("spine1", "leaf0->spine1", True),
+        ("spine1", "leaf0--spine1", True), ("spine1", "leaf0->spine11", False),
+        ("h0", "h0/rail0->leaf0", True), ("h0/rail0", "h0/rail0->leaf0", True),
+        ("h0", "h0", False),
+    ],
+)  # fmt: skip
+def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
+    assert Names.holds(wider, narrower) is holds
+
+
+def test_what_was_last_seen_of_a_stale_port_proves_nothing() -> None:
+    stale = port("h0/rail0", state="no-peer", seen_ns=T0 - 3600 * S)
+    values = {each.metric: each.value for each in of_links([stale], [], frozenset(), T0)}
+    assert values["port_down"] is None
+    assert values["flaps_1h"] == 0

@@ -1,0 +1,226 @@
+"""Messages to those who page: none is lost, none holds up another, whatever fails in between."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, State
+from syntony.alerts.rules import Severity
+from syntony.controller.notify import (
+    BACKOFF_MIN_NS,
+    ECHO_NS,
+    RESEND_NS,
+    Answer,
+    Notifier,
+    Receiver,
+    post_json,
+)
+from syntony.errors import ConfigError
+from syntony.model import S
+
+T0 = 1_700_000_000 * S
+TAKEN = Answer(True, False, "200 OK")
+DOWN = Answer(False, False, "ConnectionRefusedError")
+REFUSED = Answer(False, True, "400 Bad Request")
+HOOK = Receiver(name="hook", kind="webhook", url="http://hook.example/x")
+AM = Receiver(name="am", kind="alertmanager", url="http://am.example:9093/")
+
+
+def incident(number: int = 1, **fields: object) -> Incident:
+    made = Incident(
+        number=number,
+        rule="link-flapping",
+        subject="h0/rail0",
+        severity=Severity.CRITICAL,
+        state=State.OPEN,
+        summary="h0/rail0: link has flapped 9 times within the past hour",
+        remedy="reseat",
+        opened_ns=T0,
+        updated_ns=T0,
+        paged=True,
+        told=True,
+    )
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def book(*incidents: Incident) -> Book:
+    return Book((), BookState(incidents=list(incidents)))
+
+
+def page(number: int = 1, kind: ChangeKind = ChangeKind.PAGE, **fields: object) -> Change:
+    return Change(T0, kind, incident(number, **fields))
+
+
+class Far:
+    """A receiver's other side."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.got: list[tuple[str, object, dict[str, str]]] = []
+
+    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+        self.got.append((url, json.loads(body), headers))
+        return self.answers.pop(0) if self.answers else TAKEN
+
+
+def test_a_page_is_delivered_once(tmp_path: Path) -> None:
+    far = Far()
+    notifier = Notifier([HOOK], "lab", tmp_path, far)
+    notifier.take([page()], book(incident()))
+    for now_ns in (0, 1, 2):
+        notifier.deliver(now_ns, T0, book(incident()))
+    ((url, body, _),) = far.got
+    assert url == "http://hook.example/x"
+    assert isinstance(body, dict)
+    assert body["event"] == "page"
+    assert body["incident"]["opened"] == "2023-11-14T22:13:20.000Z"
+    assert notifier.waiting() == 0
+
+
+def test_what_waits_survives_a_restart_and_keeps_its_order(tmp_path: Path) -> None:
+    dead = Notifier([HOOK], "lab", tmp_path, Far(*[DOWN] * 9))
+    for number in (1, 2, 3):
+        dead.take([page(number)], book())
+    dead.deliver(0, T0, book())
+    far = Far()
+    Notifier([HOOK], "lab", tmp_path, far).deliver(0, T0, book())
+    assert [body["incident"]["number"] for _, body, _ in far.got] == [1, 2, 3]  # type: ignore[index]
+
+
+def test_a_dead_receiver_is_tried_ever_more_rarely(tmp_path: Path) -> None:
+    far = Far(*[DOWN] * 100)
+    notifier = Notifier([HOOK], "lab", tmp_path, far)
+    notifier.take([page()], book())
+    for second in range(120):
+        notifier.deliver(second * S, T0, book())
+    assert 6 <= len(far.got) <= 9
+    assert notifier.waiting() == 1
+    assert BACKOFF_MIN_NS == S
+
+
+def test_a_refused_message_does_not_hold_up_the_next(tmp_path: Path) -> None:
+    far = Far(REFUSED, TAKEN)
+    notifier = Notifier([HOOK], "lab", tmp_path, far)
+    notifier.take([page(1), page(2)], book())
+    notifier.deliver(0, T0, book())
+    assert len(far.got) == 2
+    assert (notifier.refused, notifier.delivered, notifier.waiting()) == (1, 1, 0)
+
+
+def test_each_receiver_hears_its_severities(tmp_path: Path) -> None:
+    far = Far()
+    critical = Receiver(
+        name="c", kind="webhook", url="http://c.example", severities=(Severity.CRITICAL,)
+    )
+    notifier = Notifier([critical], "lab", tmp_path, far)
+    notifier.take([page(1, severity=Severity.WARNING), page(2)], book())
+    notifier.deliver(0, T0, book())
+    assert [body["incident"]["number"] for _, body, _ in far.got] == [2]  # type: ignore[index]
+
+
+def test_pagerduty_gets_one_key_for_the_life_of_an_incident(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("R0UT1NG\n")
+    far = Far()
+    duty = Receiver(name="duty", kind="pagerduty", secret_file=str(key))
+    notifier = Notifier([duty], "lab", tmp_path, far)
+    kinds = (ChangeKind.PAGE, ChangeKind.ACKNOWLEDGED, ChangeKind.CLEAR)
+    notifier.take([page(kind=kind) for kind in kinds], book())
+    notifier.deliver(0, T0, book())
+    bodies = [body for _, body, _ in far.got]
+    assert [body["event_action"] for body in bodies] == ["trigger", "acknowledge", "resolve"]  # type: ignore[index]
+    assert {body["dedup_key"] for body in bodies} == {"syntony/lab/1"}  # type: ignore[index]
+    assert {body["routing_key"] for body in bodies} == {"R0UT1NG"}  # type: ignore[index]
+
+
+def test_alertmanager_hears_again_and_again_and_then_the_end(tmp_path: Path) -> None:
+    far = Far()
+    notifier = Notifier([AM], "lab", tmp_path, far)
+    one = incident()
+    for minute in range(3):
+        notifier.deliver(minute * RESEND_NS, T0, book(one))
+    one.state, one.resolved_ns = State.RESOLVED, T0 + S
+    for minute in range(3, 60):
+        notifier.deliver(minute * RESEND_NS, T0 + S, book(one))
+    url, alerts, _ = far.got[0]
+    assert url == "http://am.example:9093/api/v2/alerts"
+    assert isinstance(alerts, list)
+    assert alerts[0]["labels"] == {
+        "alertname": "link-flapping",
+        "severity": "critical",
+        "cluster": "lab",
+        "component": "h0/rail0",
+        "host": "h0",
+        "nic": "rail0",
+    }
+    assert len(far.got) == 3 + ECHO_NS // RESEND_NS
+    assert far.got[-1][1][0]["endsAt"] == "2023-11-14T22:13:21.000Z"  # type: ignore[index]
+
+
+def test_alertmanager_does_not_hear_of_what_is_explained(tmp_path: Path) -> None:
+    far = Far()
+    notifier = Notifier([AM], "lab", tmp_path, far)
+    notifier.deliver(0, T0, book(incident(cause=7), incident(2, paged=False, told=False)))
+    assert far.got == []
+
+
+@pytest.mark.parametrize(
+    ("receiver", "says"),
+    [
+        (Receiver(name="a", kind="slack"), "give it a url"),
+        (Receiver(name="a", kind="webhook", url="ftp://x"), "give it a url"),
+        (Receiver(name="a", kind="pagerduty"), "routing key in secret_file"),
+        (Receiver(name="a", kind="slack", url_file="/nowhere"), "cannot be read"),
+    ],
+)
+def test_receivers_that_cannot_be(receiver: Receiver, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Notifier([receiver], "lab", tmp_path)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    status = 200
+    got: tuple[str, bytes, str] = ("", b"", "")
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        _Handler.got = (self.path, self.rfile.read(length), self.headers["Authorization"])
+        self.send_response(_Handler.status)
+        self.send_header("Location", "http://127.0.0.1:1/")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "taken", "hopeless"),
+    [(200, True, False), (202, True, False), (302, False, False), (400, False, True),
+     (429, False, False), (503, False, False)],
+)  # fmt: skip
+def test_what_an_answer_means(server: str, status: int, taken: bool, hopeless: bool) -> None:
+    _Handler.status = status
+    answer = post_json(f"{server}/hook?x=1", b"{}", {"Authorization": "Bearer t"})
+    assert (answer.taken, answer.hopeless) == (taken, hopeless)
+    assert _Handler.got == ("/hook?x=1", b"{}", "Bearer t")
+
+
+def test_nobody_there() -> None:
+    assert post_json("http://127.0.0.1:1/", b"{}", {}).hopeless is False
