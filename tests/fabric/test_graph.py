@@ -135,7 +135,7 @@ WRONG = {
     "not-json": "{",
     "bad-file": '[[device]]\nname = "a"\nkind = "router"\n',
     "duplicate-name": NODE + NODE,
-    "duplicate-address": '[[device]]\nname="a"\naddresses=["1"]\n[[device]]\nname="b"\naddresses=["1"]',
+    "duplicate-address": "".join(f'[[device]]\nname="{x}"\naddresses=["1"]\n' for x in "ab"),
     "unknown-device": NODE + '[[cable]]\na = "a"\nb = "aa"\n',
     "loop": NODE + '[[cable]]\na = "a"\nb = "a"\n',
     "bad-name": '[[device]]\nname = "a->b"\n',
