@@ -26,13 +26,13 @@ FOUND = {
 def test_flows_come_by_direction_port_and_second(store: Store) -> None:
     reply = {**probed("b/n", "a/n", 1), "prober": "a/n", "lost": 3}
     fill(store, [probed("a/n", "b/n", 1), reply], [heard("a/n", "b/n", 1, 38)])
-    rows = {(row.src, row.dst): row for row in store.flow_seconds(T0, T0 + 2 * S)}
+    rows = {(row.src, row.dst): row for row in store.fabric.flow_seconds(T0, T0 + 2 * S)}
     assert rows["a/n", "b/n"].prober == "a/n"
     assert (rows["b/n", "a/n"].sent, rows["b/n", "a/n"].lost) == (40, 3)
     assert {row.second for row in rows.values()} == {T0 // S + 1}
     assert rows["a/n", "b/n"].owd_p50_ns == 2000
-    assert store.heard(T0, T0 + 2 * S) == {("a/n", "b/n", T0 // S + 1): 38}
-    assert store.flow_seconds(T0, T0 + S) == ()
+    assert store.fabric.heard(T0, T0 + 2 * S) == {("a/n", "b/n", T0 // S + 1): 38}
+    assert store.fabric.flow_seconds(T0, T0 + S) == ()
 
 
 def test_paths_come_oldest_first(store: Store) -> None:
@@ -41,12 +41,12 @@ def test_paths_come_oldest_first(store: Store) -> None:
         for at, hops in ((2, "x * z"), (1, "x"))
     ]
     store.insert(PATH, rows_of(PATH, rows))
-    assert [row.hops for row in store.learnt_paths(T0, T0 + S)] == ["x", "x * z"]
+    assert [row.hops for row in store.fabric.learnt_paths(T0, T0 + S)] == ["x", "x * z"]
 
 
 def test_a_finding_comes_back_as_it_was(store: Store) -> None:
     store.insert(FINDING, rows_of(FINDING, [FOUND]))
-    ((at_ns, found),) = store.findings(T0, T0 + S)
+    ((at_ns, found),) = store.fabric.findings(T0, T0 + S)
     assert at_ns == T0
     assert found.component == "leaf0->spine1"
     assert found.loss == pytest.approx(0.02)
