@@ -6,8 +6,8 @@ replies are late. The same counts go to every method. A finding is right if it i
 directional link; of round trips, where a NIC's two directions cannot be told apart, its cable.
 
 Methods: ours; 007's voting (Arzani et al. 2018); a vote normalised by exposure; greedy set cover
-(deTector's PLL, Peng et al. 2017); a NetBouncer-like regularised fit (Tan et al. 2019). Their
-thresholds were chosen for the best F1 on the first scenario, seeds 1000 and up.
+(deTector's PLL, Peng et al. 2017); a NetBouncer-like regularised fit (Tan et al. 2019). They are
+written after the papers, and their thresholds set by hand: each might do better if tuned.
 """
 
 from __future__ import annotations
