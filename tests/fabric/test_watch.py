@@ -151,5 +151,18 @@ def test_unknown_paths_leave_the_blame_with_a_group() -> None:
     assert [(each.component, each.kind) for each in found] == [("leaf0..*", "group")]
 
 
+def test_flows_of_a_replaced_plan_are_forgotten() -> None:
+    fabric = Fabric()
+    fabric.second()
+    gone = [
+        flow._replace(sport=flow.sport + 1000 * k) for k in range(1, 4) for flow in fabric.flows
+    ]
+    nothing = (0, 0, 0, 0, 0, math.nan, math.nan, 0.0)
+    fabric.watch.add([FlowCounts(way, *nothing) for way in gone], {})
+    for _ in range(3):
+        fabric.second({"spine0": 1.0})
+    assert fabric.named() == ["spine0"]
+
+
 def test_no_flows_no_findings() -> None:
     assert Watch(PathBook()).findings() == ()

@@ -100,13 +100,13 @@ class PathTracer:
         """Send what is due, take what has come; whether anything is under way."""
         assert self._traceroute is not None  # noqa: S101 - the thread runs only then
         with self._lock:
-            ask = self._learner.next(now_ns)
+            asks = list(iter(lambda: self._learner.next(now_ns), None))
             learnt = self._learner.expire(now_ns)
             for answer in self._traceroute.receive(now_ns):
                 done = self._learner.answer(answer.ask.flow, answer.ask.ttl, answer.address, now_ns)
                 learnt += [done] if done is not None else []
             self._learnt = (self._learnt + learnt)[-MAX_WAITING:]
             waiting = self._learner.waiting
-        if ask is not None:
+        for ask in asks:
             self._traceroute.send(ask, now_ns)
-        return ask is not None or waiting
+        return bool(asks) or waiting

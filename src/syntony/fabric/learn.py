@@ -27,6 +27,8 @@ SILENT_END = 2
 """So many silent hops in a row are taken for the end of the path: the far host never answers."""
 INTERVAL_NS = 20 * MS
 """50 packets a second of 60 bytes: nothing to a link, little to a switch's control plane."""
+BURST = 5
+"""Packets at once after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
 
@@ -114,7 +116,8 @@ class PathLearner:
             self._questions += 1
             state.asked = self._questions
             self._open.append((now_ns + ANSWER_NS, state.asked, flow))
-            self._next_ns = max(now_ns, self._next_ns + self._interval_ns)
+            earliest_ns = now_ns - (BURST - 1) * self._interval_ns
+            self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
             return Ask(flow, state.ttl)
         return None
 

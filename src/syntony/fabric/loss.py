@@ -38,7 +38,7 @@ that a quiet fabric yields one is below e^-strictness/10 per window (chi-square 
 OUTLIER_MARGIN = 3.0
 """An outlier costs so many nats more than a finding: one path alone can carry a finding only if
 nothing that crosses the component speaks against it."""
-MAX_FOUND = 40
+MAX_FOUND = 32
 CLOSE_NATS = 3.0
 """Candidates within this of the best (20 to 1) are named as alternatives."""
 _MAX_RATE = 18.0
@@ -142,7 +142,10 @@ class _Search:
         self._set_background()
 
     def run(self) -> list[LossFinding]:
-        while len(self._found) < self._max_found:
+        # Adding, exchanging and dropping can come back to where they were: then it is over.
+        seen: set[frozenset[int]] = set()
+        while len(self._found) < self._max_found and frozenset(self._found) not in seen:
+            seen.add(frozenset(self._found))
             candidates = self._promising()
             gain, rate = self._score(candidates)
             if not len(gain) or gain.max() <= 0:

@@ -24,6 +24,11 @@ from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.tally import Ints
 from syntony.model.findings import Finding
 
+REBUILD_S = 5
+"""While paths are being learnt, candidates are numbered anew at most so often: it costs most."""
+MAX_GONE = 2
+MIN_FLOWS = 500
+"""More than `MAX_GONE` times the flows that report (or so many): time to forget the others."""
 SLACK = 2
 SLACK_S = 0.1
 """Requests heard in another window than sent, per pair: a few, or what a tenth of a second brings,
@@ -59,10 +64,14 @@ class Watch:
         self._history = FlowHistory()
         self._candidates: Candidates | None = None
         self._made_for = (-1, -1)
+        self._age_s = 0
 
     def add(self, flows: Iterable[FlowCounts], heard: Mapping[tuple[str, str], int]) -> None:
         """The next second: every flow's counts, and per NIC pair the requests heard."""
         rows = list(flows)
+        self._age_s += 1
+        if len(self._flows) > MAX_GONE * max(len(rows), MIN_FLOWS):
+            self._start_anew()
         places = np.array([self._place(row.way) for row in rows], dtype=np.intp)
         counts = np.zeros((history.FIELDS, len(self._flows)), dtype=np.int64)
         delay_ns = np.full((2, len(self._flows)), np.nan)
@@ -98,6 +107,14 @@ class Watch:
         sigma_ns = np.tile(np.maximum(change.sigma_ns, MIN_CHANGE_NS / LATE_SIGMAS), 3)
         return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigma_ns)]
 
+    def _start_anew(self) -> None:
+        """Most flows known are probed no more: a plan was replaced. Their places are given back."""
+        self._flows.clear()
+        self._pairs.clear()
+        self._pair_of.clear()
+        self._history = FlowHistory()
+        self._candidates = None
+
     def _place(self, way: Way) -> int:
         place = self._flows.get(way)
         if place is None:
@@ -109,7 +126,10 @@ class Watch:
     def _numbered(self) -> Candidates:
         """Candidates of all flows: there, back, and both ways, in this order."""
         now = (self.book.version, len(self._flows))
-        if self._candidates is None or self._made_for != now:
+        grown = now[1] != self._made_for[1]
+        due = self._age_s >= REBUILD_S and now != self._made_for
+        if self._candidates is None or grown or due:
+            self._age_s = 0
             there = [self.book.components(way) for way in self._flows]
             back = [self.book.components(reply(way)) for way in self._flows]
             both = [a + b for a, b in zip(there, back, strict=True)]

@@ -1,0 +1,223 @@
+"""Topologies: every form that is read, every way a file can be wrong, and what changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.cli import run
+from syntony.errors import InputError
+from syntony.fabric.files import FORMS, format_topology, parse_topology
+from syntony.fabric.graph import Topology, components_of, diff
+from syntony.fabric.lldp import parse_lldp
+from syntony.fabric.names import ComponentKind
+from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.topology import topology as lab_topology
+
+CAPTURES = Path(__file__).parent / "captures"
+TOML = """
+[[device]]
+name = "h0/rail0"
+[[device]]
+name = "a"
+addresses = ["10.0.0.1"]
+[[device]]
+name = "b"
+[[cable]]
+a = "h0/rail0"
+b = "a"
+[[cable]]
+a = "a"
+a_port = "1"
+b = "b"
+b_port = "7"
+"""
+DOT = """
+graph fabric {  // the same
+  node [shape=box];
+  "h0/rail0" [kind=nic];
+  a [addresses="10.0.0.1"];
+  "h0/rail0" -- a;
+  a:1 -- b:7
+}
+"""
+LLDP = {
+    "lldp": {
+        "interface": [
+            {
+                "rail0": {
+                    "chassis": {
+                        "leaf0": {"id": {"type": "mac"}, "mgmt-ip": ["10.9.0.1", "fe80::1"]}
+                    },
+                    "port": {"id": {"type": "ifname", "value": "Ethernet3"}},
+                }
+            },
+            {"rail1": {"chassis": {"name": "leaf1", "id": {"type": "mac", "value": "aa"}}}},
+            {"mgmt0": {"chassis": {}}},
+        ]
+    }
+}
+
+
+def capture(name: str) -> Topology:
+    return parse_topology((CAPTURES / f"{name}.ibnetdiscover.txt").read_text())
+
+
+def kinds(topology: Topology) -> dict[str, int]:
+    return dict(Counter(device.kind.value for device in topology.devices))
+
+
+def test_toml_json_and_dot_say_the_same_and_tiers_are_found_out() -> None:
+    told = parse_topology(TOML)
+    assert kinds(told) == {"nic": 1, "leaf": 1, "spine": 1}
+    assert told.by_address == {"10.0.0.1": "a"}
+    assert parse_topology(format_topology(told)) == told
+    assert parse_topology(DOT) == told
+
+
+def test_ibnetdiscover_of_a_small_fabric() -> None:
+    found = capture("good")
+    assert kinds(found) == {"nic": 16, "leaf": 4, "spine": 2}
+    assert len(found.cables) == 32
+    assert found.neighbours["gpu000/mlx5_0"] == ("leaf0",)
+
+
+def test_a_rail_swap_is_two_moves_and_a_dead_link_is_a_removal() -> None:
+    good = capture("good")
+    swapped = diff(good, capture("bad-rail-swap"))
+    assert [(c.change, c.name, c.detail) for c in swapped] == [
+        ("moved", "gpu000/mlx5_0", "from leaf0 to leaf1"),
+        ("moved", "gpu000/mlx5_1", "from leaf1 to leaf0"),
+    ]
+    gone = diff(good, capture("bad-link-down"))
+    assert ("removed", "gpu001/mlx5_1--leaf1") in [(c.change, c.name) for c in gone]
+    assert diff(good, good) == ()
+
+
+@pytest.mark.captures
+def test_ibnetdiscover_of_a_real_fabric() -> None:
+    place = os.environ.get("SYNTONY_CAPTURES")
+    if not place:
+        pytest.skip("SYNTONY_CAPTURES is not set")
+    found = parse_topology((Path(place) / "topograph/example.out").read_text())
+    assert kinds(found) == {"nic": 542, "leaf": 31, "spine": 9}
+
+
+def test_lldp_names_the_switch_of_each_nic() -> None:
+    found = parse_lldp(LLDP, host="h3")
+    assert found.neighbours["h3/rail0"] == ("leaf0",)
+    assert found.neighbours["h3/rail1"] == ("leaf1",)
+    assert found.by_address["10.9.0.1"] == "leaf0"
+    assert found.cables[0].b_port == "Ethernet3"
+
+
+def test_a_lab_describes_itself() -> None:
+    found = lab_topology(make_plan(FabricSpec(hosts=4)))
+    assert kinds(found) == {"nic": 8, "leaf": 4, "spine": 2}
+    assert found.neighbours["h3/rail1"] == ("leaf1-1",)
+    assert parse_topology(format_topology(found)) == found
+
+
+def test_unknown_hops_become_one_group() -> None:
+    assert components_of(["a", None, None, "b", "c"]) == ["a", "a..b", "b", "b->c", "c"]
+    assert components_of(["a", "b"]) == ["a", "a->b", "b"]
+
+
+NODE = '[[device]]\nname = "a"\n'
+WRONG = {
+    "not-toml": "[[device",
+    "not-json": "{",
+    "bad-file": '[[device]]\nname = "a"\nkind = "router"\n',
+    "duplicate-name": NODE + NODE,
+    "duplicate-address": "".join(f'[[device]]\nname="{x}"\naddresses=["1"]\n' for x in "ab"),
+    "unknown-device": NODE + '[[cable]]\na = "a"\nb = "aa"\n',
+    "loop": NODE + '[[cable]]\na = "a"\nb = "a"\n',
+    "bad-name": '[[device]]\nname = "a->b"\n',
+    "empty": "",
+    "not-dot": "graph { a -- ",
+    "not-lldp": '{"lldp": 3}',
+    "not-ibnetdiscover": "vendid=0x2c9\nSwitch\t65 what",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_one_named_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fabric"
+    file.write_text(WRONG[name])
+    assert run(["fabric", "import", str(file)]) == 2
+    said = capsys.readouterr()
+    assert f"error: {name}: {file}" in said.err
+    assert len(said.err.strip().splitlines()) == 1
+
+
+def test_a_port_is_in_one_cable() -> None:
+    text = "graph { a:1 -- b:1; a:1 -- c:1 }"
+    with pytest.raises(InputError, match="port-twice"):
+        parse_topology(text)
+
+
+def test_import_and_diff_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = (str(CAPTURES / f"{n}.ibnetdiscover.txt") for n in ("good", "bad-rail-swap"))
+    assert run(["fabric", "import", good]) == 0
+    assert "16 nic" in capsys.readouterr().out
+    assert run(["fabric", "diff", good, good, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert run(["fabric", "diff", good, bad, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def _either(text: str, form: str) -> None:
+    try:
+        found = parse_topology(text, form)
+    except InputError:
+        return
+    assert found.devices
+    assert all(isinstance(device.kind, ComponentKind) for device in found.devices)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 6000), junk=st.text(max_size=8), place=st.integers(0, 6000))
+def test_truncated_and_garbled_files_end_in_a_topology_or_a_named_error(
+    cut: int, junk: str, place: int
+) -> None:
+    texts = {
+        "ibnetdiscover": (CAPTURES / "good.ibnetdiscover.txt").read_text(),
+        "toml": TOML,
+        "dot": DOT,
+        "lldp": json.dumps(LLDP),
+    }
+    for form, text in texts.items():
+        _either(text[:cut], form)
+        at = place % len(text)
+        _either(text[:at] + junk + text[at + len(junk) :], form)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    document=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["lldp", "interface", "chassis", "port", "id", "name", "value", "mgmt-ip"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    ),
+    form=st.sampled_from(sorted(FORMS)),
+)
+def test_any_json_is_digested(document: object, form: str) -> None:
+    _either(json.dumps({"lldp": {"interface": document}}), "lldp")
+    _either(json.dumps(document), form)

@@ -1,0 +1,104 @@
+"""The path learner against simulated routers: slow, silent, rate-limited, changing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from syntony.fabric.book import PathBook, Way
+from syntony.fabric.learn import AGAIN_NS, BURST, Ask, FlowKey, Learnt, PathLearner
+from syntony.model import MS, S
+
+FLOWS = [FlowKey("rail0", "10.0.0.1", f"10.0.1.{k % 2}", 61000 + k, 8620) for k in range(12)]
+
+
+def truth(flow: FlowKey) -> tuple[str, ...]:
+    return ("leaf", f"spine{flow.sport % 2}", f"leaf-of-{flow.dst}")
+
+
+class Routers:
+    """Answer by truth; some hops are silent, each router answers so often."""
+
+    def __init__(
+        self, seed: int, *, silent: frozenset[str] = frozenset(), lost: float = 0.0
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._silent = silent
+        self._lost = lost
+        self.asked = 0
+
+    def run(self, learner: PathLearner, until_ns: int, now_ns: int = 0) -> dict[FlowKey, Learnt]:
+        known: dict[FlowKey, Learnt] = {}
+        coming: list[tuple[int, Ask, str]] = []
+        for at_ns in range(now_ns, until_ns, 5 * MS):
+            while (ask := learner.next(at_ns)) is not None:
+                self.asked += 1
+                hops = truth(ask.flow)
+                name = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
+                if name and name not in self._silent and self._rng.random() >= self._lost:
+                    coming.append((at_ns + self._rng.randrange(40) * MS, ask, name))
+            for answer in [each for each in coming if each[0] <= at_ns]:
+                coming.remove(answer)
+                done = learner.answer(answer[1].flow, answer[1].ttl, answer[2], at_ns)
+                known |= {done.flow: done} if done else {}
+            known |= {each.flow: each for each in learner.expire(at_ns)}
+        return known
+
+
+def learner() -> PathLearner:
+    made = PathLearner()
+    made.plan(FLOWS)
+    return made
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.2])
+def test_every_path_is_learnt_although_answers_are_lost(lost: float) -> None:
+    for seed in range(3):
+        known = Routers(seed, lost=lost).run(learner(), 30 * S)
+        assert {flow: known[flow].hops for flow in FLOWS} == {f: truth(f) for f in FLOWS}, seed
+
+
+def test_a_silent_hop_is_unknown_and_those_behind_it_are_not() -> None:
+    known = Routers(1, silent=frozenset({"spine0"})).run(learner(), 60 * S)
+    for flow in FLOWS:
+        first, second, third = truth(flow)
+        assert known[flow].hops == (first, "" if second == "spine0" else second, third)
+
+
+def test_orders_keep_to_the_rate() -> None:
+    routers = Routers(1)
+    routers.run(PathLearner(), 1 * S)
+    assert routers.asked == 0
+    routers.run(learner(), 500 * MS)
+    assert routers.asked <= 26 + BURST
+
+
+def test_a_known_path_is_asked_for_again_and_told_as_unchanged() -> None:
+    learning, routers = learner(), Routers(1)
+    first = routers.run(learning, 20 * S)
+    assert all(each.changed for each in first.values())
+    again = routers.run(learning, AGAIN_NS + 30 * S, 20 * S)
+    assert again.keys() == first.keys()
+    assert not any(each.changed for each in again.values())
+
+
+def test_an_answer_that_nobody_waits_for_is_ignored() -> None:
+    learning = learner()
+    assert learning.answer(FLOWS[0], 1, "forged", 0) is None
+    ask = learning.next(0)
+    assert ask is not None
+    assert learning.answer(ask.flow, ask.ttl + 1, "forged", 0) is None
+    gone = FlowKey("rail0", "1.1.1.1", "2.2.2.2", 1, 2)
+    assert learning.answer(gone, 1, "forged", 0) is None
+
+
+def test_an_outage_does_not_shorten_a_known_path() -> None:
+    book = PathBook()
+    way = Way("h0/rail0", "h1/rail0", 61000, 8620)
+    assert book.learn(way, ["leaf0", "spine1", "leaf1"])
+    assert not book.learn(way, ["leaf0"])
+    assert not book.learn(way, ["leaf0", "*", "leaf1"])
+    assert book.components(way)[4] == "spine1"
+    assert book.learn(way, ["leaf0", "spine0"])
+    assert book.version == 2

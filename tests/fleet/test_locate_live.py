@@ -1,0 +1,102 @@
+"""A live lab: learnt paths against the switches' own answer, and broken parts called by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from syntony.controller.client import ask_for
+from syntony.errors import MissingError, RemoteError
+from syntony.lab.plan import LinkKind, make_plan
+from syntony.lab.testing import LiveLab, live, syntony
+from syntony.lab.world import unshare_argv
+from syntony.wire.messages import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
+
+pytestmark = pytest.mark.lab
+NAME = "t-locate"
+PEERS, PORTS = 4, 8
+PATIENCE_S = 120.0
+
+
+class Located:
+    """A lab and what its controller knows."""
+
+    def __init__(self, lab: LiveLab) -> None:
+        self.lab = lab
+        self._target = f"unix:{lab.controller_socket}"
+
+    def paths(self) -> tuple[LearntPath, ...]:
+        return ask_for(self._target, PathsQuery(), LearntPaths).paths
+
+    def blamed(self) -> set[str] | None:
+        """None while nothing was measured."""
+        answer = ask_for(self._target, FindingsQuery(), Findings)
+        return {each.component for each in answer.findings} if answer.ts_ns else None
+
+
+def await_true(true: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if true():
+                return
+        except RemoteError:
+            pass  # the controller is starting
+        assert time.monotonic() < end_s, f"never: {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def located() -> Iterator[Located]:
+    try:
+        unshare_argv()
+    except MissingError as error:
+        pytest.skip(f"no lab here: {error}")
+    with live(NAME, "--hosts", "4", "--mesh-peers", str(PEERS), agents=True) as lab:
+        found = Located(lab)
+        wanted = 2 * len(make_plan(lab.file().spec).of_kind(LinkKind.RAIL)) * PEERS * PORTS
+        await_true(lambda: len(found.paths()) == wanted, f"{wanted} paths learnt")
+        yield found
+
+
+def test_learnt_paths_are_those_the_switches_choose(located: Located) -> None:
+    for path in located.paths()[::7]:
+        (way,) = located.lab.paths(path.src, path.dst, [path.sport], path.dport)
+        devices = [name for name in path.components if "->" not in name]
+        assert devices == [path.src, *way.hops[1:-1], path.dst], path.path_id
+
+
+@pytest.mark.parametrize(
+    ("faults", "component"),
+    [
+        ([("blackhole", "leaf0-0/spine1", {})], "leaf0-0--spine1"),
+        ([("loss", "leaf0-1/spine0", {"percent": "5"})], "leaf0-1--spine0"),
+        ([("blackhole", "h2/rail1", {})], "h2/rail1"),
+        ([("loss", "h1/rail0", {"percent": "5"})], "h1/rail0"),
+        (
+            [
+                ("loss", f"leaf{leaf}/spine1", {"percent": "5"})
+                for leaf in ("0-0", "0-1", "1-0", "1-1")
+            ],
+            "spine1",
+        ),
+    ],
+    ids=["cable dark", "cable 5 %", "NIC dark", "NIC 5 %", "spine 5 %"],
+)
+def test_the_broken_part_is_named(
+    located: Located, faults: list[tuple[str, str, dict[str, str]]], component: str
+) -> None:
+    located.lab.clear()
+    await_true(lambda: located.blamed() == set(), "a fleet with nothing to blame")
+    for kind, target, options in faults:
+        located.lab.inject(kind, target, options)
+    await_true(lambda: located.blamed() == {component}, f"{component} named, and nothing else")
+
+
+def test_the_command_line_says_the_same(located: Located) -> None:
+    done = syntony("fabric", "paths", "h0/rail0", "--lab", NAME)
+    assert done.returncode == 0, done.stderr
+    assert "h0/rail0 → leaf0-0" in done.stdout
+    assert syntony("fabric", "show", "--lab", NAME).returncode in {0, 2}
