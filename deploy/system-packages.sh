@@ -24,6 +24,7 @@ else
 fi
 if [ "${1:-}" = "--slow" ]; then
     need clickhouse-server clickhouse-server
+    need chronyd chrony
 fi
 if [ "${1:-}" = "--bench" ]; then
     need chronyd chrony

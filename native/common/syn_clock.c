@@ -6,17 +6,23 @@
  * on demand into a small cache, so a day of clock costs about 20 kB. */
 #include "syn_clock.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     KNOT_NS = 100000000, /* 100 ms: shorter than any window an estimator looks at */
     BLOCK = 1024,
     CACHED = 4,
     FRACTION_BITS = 16, /* phases are in 2^-16 ns */
+    TAPE_LINES = 65536,
 };
 
 /* Fastest clock accepted, 1 %: keeps (phase step per knot) * KNOT_NS inside 63 bits. */
@@ -34,6 +40,8 @@ struct block {
 
 struct syn_clock {
     pthread_mutex_t lock;
+    struct syn_clock_tape *tape; /* NULL: none */
+    int tape_writable;
     struct syn_clock_spec spec;
     int64_t walk_scale; /* of gauss() to 2^-16 ns per knot, times 2^32 */
     uint64_t stream;
@@ -129,6 +137,8 @@ void syn_clock_close(struct syn_clock *clock)
     if (clock == NULL)
         return;
     pthread_mutex_destroy(&clock->lock);
+    if (clock->tape != NULL)
+        munmap(clock->tape, sizeof *clock->tape);
     free(clock->checkpoints);
     free(clock);
 }
@@ -209,9 +219,37 @@ static int64_t smooth_error(struct syn_clock *clock, int64_t real_ns)
     return clock->spec.offset_ns + ((phase + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS);
 }
 
+static uint64_t tape_count(const struct syn_clock *clock)
+{
+    if (clock->tape == NULL)
+        return 0;
+    uint64_t count = __atomic_load_n(&clock->tape->count, __ATOMIC_ACQUIRE);
+    return count < TAPE_LINES ? count : TAPE_LINES;
+}
+
+/* How many lines begin at or before real_ns; the newest are looked at first. */
+static uint64_t lines_until(const struct syn_clock *clock, int64_t real_ns)
+{
+    uint64_t count = tape_count(clock);
+    while (count > 0 && clock->tape->lines[count - 1].at_ns > real_ns)
+        count--;
+    return count;
+}
+
+static int64_t line_error(const struct syn_clock_line *line, int64_t real_ns)
+{
+    return line->phase_ns + llround(line->rate_ppb * 1e-9 * (double)(real_ns - line->at_ns));
+}
+
+static int64_t taped_error(const struct syn_clock *clock, int64_t real_ns)
+{
+    uint64_t count = lines_until(clock, real_ns);
+    return count == 0 ? 0 : line_error(&clock->tape->lines[count - 1], real_ns);
+}
+
 static int64_t map_locked(struct syn_clock *clock, int64_t real_ns)
 {
-    int64_t local_ns = real_ns + smooth_error(clock, real_ns);
+    int64_t local_ns = real_ns + smooth_error(clock, real_ns) + taped_error(clock, real_ns);
     for (size_t i = 0; i < clock->step_count && clock->steps[i].at_ns <= real_ns; i++)
         local_ns += clock->steps[i].phase_ns;
     return local_ns;
@@ -234,13 +272,16 @@ void syn_clock_map_many(struct syn_clock *clock, const int64_t *real_ns, int64_t
     pthread_mutex_unlock(&clock->lock);
 }
 
-/* Fixed point of real = shifted - error(real): the error's slope is at most 1 %, so every turn
- * shrinks the miss a hundredfold and ten turns cover 2^63 ns. */
-static int64_t invert_smooth(struct syn_clock *clock, int64_t shifted_ns)
+/* Fixed point of real = shifted - error(real), `line` (if any) included: the error's slope is at most
+ * 2 %, so every turn shrinks the miss fiftyfold and twelve turns cover 2^63 ns. */
+static int64_t invert_smooth(struct syn_clock *clock, const struct syn_clock_line *line,
+                             int64_t shifted_ns)
 {
     int64_t real_ns = shifted_ns - clock->spec.offset_ns;
-    for (int turn = 0; turn < 10; turn++) {
+    for (int turn = 0; turn < 12; turn++) {
         int64_t next_ns = shifted_ns - smooth_error(clock, real_ns);
+        if (line != NULL)
+            next_ns -= line_error(line, real_ns);
         if (next_ns == real_ns)
             break;
         real_ns = next_ns;
@@ -248,36 +289,95 @@ static int64_t invert_smooth(struct syn_clock *clock, int64_t shifted_ns)
     return real_ns;
 }
 
+/* From the newest stretch between two breaks (steps of the spec, lines of the tape) backwards. */
 int64_t syn_clock_unmap(struct syn_clock *clock, int64_t local_ns)
 {
     pthread_mutex_lock(&clock->lock);
-    int64_t stepped_ns = 0;
+    size_t step = clock->step_count;
+    uint64_t line = tape_count(clock);
+    int64_t stepped_ns = 0, before_ns = INT64_MAX, real_ns = 0;
     for (size_t i = 0; i < clock->step_count; i++)
         stepped_ns += clock->steps[i].phase_ns;
-    int64_t before_ns = INT64_MAX;
-    int64_t real_ns = 0;
-    for (size_t i = clock->step_count;; i--) {
-        real_ns = invert_smooth(clock, local_ns - stepped_ns);
-        if (real_ns >= before_ns) /* the reading lies in the gap that this step skipped */
+    for (;;) {
+        const struct syn_clock_line *now = line > 0 ? &clock->tape->lines[line - 1] : NULL;
+        int64_t step_at = step > 0 ? clock->steps[step - 1].at_ns : INT64_MIN;
+        int64_t line_at = now != NULL ? now->at_ns : INT64_MIN;
+        real_ns = invert_smooth(clock, now, local_ns - stepped_ns);
+        if (real_ns >= before_ns) /* the reading lies in the gap that this break skipped */
             real_ns = before_ns;
-        if (i == 0 || real_ns >= clock->steps[i - 1].at_ns)
+        before_ns = step_at > line_at ? step_at : line_at;
+        if (before_ns == INT64_MIN || real_ns >= before_ns)
             break;
-        before_ns = clock->steps[i - 1].at_ns;
-        stepped_ns -= clock->steps[i - 1].phase_ns;
+        if (step_at == before_ns)
+            stepped_ns -= clock->steps[--step].phase_ns;
+        if (line_at == before_ns)
+            line--;
     }
     pthread_mutex_unlock(&clock->lock);
     return real_ns;
 }
 
+int syn_clock_follow(struct syn_clock *clock, const char *path)
+{
+    struct stat stat;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int writable = fd >= 0;
+    if (!writable)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int failed = fstat(fd, &stat) != 0 ? errno : 0;
+    if (!failed && stat.st_size != sizeof *clock->tape)
+        failed = EPROTO;
+    void *map = MAP_FAILED;
+    if (!failed)
+        map = mmap(NULL, sizeof *clock->tape, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED,
+                   fd, 0);
+    if (!failed && map == MAP_FAILED)
+        failed = errno;
+    close(fd);
+    if (!failed) {
+        clock->tape = map;
+        clock->tape_writable = writable;
+    }
+    return failed;
+}
+
+struct syn_clock_line syn_clock_line_at(struct syn_clock *clock, int64_t real_ns)
+{
+    uint64_t count = lines_until(clock, real_ns);
+    return count == 0 ? (struct syn_clock_line){0} : clock->tape->lines[count - 1];
+}
+
+int syn_clock_adjust(struct syn_clock *clock, int64_t at_ns, int64_t step_ns, double rate_ppb)
+{
+    if (clock->tape == NULL || !clock->tape_writable || fabs(rate_ppb) > MAX_RATE_PPB)
+        return EINVAL;
+    uint64_t count = tape_count(clock);
+    if (count == TAPE_LINES)
+        return ENOSPC;
+    struct syn_clock_line last = {0};
+    if (count > 0) {
+        last = clock->tape->lines[count - 1];
+        if (at_ns <= last.at_ns)
+            at_ns = last.at_ns + 1;
+    }
+    clock->tape->lines[count] = (struct syn_clock_line){
+        at_ns, line_error(&last, at_ns) + step_ns, isnan(rate_ppb) ? last.rate_ppb : rate_ppb};
+    __atomic_store_n(&clock->tape->count, count + 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
 double syn_clock_rate_ppb(struct syn_clock *clock, int64_t real_ns)
 {
     int64_t elapsed_ns = real_ns - clock->spec.base_ns;
+    double taped_ppb = syn_clock_line_at(clock, real_ns).rate_ppb;
     if (elapsed_ns < 0)
-        return clock->spec.drift_ppb;
+        return clock->spec.drift_ppb + taped_ppb;
     pthread_mutex_lock(&clock->lock);
     struct segment at = locate(clock, elapsed_ns);
     pthread_mutex_unlock(&clock->lock);
-    return (double)(at.to - at.from) / (1 << FRACTION_BITS) / KNOT_NS * 1e9;
+    return (double)(at.to - at.from) / (1 << FRACTION_BITS) / KNOT_NS * 1e9 + taped_ppb;
 }
 
 int64_t syn_clock_now(struct syn_clock *clock)

@@ -10,7 +10,7 @@
 
 /* --- declarations --- */
 /* Bumped with every change of a declaration in an installed header. */
-enum { SYN_ABI = 1 };
+enum { SYN_ABI = 2 };
 
 /* The number the library was built with. */
 uint32_t syn_abi(void);
@@ -31,6 +31,30 @@ struct syn_clock_spec {
 };
 
 struct syn_clock;
+
+/* Adjustments while the clock runs, in a file that every process with this clock maps: each line is
+ * in force from at_ns until the next one. Lines are appended, never changed. */
+struct syn_clock_line {
+    int64_t at_ns;    /* machine instant */
+    int64_t phase_ns; /* added to the reading at at_ns */
+    double rate_ppb;  /* and growing by this */
+};
+
+struct syn_clock_tape {
+    uint64_t magic;
+    uint64_t count; /* stored last, with release order */
+    struct syn_clock_line lines[65536];
+};
+
+/* Follow the tape in an existing file of that size, zeros at first. 0 or an errno. Before the clock
+ * is used by other threads. */
+int syn_clock_follow(struct syn_clock *clock, const char *path);
+/* Append a line: phase jumps by `step_ns` and rate becomes `rate_ppb` (NaN: stays) from at_ns, which
+ * is put after the last line if it is not. One caller at a time among all processes (flock). ENOSPC
+ * when the tape is full, EINVAL without one or for a rate beyond 1 %. */
+int syn_clock_adjust(struct syn_clock *clock, int64_t at_ns, int64_t step_ns, double rate_ppb);
+/* The line in force at a machine instant; zeros if none. */
+struct syn_clock_line syn_clock_line_at(struct syn_clock *clock, int64_t real_ns);
 
 /* A clock, or NULL if memory is short or the spec is out of range (see syn_clock_spec_ok). Steps
  * must ascend; those at or before base_ns are already part of offset_ns and are ignored. */

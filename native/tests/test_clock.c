@@ -1,4 +1,7 @@
+#include <errno.h>
+#include <math.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "syn_clock.h"
@@ -83,8 +86,46 @@ static void threads_share_a_clock(void)
     syn_clock_close(clock);
 }
 
+/* Two processes' clocks follow one tape: what one adjusts, the other reads. */
+static void a_tape_adjusts_every_follower(void)
+{
+    struct syn_clock_spec spec = {.base_ns = BASE, .swing_period_ns = SECOND};
+    struct syn_clock_step steps[] = {{BASE + 15 * SECOND, 7}};
+    struct syn_clock *clock = syn_clock_open(&spec, steps, 1);
+    struct syn_clock *other = syn_clock_open(&spec, steps, 1);
+    char path[] = "/tmp/syn_clock_tape.XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE, 1, 0), EINVAL);
+    CHECK_EQUAL(syn_clock_follow(clock, path), EPROTO);
+    CHECK_EQUAL(ftruncate(fd, sizeof(struct syn_clock_tape)), 0);
+    CHECK_EQUAL(syn_clock_follow(clock, path), 0);
+    CHECK_EQUAL(syn_clock_follow(other, path), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + 10 * SECOND, 500, 1000), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + 20 * SECOND, -2000, NAN), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, 0, 0, -1000), 0); /* not before the last */
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + 30 * SECOND, 0, 2e7), EINVAL);
+    CHECK_EQUAL(syn_clock_map(other, BASE + 10 * SECOND - 1), BASE + 10 * SECOND - 1);
+    CHECK_EQUAL(syn_clock_map(other, BASE + 12 * SECOND), BASE + 12 * SECOND + 2500);
+    CHECK_EQUAL(syn_clock_map(other, BASE + 20 * SECOND), BASE + 20 * SECOND + 8507);
+    CHECK_EQUAL(syn_clock_map(other, BASE + 22 * SECOND), BASE + 22 * SECOND + 6507);
+    CHECK_EQUAL((int64_t)syn_clock_rate_ppb(other, BASE + 22 * SECOND), -1000);
+    for (int64_t at = BASE; at < BASE + 40 * SECOND; at += SECOND / 7 + 5000) {
+        int64_t again = syn_clock_unmap(other, syn_clock_map(clock, at));
+        CHECK(again >= at - 1 && again <= at + 1);
+    }
+    /* In the reading that the step at 10 s skipped, and before everything. */
+    CHECK_EQUAL(syn_clock_unmap(other, BASE + 10 * SECOND + 100), BASE + 10 * SECOND);
+    CHECK_EQUAL(syn_clock_unmap(other, BASE + 5), BASE + 5);
+    syn_clock_close(clock);
+    syn_clock_close(other);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
+    a_tape_adjusts_every_follower();
     the_order_of_questions_does_not_matter();
     plain_drift_is_exact();
     steps_step_and_turn_back();

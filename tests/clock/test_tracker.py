@@ -134,3 +134,12 @@ def test_sigma_is_honest(seed: int, noise: stamps.StampNoise) -> None:
         tracked = pair.step(Way(0.4), Way(0.4))
         assert tracked is not None
         assert abs(pair.error_ns(tracked)) < 5 * pair.sigma_ns(tracked)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_variances_stay_variances_however_often_it_is_asked(seed: int) -> None:
+    """An agent without fleet time asks several times within one window."""
+    pair = Pair(seed)
+    for turn in range(60):
+        tracked = pair.step(STUCK if turn % 7 == 0 else QUIET, advance_ns=S // 50)
+        assert tracked is None or min(tracked.theta_var, tracked.drift_var) > 0, f"seed {seed}"

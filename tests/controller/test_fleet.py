@@ -47,7 +47,7 @@ def test_starting_agents_give_one_plan() -> None:
 
 def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
     fleet = new_fleet()
-    for tick in range(20):
+    for tick in range(3 * SETTLE_LIMIT_NS // SETTLE_NS):
         now_ns = tick * SETTLE_NS // 2
         fleet.join(hello(f"h{tick}", "s"), now_ns)
         if fleet.due(now_ns):

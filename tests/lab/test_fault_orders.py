@@ -26,6 +26,8 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
     ("agent-kill", "h7", {}),
     ("agent-stop", "h7", {}),
     ("cpu-hog", "h7", {"procs": "2"}),
+    ("clock-step", "h7", {"by": "10ms"}),
+    ("clock-step", "h7", {"by": "-300us"}),
 ]
 BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("blackhol", "h3/rail0", {}, "did you mean blackhole"),
@@ -50,6 +52,9 @@ BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("flap", "h3/rail0", {"duty": "1"}, "fraction"),
     ("flap", "h3/rail0", {"count": "-1"}, "number from"),
     ("cpu-hog", "h3", {"procs": "0"}, "number from 1"),
+    ("clock-step", "h3", {}, "needs --by"),
+    ("clock-step", "h3", {"by": "0s"}, "no step"),
+    ("clock-step", "h3", {"by": "soon"}, "not a duration"),
 ]
 
 

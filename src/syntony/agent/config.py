@@ -25,6 +25,33 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """``auto`` (hardware if the NIC can, else kernel), ``hardware`` or ``kernel``."""
 
 
+class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the host's processes learn fleet time (docs/reference/clock-page.md)."""
+
+    dir: str = "/run/syntony"
+    """Directory of the page ``clock`` and of ``clock.json``."""
+    clockbound_dir: str = ""
+    """Where to write ``shm0`` and ``shm`` for ClockBound's clients, ``/var/run/clockbound`` if
+    theirs is not told otherwise; empty: nowhere, since ClockBound's own daemon may run here."""
+    step_ns: int = 0
+    """Served time steps to a new timeline further away than this; 0: it always slews."""
+
+
+class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which clocks follow fleet time. None does unless told: Syntony measures, it sets nothing."""
+
+    chrony_sock: str = ""
+    """Socket of `refclock SOCK PATH` in chrony.conf, fed once a second."""
+    host_clock: bool = False
+    """Steer CLOCK_REALTIME (no other daemon may: stop chronyd, ntpd, ptp4l's phc2sys)."""
+    nic_clocks: bool = False
+    """Steer the clocks of NICs with hardware stamps."""
+    max_ppb: float = 200_000.0
+    """Largest frequency correction; the kernel allows 500 ppm."""
+    step_ns: int = 0
+    """Step a clock further off than this; 0: always slew, at most 20 µs a second."""
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/agent.toml`."""
 
@@ -40,5 +67,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """UDP port of the reflector."""
     family: str = "ipv4"
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
+    clock: ClockConfig = ClockConfig()
+    discipline: DisciplineConfig = DisciplineConfig()
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""

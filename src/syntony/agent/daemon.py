@@ -6,10 +6,13 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from syntony import __version__
+from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
+from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch
 from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
@@ -22,7 +25,7 @@ from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
 from syntony.mesh.stats import Columns
-from syntony.model import MS, Edge, NicRef, S
+from syntony.model import MS, Edge, NicRef, S, Timeline
 from syntony.model.names import nic_number
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
@@ -42,11 +45,16 @@ DRAIN_NS = 200 * MS
 """How often records are taken from the engine's ring."""
 ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
+COLD_ESTIMATE_NS = 500 * MS
+"""… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 PLAN_GRACE_NS = 1 * S
 """A plan's flows begin this long after its key is known, when every reflector knows it too: a probe
 refused by a peer that has not heard of the key yet would look like loss."""
+COLD_GRACE_NS = 300 * MS
+"""An agent that has just started begins to probe this early, for its clock's sake; what these
+probes say of loss is not told before the grace above is over."""
 
 
 def run_agent(config: AgentConfig, stop: threading.Event) -> None:
@@ -74,9 +82,11 @@ class Agent:
         self._spool = spool
         self._clock = _clock(config)
         self._pipeline = Pipeline(config.host)
+        self._clock_server = ClockServer(config.clock, self._clock)
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
+        self._next_estimate_ns = 0
         self._engine = self._open_engine(
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
         )
@@ -84,6 +94,9 @@ class Agent:
         self._crossings = self._open_crossings()
         self._links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
         self._tracer = PathTracer(config.host, self._traced())
+        self._discipline = Discipline(
+            config.discipline, self._clock, {cross.nic: phc.path for phc, cross in self._crossings}
+        )
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -99,8 +112,11 @@ class Agent:
     def run(self, uplink: Uplink, stop: threading.Event) -> None:
         """Until `stop` is set."""
         self._links.start()
-        while not stop.wait(self._pause_ns() / S):
-            self._take_messages()
+        while not stop.is_set():
+            self._take_messages(self._pause_ns())
+            if self._clock_server.tick():
+                self._pipeline.add(self._engine.drain())
+                self._pipeline.clock_disrupted()
             self._begin_plan()
             self._pipeline.add(self._engine.drain())
             local_ns = self._clock.now_ns()
@@ -109,18 +125,29 @@ class Agent:
             if now_ns >= self._next_second_ns:
                 self._next_second_ns = (now_ns // S + 1) * S
                 self._take_crossings()
+                self._discipline.feed_chrony(self._clock_server.served(), local_ns)
                 if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
-                    uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
+                    self._estimate(uplink, local_ns)
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
+            elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
+                self._estimate(uplink, local_ns)
 
     def close(self) -> None:
         """Stop probing, reflecting and watching."""
         self._tracer.close()
         self._engine.close()
         self._links.close()
+        self._clock_server.close()
+        self._discipline.close()
         for phc, _ in self._crossings:
             phc.close()
+
+    def _estimate(self, uplink: Uplink, local_ns: int) -> None:
+        self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
+        edges = self._pipeline.edges(local_ns) + self._cross_edges()
+        if edges:
+            uplink.send_edges(edges)
 
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
@@ -186,15 +213,39 @@ class Agent:
         edges = [stamps.edge() for _, stamps in self._crossings]
         return tuple(edge for edge in edges if edge is not None)
 
-    def _take_messages(self) -> None:
-        while not self.inbox.empty():
-            message = self.inbox.get()
+    def _take_messages(self, pause_ns: int) -> None:
+        """Everything that is there; waits for the first for up to `pause_ns`."""
+        wait_s: float | None = pause_ns / S
+        while True:
+            try:
+                message = self.inbox.get(block=wait_s is not None, timeout=wait_s)
+            except queue.Empty:
+                return
+            wait_s = None
             if isinstance(message, Plan):
                 self._take_plan(message)
             elif isinstance(message, Timelines):
                 self._pipeline.timelines(message.timelines)
+                self._clock_server.take(message.timelines)
+                self._steer(message.timelines)
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
+
+    def _steer(self, timelines: Sequence[Timeline]) -> None:
+        """Only the host's own clocks are ever steered: the rest are not in `Discipline`. And only
+        by timelines that served time believes: not by those that miss our last adjustment."""
+        if not self._clock_server.synchronized:
+            return
+        for line in timelines:
+            nic = next((phc for phc, cross in self._crossings if cross.nic == line.node), None)
+            local_ns = self._clock.now_ns() if nic is None else nic.now_ns()
+            change = self._discipline.steer(line, local_ns)
+            if change is None or line.node != self._config.host:
+                continue
+            self._clock_server.adjusted(change.rate_ppb, coarse=change.coarse)
+            if change.coarse:
+                self._pipeline.add(self._engine.drain())
+                self._pipeline.clock_disrupted()
 
     def _take_plan(self, plan: Plan) -> None:
         if any(plan.nic_ids.get(name, number) != number for name, number in self._nic_ids.items()):
@@ -202,10 +253,14 @@ class Agent:
             self._engine = self._open_engine(self._nic_ids | plan.nic_ids)
             self._key = None
         key = (plan.key_id, plan.key)
+        cold = self._key is None
         if key != self._key:
             self._engine.set_keys(key, previous=self._key)
             self._key = key
-        self._coming = (time.monotonic_ns() + PLAN_GRACE_NS, plan)
+        if cold:
+            self._pipeline.tell_from(self._clock.now_ns() + PLAN_GRACE_NS)
+        grace_ns = COLD_GRACE_NS if cold else PLAN_GRACE_NS
+        self._coming = (time.monotonic_ns() + grace_ns, plan)
 
     def _begin_plan(self) -> None:
         if self._coming is None or time.monotonic_ns() < self._coming[0]:

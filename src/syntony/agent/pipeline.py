@@ -28,6 +28,7 @@ class Pipeline:
         self._seconds = PathSeconds()
         self._windows = PairWindows()
         self._heard: dict[tuple[int, int], int] = {}
+        self._tell_from_ns = 0
 
     @property
     def dropped(self) -> int:
@@ -65,10 +66,18 @@ class Pipeline:
         line = self._timelines.get(self._host)
         return None if line is None else line.to_fleet_ns(local_ns)
 
+    def tell_from(self, local_ns: int) -> None:
+        """Probes sent before this instant serve the clocks only, and become no rows."""
+        self._tell_from_ns = local_ns
+
     def add(self, records: Records) -> None:
         """Take what the engine finished."""
-        self._seconds.add(records)
+        self._seconds.add(records[records["sent_ns"] >= self._tell_from_ns])
         self._windows.add(records)
+
+    def clock_disrupted(self) -> None:
+        """The host's clock jumped: windows begin anew."""
+        self._windows.forget()
 
     def edges(self, local_ns: int) -> tuple[Edge, ...]:
         """What the pairs say of the clocks now."""

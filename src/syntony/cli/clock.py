@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from syntony.cli.clock_now import now
 from syntony.cli.clock_report import report
 from syntony.cli.clock_solve import solve
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
@@ -52,6 +53,7 @@ def command() -> None:
 
 command.add_command(solve)
 command.add_command(report)
+command.add_command(now)
 
 
 @command.command()

@@ -20,7 +20,7 @@ class CrossStamps:
 
     def __init__(self, host: str, nic: str, window_ns: int = WINDOW_NS) -> None:
         self._host = host
-        self._nic = nic
+        self.nic = nic
         self._window_ns = window_ns
         self._stamps: deque[tuple[int, int, int]] = deque()
 
@@ -52,7 +52,7 @@ class CrossStamps:
         sigma_ns = float(doubt_ns.min())
         return Edge(
             a=self._host,
-            b=self._nic,
+            b=self.nic,
             ref_ns=ref_ns,
             theta_ns=base_ns + float(offset),
             drift_ppb=float(slope) * 1e9,

@@ -121,6 +121,14 @@ class _Floors(NamedTuple):
         return self.forward_ns + self.reverse_ns
 
 
+LEAST_THETA_VAR = 1e-4
+"""(0.01 ns)²: no window of any stamps is worth more."""
+LEAST_DRIFT_VAR = 1e-24
+"""(0.001 ppb)²: as above."""
+MOST_CORRELATED = 0.9999
+"""Of offset and drift: a hundredth of the offset's sigma stays where it is told at its best."""
+
+
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
 
@@ -161,7 +169,7 @@ class PairTracker:
         if math.isinf(slope_var):
             slope_var = float(self._cov[1, 1])
         self._x = np.array([fit.line.theta_ns - asymmetry_ns, fit.line.slope])
-        self._cov = np.array([[fit.theta_var, fit.covariance], [fit.covariance, slope_var]])
+        self._cov = _sound(np.array([[fit.theta_var, fit.covariance], [fit.covariance, slope_var]]))
         self._away_since_ns = None
 
     def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
@@ -313,8 +321,9 @@ class PairTracker:
             spread = observes @ self._cov @ observes.T + noise
         gain = np.linalg.solve(spread, observes @ self._cov).T
         self._x = self._x + gain @ innovation
-        cov = (np.eye(2) - gain @ observes) @ self._cov
-        self._cov = (cov + cov.T) / 2
+        # Joseph's form: the short one loses variances below rounding, and with them the sign.
+        keep = np.eye(2) - gain @ observes
+        self._cov = _sound(keep @ self._cov @ keep.T + gain @ noise @ gain.T)
 
     def _follow_floors(self, lows: _Lows) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
@@ -348,6 +357,15 @@ class PairTracker:
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
+
+
+def _sound(cov: Matrix) -> Matrix:
+    """A covariance that is one in spite of rounding: positive variances, correlation below 1."""
+    theta_var = max(float(cov[0, 0]), LEAST_THETA_VAR)
+    drift_var = max(float(cov[1, 1]), LEAST_DRIFT_VAR)
+    most = MOST_CORRELATED * math.sqrt(theta_var * drift_var)
+    cross = max(-most, min(most, float(cov[0, 1] + cov[1, 0]) / 2))
+    return np.array([[theta_var, cross], [cross, drift_var]])
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:

@@ -61,6 +61,10 @@ class PairWindows:
         if useful.any():
             self._parts.append(records[useful].copy())
 
+    def forget(self) -> None:
+        """Let go of all records: the host's clock stepped, and what was before says nothing now."""
+        self._parts = []
+
     def edges(self, now_local_ns: int) -> tuple[Edge, ...]:
         """An edge for every pair whose window supports one.
 

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic
-from syntony.model import NicRef, S
+from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.wire.messages import Hello, NicInfo, Plan, ProbeFlow
 
-SETTLE_NS = 1 * S
+SETTLE_NS = 500 * MS
 """A new plan waits this long for further arrivals: starting agents give one plan, not one each."""
 SETTLE_LIMIT_NS = 5 * S
 """… but no longer than this after the first."""

@@ -42,7 +42,7 @@ from syntony.wire.messages import (
 
 _log = logging.getLogger(__name__)
 
-SOLVE_INTERVAL_NS = 1 * S
+SOLVE_CHECK_NS = 200 * MS
 LOCATE_INTERVAL_NS = 500 * MS
 """Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
@@ -115,7 +115,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._ingest.run()),
-                group.create_task(_every(SOLVE_INTERVAL_NS, self._solve)),
+                group.create_task(_every(SOLVE_CHECK_NS, self._solve)),
                 group.create_task(_every(PLAN_CHECK_NS, self._plan)),
                 group.create_task(_every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -226,6 +226,8 @@ class Controller:
 
     async def _solve(self) -> None:
         now_ns = time.monotonic_ns()
+        if not self._solving.due(now_ns):
+            return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
         rows = self._solving.rows(now_ns)
         if rows is not None:

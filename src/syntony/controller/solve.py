@@ -8,11 +8,13 @@ from typing import Protocol
 
 from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
-from syntony.model import ClockState, Edge, Timeline
+from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import Timelines
 from syntony.wire.tables import CLOCK
 
+SOLVE_INTERVAL_NS = 1 * S
+"""A clock's drift is known for far longer; more often would tell agents the same again."""
 ORIGIN_HOST = "controller"
 """Stands as `host` of rows that no agent sent."""
 
@@ -36,6 +38,7 @@ class SolveLoop:
         self._waiting: dict[str, tuple[Edge, ...]] = {}
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
+        self._solved_ns: int | None = None
         self._seq = 0
 
     def take(self, host: str, edges: Sequence[Edge]) -> int:
@@ -44,8 +47,16 @@ class SolveLoop:
         self._waiting[host] = own
         return len(edges) - len(own)
 
+    def due(self, now_ns: int) -> bool:
+        """Once a second; at once for a clock that has no fleet time yet."""
+        if self._solved_ns is None or now_ns - self._solved_ns >= SOLVE_INTERVAL_NS:
+            return True
+        known = {line.node for line in self.timelines}
+        return any(edge.a not in known for edges in self._waiting.values() for edge in edges)
+
     def step(self, now_ns: int) -> tuple[Timeline, ...]:
         """Solve with what has arrived; `now_ns` is monotonic."""
+        self._solved_ns = now_ns
         waiting, self._waiting = self._waiting, {}
         self._solver.update([edge for edges in waiting.values() for edge in edges], now_ns)
         self.timelines = self._solver.solve(now_ns)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import math
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from syntony.errors import UsageError
+from syntony.errors import MissingError, UsageError
 from syntony.io._library import ffi, library, pointer_to
 
 if TYPE_CHECKING:
@@ -74,6 +78,7 @@ class SyntheticClock:
 
     Raises:
         UsageError: steps that do not ascend, a rate beyond 1 %, a swing faster than 100 ms.
+        MissingError: the spec's tape is not there.
     """
 
     def __init__(self, node: str, spec: SyntheticClockSpec) -> None:
@@ -90,6 +95,10 @@ class SyntheticClock:
                 " swing_period_ns be at least 100 ms"
             )
         self._handle = ffi.gc(handle, self._library.syn_clock_close)
+        if spec.tape:
+            code = self._library.syn_clock_follow(self._handle, os.fsencode(spec.tape))
+            if code != 0:
+                raise MissingError(f"{spec.tape} cannot be followed: {os.strerror(code)}")
 
     @property
     def description(self) -> str:
@@ -108,6 +117,26 @@ class SyntheticClock:
     def map_ns(self, real_ns: int) -> int:
         """Machine time (CLOCK_REALTIME) to this clock's reading."""
         return int(self._library.syn_clock_map(self._handle, real_ns))
+
+    def adjust(self, at_ns: int, *, step_ns: int = 0, rate_ppb: float | None = None) -> None:
+        """Steps the clock at machine instant `at_ns` and sets how much faster it runs than its spec
+        says (None: as before); what clock_adjtime is to a real clock.
+
+        Raises:
+            UsageError: the spec names no tape, it is full, or the rate is beyond 1 %.
+        """
+        if not self.spec.tape:
+            raise UsageError(f"synthetic clock of {self.node} has no tape to be adjusted on")
+        rate = math.nan if rate_ppb is None else rate_ppb
+        with Path(self.spec.tape).open("rb") as tape:
+            fcntl.flock(tape, fcntl.LOCK_EX)
+            code = self._library.syn_clock_adjust(self._handle, at_ns, step_ns, rate)
+        if code != 0:
+            raise UsageError(f"{self.spec.tape} takes no adjustment: {os.strerror(code)}")
+
+    def adjusted_ppb(self, real_ns: int) -> float:
+        """The rate that adjustments have set."""
+        return float(self._library.syn_clock_line_at(self._handle, real_ns).rate_ppb)
 
     def map_array(self, real_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Many machine instants at once; any shape, the same shape comes back."""
@@ -131,6 +160,12 @@ class SyntheticClock:
     def rate_ppb(self, real_ns: int) -> float:
         """Frequency error against the machine's clock at a machine instant."""
         return float(self._library.syn_clock_rate_ppb(self._handle, real_ns))
+
+
+def make_tape(path: Path) -> None:
+    """An empty tape for `SyntheticClockSpec.tape`; sparse, 1.5 MB once full."""
+    with path.open("xb") as tape:
+        tape.truncate(ffi.sizeof("struct syn_clock_tape"))
 
 
 def _fields(spec: SyntheticClockSpec) -> dict[str, int | float]:

@@ -149,6 +149,8 @@ class Lab:
         path = f"PATH={Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         chdir = [] if where.is_relative_to("/run") else [f"--chdir={where}"]
         here = ["env", *chdir, path]
+        if node in status.hosts:
+            here.append(f"SYNTONY_CLOCK_DIR={state.clock_directory(self.directory, node)}")
         return [*argv, "--", "ip", "netns", "exec", node, *here, *command]
 
     def run(self, node: str, *argv: str) -> str:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
 from syntony.lab.daemons import DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
-from syntony.lab.state import CONTROLLER_SOCKET, LOGS
+from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
 
 if TYPE_CHECKING:
@@ -103,6 +103,10 @@ def _agent(
         ),
         spool_dir=str(directory / "spool" / host),
         family=file.family,
+        clock=ClockConfig(
+            dir=str(clock_directory(directory, host)),
+            clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
+        ),
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)

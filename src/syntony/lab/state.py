@@ -21,6 +21,8 @@ CONTROL_SOCKET = "control.sock"
 CONTROLLER_SOCKET = "controller.sock"
 LAB_FILE = "lab.json"
 LOGS = "logs"
+CLOCKS = "clock"
+TAPE = "tape"
 _LOCK = "lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SOCKET_PATH_MAX = 107
@@ -49,6 +51,11 @@ def labs_root() -> Path:
     except OSError as error:
         raise MissingError(f"{private}: {error.strerror}; set TMPDIR to a place you own") from error
     return labs
+
+
+def clock_directory(directory: Path, host: str) -> Path:
+    """Where a host's agent serves fleet time: in its place of `/run/syntony`."""
+    return directory / CLOCKS / host
 
 
 def check_name(name: str) -> str:

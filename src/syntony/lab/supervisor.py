@@ -60,7 +60,9 @@ class Supervisor:
         self._plan = make_plan(file.spec)
         self._control = ControlPlane(self._plan)
         self._daemons = Daemons(note)
-        self._faults = Registry(Site(self._plan, Ports(self._plan), self._daemons), note)
+        self._faults = Registry(
+            Site(self._plan, Ports(self._plan), self._daemons, file.clocks), note
+        )
         self._ports = {p.index: p for link in self._plan.links for p in (link.a, link.b)}
         self._timer: asyncio.TimerHandle | None = None
         self._started_ns = time.monotonic_ns()

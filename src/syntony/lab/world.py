@@ -116,6 +116,21 @@ def new_lab(
     )
 
 
+def _with_tapes(file: LabFile, directory: Path) -> LabFile:
+    """The lab with clocks that can be adjusted while it runs."""
+    try:
+        from syntony.io.clocks import make_tape
+    except ModuleNotFoundError:
+        return file  # no native library: no agents and no truth either
+    clocks = {}
+    for host, spec in file.clocks.items():
+        place = state.clock_directory(directory, host)
+        place.mkdir(parents=True)
+        make_tape(place / state.TAPE)
+        clocks[host] = msgspec.structs.replace(spec, tape=str(place / state.TAPE))
+    return msgspec.structs.replace(file, clocks=clocks)
+
+
 class World:
     """A lab being started and watched; leaving the `with` block ends it unless it was let go."""
 
@@ -126,6 +141,7 @@ class World:
         self._let_go = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         try:
+            file = _with_tapes(file, self.directory)
             (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
             self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
             self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)

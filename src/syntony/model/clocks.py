@@ -114,3 +114,6 @@ class SyntheticClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     swing_period_ns: int = 600_000_000_000
     steps: tuple[tuple[int, int], ...] = ()
     """(machine instant ns, phase step ns), ascending."""
+    tape: str = ""
+    """A file with adjustments made while the clock runs; every process with this clock follows it.
+    Empty: none can be made."""

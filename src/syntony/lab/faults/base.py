@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from syntony.errors import UsageError
 from syntony.lab.plan import Link, LinkKind, Plan, Port
 from syntony.lab.rates import parse_rate_bps
-from syntony.model import parse_duration_ns
+from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from syntony.lab.daemons import Daemons
     from syntony.lab.ports import Ports
+    from syntony.model import SyntheticClockSpec
 
 
 class TargetKind(enum.StrEnum):
@@ -32,6 +33,7 @@ class Site(NamedTuple):
     plan: Plan
     ports: Ports
     daemons: Daemons
+    clocks: Mapping[str, SyntheticClockSpec]
 
 
 class Order(NamedTuple):
@@ -145,6 +147,14 @@ def _duration(low_ns: int, high_ns: int, example: str) -> Callable[[str], int]:
     return parse
 
 
+def _step(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    value_ns = sign * parse_duration_ns(text.lstrip("+-"))
+    if value_ns == 0 or abs(value_ns) > 3600 * S:
+        raise UsageError(f"{text!r} is no step of a clock; write for example 10ms or -300us")
+    return value_ns
+
+
 def _fraction(text: str) -> float:
     try:
         value = float(text)
@@ -165,5 +175,6 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "count": _between(0, 1_000_000),
     "duty": _fraction,
     "procs": _between(1, 64),
+    "by": _step,
 }
 """How each option is read; the same word means the same thing in every kind."""

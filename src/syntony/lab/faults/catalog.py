@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
+from syntony.lab.faults.clocks import ClockStep
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
 from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, AgentKill, AgentStop, CpuHog,
+    ClockStep,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 

@@ -1,0 +1,187 @@
+"""Tells every process of the host what time it is in the fleet: the pages, kept up to date."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.clock.served import Piece, Served
+from syntony.clock.steps import Moment, StepWatch
+from syntony.errors import MissingError
+from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, PageWriter
+from syntony.io.clocks import ClockSource, SyntheticClock
+from syntony.io.moments import coarse_monotonic_ns, read_moment, realtime_ns
+from syntony.io.peers_file import Peers, write_peers
+from syntony.model import ClockState, S, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.agent.config import ClockConfig
+
+_log = logging.getLogger(__name__)
+
+VOID_NS = 10 * S
+"""A page not touched for this long has lost its writer: an agent restarts within two seconds."""
+REFRESH_NS = 1 * S
+"""How often ClockBound's segments are written; between, their bound grows at max_drift."""
+SYNTHETIC_RATE_PPB = 250_000.0
+"""A synthetic clock runs no further than this from CLOCK_MONOTONIC: the lab draws ±40 ppm, a servo
+adds its limit."""
+MARGIN_NS = 100
+"""What a reader of CLOCK_REALTIME may see later than the agent did, rounding included."""
+
+
+class ClockServer:
+    """One host clock's served timeline and the pages that carry it. Not thread-safe.
+
+    Without a directory to write to it goes on and says so once: probing does not depend on it.
+    """
+
+    def __init__(self, config: ClockConfig, clock: ClockSource) -> None:
+        self._clock = clock
+        self._synthetic = isinstance(clock, SyntheticClock)
+        self._directory = Path(config.dir)
+        self._page: PageWriter | None = None
+        self._bounds: list[BoundWriter] = []
+        self._disruptions = 0
+        self._disrupted = False
+        self._bounds_due_ns = 0
+        self._watch = self._new_watch()
+        self._served = Served(step_ns=config.step_ns or math.inf)
+        self._open(config)
+
+    def tick(self) -> bool:
+        """Several times a second: look for steps, keep the pages alive. Whether there was one."""
+        now = self._look()
+        self._publish(self._served.tick(now.local_ns), now)
+        disrupted, self._disrupted = self._disrupted, False
+        return disrupted
+
+    def take(self, timelines: Sequence[Timeline]) -> None:
+        """What the controller says of this host's clocks and its peers'."""
+        line = next((line for line in timelines if line.node == self._clock.node), None)
+        if line is None:
+            return
+        now = self._look()
+        before = self._served.newest
+        piece = self._served.take(line, now.local_ns)
+        if piece is not None and (before is None or before.state is not piece.state):
+            _log.info(
+                "fleet time state=%s bound_ns=%.0f", piece.state, piece.bound_ns(now.local_ns)
+            )
+        self._publish(piece, now)
+        self._write_peers(timelines)
+
+    def adjusted(self, rate_ppb: float, *, coarse: bool) -> None:
+        """The agent itself has just made the clock run faster by `rate_ppb`, or jump."""
+        now = read_moment(self._clock)
+        if coarse:
+            self._watch = self._new_watch()
+            self._watch.look(now)
+        self._publish(self._served.adjusted(now.local_ns, rate_ppb, coarse=coarse), now)
+
+    def served(self) -> Piece | None:
+        """The newest piece of the served timeline."""
+        return self._served.newest
+
+    def _new_watch(self) -> StepWatch:
+        return StepWatch(SYNTHETIC_RATE_PPB if self._synthetic else 0.0)
+
+    def _look(self) -> Moment:
+        """The present moment; nothing is published before it was checked for a step."""
+        now = read_moment(self._clock)
+        found = self._watch.look(now)
+        if found is not None:
+            _log.warning("local clock disrupted reason=%r step_ns=%d", found.reason, found.step_ns)
+            self._disruptions += 1
+            self._disrupted = True
+            self._publish(self._served.disrupt(found.from_ns, found.step_ns), now)
+        return now
+
+    @property
+    def synchronized(self) -> bool:
+        """Whether the host has fleet time, and nothing is wrong with it."""
+        piece = self._served.newest
+        return piece is not None and piece.state is ClockState.SYNCHRONIZED
+
+    def close(self) -> None:
+        """The pages stay, for readers and for the next agent."""
+        for page in (self._page, *self._bounds):
+            if page is not None:
+                page.close()
+
+    def _open(self, config: ClockConfig) -> None:
+        try:
+            self._page = PageWriter(self._directory / PAGE, synthetic=self._synthetic)
+            if config.clockbound_dir:
+                place = Path(config.clockbound_dir)
+                self._bounds = [
+                    BoundWriter(place / name, version) for name, version in BOUND_FILES.items()
+                ]
+        except MissingError as error:
+            _log.error("fleet time is not served on this host: %s", error)
+        if self._page is None:
+            return
+        left = self._page.left_by_predecessor()
+        if left is None:
+            self._write_peers(())
+        else:
+            self._go_on(*left, config)
+
+    def _write_peers(self, timelines: Sequence[Timeline]) -> None:
+        if self._page is None:
+            return
+        spec = self._clock.spec if isinstance(self._clock, SyntheticClock) else None
+        write_peers(
+            self._directory,
+            Peers(host=self._clock.node, synthetic_clock=spec, timelines=tuple(timelines)),
+        )
+
+    def _go_on(self, piece: Piece, seen: Moment, config: ClockConfig) -> None:
+        """Where the agent before this one left off, unless the clock stepped since."""
+        now = read_moment(self._clock)
+        self._watch.look(
+            seen._replace(boot_ns=now.boot_ns - now.mono_ns + seen.mono_ns, marker=now.marker)
+        )
+        self._served = Served(piece, step_ns=config.step_ns or math.inf)
+
+    def _publish(self, piece: Piece | None, now: Moment) -> None:
+        if self._page is None:
+            return
+        self._page.write(piece, now, now.mono_ns + VOID_NS)
+        if self._bounds and (piece is not None or now.mono_ns >= self._bounds_due_ns):
+            self._bounds_due_ns = now.mono_ns + REFRESH_NS
+            bound = self._clock_bound()
+            for segment in self._bounds:
+                segment.write(bound)
+
+    def _clock_bound(self) -> Bound:
+        """What holds of CLOCK_REALTIME, which nobody may have set right: its distance from fleet
+        time is part of the bound, and grows at the clock's drift."""
+        as_of_ns = coarse_monotonic_ns()
+        before_ns = realtime_ns()
+        local_ns = self._clock.now_ns()
+        after_ns = realtime_ns()
+        piece = self._served.at(local_ns) or self._served.newest
+        state = ClockState.UNKNOWN if piece is None else piece.state
+        void_ns = as_of_ns + VOID_NS
+        if piece is None or math.isinf(piece.bound_ns(local_ns)):
+            return Bound(as_of_ns, void_ns, 0, 0, state, self._disruptions)
+        fleet_ns = piece.to_fleet_ns(local_ns)
+        off_ns = max(abs(fleet_ns - before_ns), abs(fleet_ns - after_ns))
+        bound_ns = piece.bound_ns(local_ns)
+        growth_ppb = max(0.0, piece.bound_ns(local_ns + VOID_NS) - bound_ns) / VOID_NS * 1e9
+        drift_ppb = abs(piece.line.drift_ppb) + piece.slew_ppb * (piece.residual_ns != 0)
+        if self._synthetic:
+            drift_ppb += SYNTHETIC_RATE_PPB
+        return Bound(
+            as_of_ns=as_of_ns,
+            void_after_ns=void_ns,
+            bound_ns=off_ns + math.ceil(bound_ns) + MARGIN_NS,
+            max_drift_ppb=math.ceil(drift_ppb + growth_ppb),
+            state=state,
+            disruptions=self._disruptions,
+        )

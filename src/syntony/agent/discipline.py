@@ -1,0 +1,90 @@
+"""Lets the host's clocks follow fleet time, where `[discipline]` asks for it. Off by default."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.clock.servo import Servo
+from syntony.errors import MissingError
+from syntony.io.adjust import Adjustable, ChronySocket, SystemClock, TapedClock
+from syntony.io.clocks import SyntheticClock
+from syntony.model import ClockState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syntony.agent.config import DisciplineConfig
+    from syntony.clock.served import Piece
+    from syntony.io.clocks import ClockSource
+    from syntony.model import Timeline
+
+_log = logging.getLogger(__name__)
+
+
+class Change(NamedTuple):
+    """What was just done to a clock."""
+
+    rate_ppb: float
+    coarse: bool
+    """By more than a quartz does, or it jumped."""
+
+
+class Discipline:
+    """What is steered on one host, and the servo of each.
+
+    Raises:
+        MissingError: a clock that was asked for may not be set by this process.
+    """
+
+    def __init__(
+        self, config: DisciplineConfig, clock: ClockSource, phc_paths: Mapping[str, str]
+    ) -> None:
+        self._node = clock.node
+        self._chrony = ChronySocket(config.chrony_sock) if config.chrony_sock else None
+        self._steered: dict[str, tuple[Adjustable, Servo]] = {}
+        if config.host_clock:
+            host = TapedClock(clock) if isinstance(clock, SyntheticClock) else SystemClock()
+            self._steered[clock.node] = (host, Servo(config.max_ppb, config.step_ns))
+        if config.nic_clocks:
+            for node, path in phc_paths.items():
+                servo = Servo(config.max_ppb, config.step_ns)
+                self._steered[node] = (SystemClock(path), servo)
+
+    def feed_chrony(self, piece: Piece | None, local_ns: int) -> None:
+        """Once a second: what chronyd should know of the host's clock."""
+        if self._chrony is None or piece is None or piece.state is not ClockState.SYNCHRONIZED:
+            return
+        at_ns = local_ns // 1000 * 1000
+        self._chrony.send(at_ns, piece.shift_ns(at_ns))
+
+    def steer(self, line: Timeline, local_ns: int) -> Change | None:
+        """Adjusts the clock of `line` if it is to be steered and something is to be done."""
+        found = self._steered.get(line.node)
+        if found is None:
+            return None
+        clock, servo = found
+        before_ppb = clock.rate_ppb()
+        wanted = servo.update(line, local_ns, before_ppb)
+        if wanted is None:
+            return None
+        try:
+            clock.adjust(wanted.rate_ppb, wanted.step_ns)
+        except MissingError as error:
+            _log.error("clock not adjusted node=%s reason=%s", line.node, error)
+            return None
+        change = Change(wanted.rate_ppb - before_ppb, wanted.coarse)
+        if change.coarse:
+            _log.warning(
+                "clock steered node=%s rate_ppb=%.0f change_ppb=%.0f step_ns=%d",
+                *(line.node, wanted.rate_ppb, change.rate_ppb, wanted.step_ns),
+            )
+        return change
+
+    def close(self) -> None:
+        """Clocks keep the last correction."""
+        if self._chrony is not None:
+            self._chrony.close()
+        for clock, _ in self._steered.values():
+            if isinstance(clock, SystemClock):
+                clock.close()

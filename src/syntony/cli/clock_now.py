@@ -1,0 +1,44 @@
+"""`syntony clock now`: fleet time on this host, from shared memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from syntony.cli.output import console, print_json
+from syntony.model import ClockState, S, format_ns
+
+_EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1, ClockState.DISRUPTED: 2}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def now(context: click.Context, as_json: bool) -> None:
+    """Fleet time on this host, how far it may be off, and its state.
+
+    Reads what the host's agent keeps in shared memory (SYNTONY_CLOCK_DIR, else /run/syntony).
+    Exit status: 0 synchronized, 1 holdover, 2 disrupted or no agent, 3 unknown.
+
+    \b
+    Example:
+      syntony lab exec h0 -- syntony clock now
+    """
+    from syntony import clock
+
+    reading = clock.now()
+    if as_json:
+        print_json(reading._asdict() | {"bound_ns": reading.bound_ns})
+    else:
+        console.print(f"{_when(reading.fleet_ns)}  {_worth(reading.bound_ns)}  {reading.status}")
+    context.exit(_EXIT.get(reading.status, 3))
+
+
+def _when(fleet_ns: int) -> str:
+    whole = datetime.fromtimestamp(fleet_ns // S, tz=UTC)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{fleet_ns % S:09d}"
+
+
+def _worth(bound_ns: int | None) -> str:
+    return "no bound" if bound_ns is None else f"± {format_ns(bound_ns)}"

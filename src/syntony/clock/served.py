@@ -1,0 +1,185 @@
+"""What users of the fleet's time are told: monotonic, slewed, with a bound that covers the slew.
+
+A solved `Timeline` may jump a little with every solve. What is served never does: it moves towards
+the newest timeline at a bounded rate, and its bound holds the way that is left to go.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from msgspec import structs
+
+from syntony.model import MS, ClockState, S, Timeline
+
+SLEW_PPB = 200_000.0
+"""How fast the served time moves towards the solved one: a fifth of chrony's limit for an estimate
+that wanders by µs, gone within a second for 200 µs; time still runs forwards by far."""
+LEAD_NS = 50 * MS
+"""A new piece begins this long after it was made: a reader that is at it meanwhile reads the old
+one up to there, so that time does not go backwards while the piece is being written."""
+SILENCE_NS = 5 * S
+"""Without a new timeline for this long (solves come every second) the clock is in holdover."""
+MAX_BOUND_NS = 1 * MS
+"""A bound beyond this is none: 25 minutes of holdover at the worst temperature ramp. NTP would do
+better than that."""
+RECOVERY_NS = 30 * S
+"""A clock that stepped is believed again after this long, whatever the timelines say of the step:
+some seven windows of the estimator."""
+ADJUSTED_NS = 8 * S
+"""After a coarse change of the clock's rate, timelines that speak of an instant this soon after it
+may rest on windows (4 s) or on a tracker's memory with the old rate in them."""
+HISTORY_PIECES = 4096
+"""Pieces remembered: over an hour of one per second (SYN_CLOCK_PIECES of the page)."""
+
+
+class Piece(NamedTuple):
+    """The served timeline from local instant `from_ns` until the next piece."""
+
+    from_ns: int
+    line: Timeline
+    residual_ns: float
+    """Served minus solved at `from_ns`; shrinks at `slew_ppb`."""
+    slew_ppb: float
+    state: ClockState
+    steps: int
+    """A different number than in another piece: not one continuous timeline."""
+
+    def left_ns(self, local_ns: int) -> float:
+        """Served minus solved."""
+        gone_ns = max(0.0, self.slew_ppb * 1e-9 * (local_ns - self.from_ns))
+        return math.copysign(max(0.0, abs(self.residual_ns) - gone_ns), self.residual_ns)
+
+    def shift_ns(self, local_ns: int) -> float:
+        """Fleet minus local."""
+        line = self.line
+        drift_ns = line.drift_ppb * 1e-9 * (local_ns - line.ref_ns)
+        return line.offset_ns + drift_ns + self.left_ns(local_ns)
+
+    def to_fleet_ns(self, local_ns: int) -> int:
+        """Served fleet time of a local instant."""
+        return local_ns + round(self.shift_ns(local_ns))
+
+    def bound_ns(self, local_ns: int) -> float:
+        """How far `to_fleet_ns` may be from fleet time; infinite where nothing can be said."""
+        if self.state in {ClockState.UNKNOWN, ClockState.DISRUPTED}:
+            return math.inf
+        return self.line.bound_ns(local_ns) + abs(self.left_ns(local_ns))
+
+
+class Served:
+    """One clock's served timeline. Pure: local instants are arguments, and ascend but for steps.
+
+    Args:
+        piece: where a predecessor (an agent that restarted) left off; served time goes on from it.
+        step_ns: a new timeline further away than this is stepped to instead; infinite: never,
+            except at the first one and after a disruption, when no time was served.
+    """
+
+    def __init__(self, piece: Piece | None = None, *, step_ns: float = math.inf) -> None:
+        self._pieces: list[Piece] = [] if piece is None else [piece]
+        self._step_ns = step_ns
+        self._taken_ns: int | None = None
+        self._disrupted: tuple[int, int] | None = None
+        self._adjusted_ns: int | None = None
+
+    @property
+    def newest(self) -> Piece | None:
+        """The piece in force, or about to be."""
+        return self._pieces[-1] if self._pieces else None
+
+    def at(self, local_ns: int) -> Piece | None:
+        """The newest piece that begins at or before a local instant; None before all of them."""
+        found = (piece for piece in reversed(self._pieces) if piece.from_ns <= local_ns)
+        return next(found, None)
+
+    def take(self, line: Timeline, local_ns: int) -> Piece | None:
+        """A newly solved timeline; returns the piece that follows, if it is of use."""
+        if line.state is ClockState.UNKNOWN or not self._credible(line, local_ns):
+            return None
+        self._taken_ns, self._disrupted = local_ns, None
+        return self._add(self._towards(line, local_ns + LEAD_NS))
+
+    def tick(self, local_ns: int) -> Piece | None:
+        """Time has passed; returns a piece if that changes the state."""
+        last = self.newest
+        if last is None or last.state is ClockState.DISRUPTED:
+            return None
+        if last.bound_ns(local_ns) > MAX_BOUND_NS and last.state is not ClockState.SYNCHRONIZED:
+            return self._add(self._continued(last, local_ns, ClockState.DISRUPTED))
+        silent = self._taken_ns is None or local_ns - self._taken_ns > SILENCE_NS
+        if silent and last.state is ClockState.SYNCHRONIZED:
+            return self._add(self._continued(last, local_ns, ClockState.HOLDOVER))
+        return None
+
+    def disrupt(self, from_ns: int, step_ns: int) -> Piece | None:
+        """The local clock jumped by `step_ns` (0: it may have), no earlier than at `from_ns`."""
+        last = self.newest
+        if last is None:
+            return None
+        self._disrupted = (from_ns, step_ns)
+        return self._add(
+            last._replace(from_ns=from_ns, state=ClockState.DISRUPTED, steps=last.steps + 1)
+        )
+
+    def adjusted(self, from_ns: int, rate_ppb: float, *, coarse: bool) -> Piece | None:
+        """We ourselves made the local clock run faster by `rate_ppb`.
+
+        Args:
+            from_ns: local reading at that.
+            rate_ppb: the change.
+            coarse: so much, or a step, that timelines are worth nothing for a while.
+        """
+        last = self.newest
+        if last is None:
+            return None
+        if coarse:
+            self._adjusted_ns = from_ns
+            return self.disrupt(from_ns, 0)
+        line = last.line
+        drift_ppb = line.drift_ppb - rate_ppb
+        # The same at from_ns, told around the same instant, so that the bound goes on from there.
+        offset_ns = line.offset_ns + rate_ppb * 1e-9 * (from_ns - line.ref_ns)
+        return self._add(
+            last._replace(
+                from_ns=from_ns,
+                line=structs.replace(line, offset_ns=offset_ns, drift_ppb=drift_ppb),
+                residual_ns=last.left_ns(from_ns),
+            )
+        )
+
+    def _credible(self, line: Timeline, local_ns: int) -> bool:
+        """After a step: whether this timeline knows of it."""
+        if self._adjusted_ns is not None and line.ref_ns < self._adjusted_ns + ADJUSTED_NS:
+            return False
+        last = self.newest
+        if self._disrupted is None or last is None:
+            return True
+        from_ns, step_ns = self._disrupted
+        if local_ns - from_ns > RECOVERY_NS:
+            return True
+        if step_ns == 0:
+            return line.ref_ns > from_ns
+        moved_ns = line.to_fleet_ns(local_ns) - last.to_fleet_ns(local_ns)
+        return abs(moved_ns + step_ns) <= abs(step_ns) / 2
+
+    def _towards(self, line: Timeline, from_ns: int) -> Piece:
+        last = self.newest
+        bare = Piece(from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps)
+        if last is None:
+            return bare
+        residual_ns = last.shift_ns(from_ns) - bare.shift_ns(from_ns)
+        if last.state is ClockState.DISRUPTED or abs(residual_ns) > self._step_ns:
+            return bare._replace(steps=last.steps + 1)
+        return bare._replace(residual_ns=residual_ns)
+
+    @staticmethod
+    def _continued(last: Piece, local_ns: int, state: ClockState) -> Piece:
+        from_ns = local_ns + LEAD_NS
+        return last._replace(from_ns=from_ns, residual_ns=last.left_ns(from_ns), state=state)
+
+    def _add(self, piece: Piece) -> Piece:
+        del self._pieces[: -HISTORY_PIECES + 1]
+        self._pieces.append(piece)
+        return piece

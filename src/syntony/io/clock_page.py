@@ -1,0 +1,245 @@
+"""The shared-memory pages of a host's clock: ours and ClockBound's. Layouts: syn_clock_page.h."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syntony.clock.served import Piece
+from syntony.errors import MissingError, SyntonyError
+from syntony.io._library import ffi, library
+from syntony.model import ClockState, Timeline
+from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB
+
+if TYPE_CHECKING:
+    from syntony.clock.steps import Moment
+    from syntony.io.clocks import SyntheticClock
+
+STATES = (
+    ClockState.UNKNOWN,
+    ClockState.SYNCHRONIZED,
+    ClockState.HOLDOVER,
+    ClockState.DISRUPTED,
+)
+"""enum syn_clock_status; ClockBound calls the third FREE_RUNNING."""
+PAGE = "clock"
+"""File name of our page."""
+BOUND_FILES = {"shm": 1, "shm0": 2}
+"""ClockBound's file names and the protocol version that each of its clients expects there."""
+
+
+class Reading(NamedTuple):
+    """Fleet time at one instant; it lies between the first two if they are told."""
+
+    earliest_ns: int | None
+    latest_ns: int | None
+    fleet_ns: int
+    status: ClockState
+    steps: int
+    """Readings with different numbers here are not of one continuous timeline."""
+
+    @property
+    def bound_ns(self) -> int | None:
+        """Half the width; None where there is no bound."""
+        if self.earliest_ns is None or self.latest_ns is None:
+            return None
+        return (self.latest_ns - self.earliest_ns + 1) // 2
+
+
+class PageWriter:
+    """Our page, written by the one agent of the host.
+
+    Raises:
+        MissingError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path, *, synthetic: bool) -> None:
+        self._library = library()
+        error = ffi.new("int *")
+        _make_directory(path.parent)
+        self._page = self._library.syn_clock_page_open(os.fsencode(path), int(synthetic), error)
+        if self._page == ffi.NULL:
+            raise _cannot(path, error[0])
+        self._page.bound_sigmas = BOUND_SIGMAS
+        self._page.walk_ppb = WALK_PPB
+        self._page.ramp_ppb_per_s = RAMP_PPB_PER_S
+        self._page.swing_ppb = SWING_PPB
+
+    def left_by_predecessor(self) -> tuple[Piece, Moment] | None:
+        """The newest piece of an agent before this one, and the last moment it saw."""
+        from syntony.clock.steps import Moment
+
+        page = self._page
+        if page.written == 0 or page.void_after_ns == 0:
+            return None
+        piece = _piece_of(page.pieces[(page.written - 1) % self._library.SYN_CLOCK_PIECES])
+        return piece, Moment(page.local_ns, page.mono_ns, 0)
+
+    def write(self, piece: Piece | None, now: Moment, void_after_ns: int) -> None:
+        """A new piece, if any, and that the writer lives."""
+        c_piece = ffi.NULL if piece is None else _c_piece(piece)
+        self._library.syn_clock_page_write(
+            self._page, c_piece, now.local_ns, now.mono_ns, void_after_ns
+        )
+
+    def close(self) -> None:
+        """Unmap it; the file stays for readers and for a successor."""
+        self._library.syn_clock_page_close(self._page)
+
+
+class PageReader:
+    """What any process does; safe to share between threads.
+
+    Args:
+        path: of the page.
+        clock: the lab's synthetic clock where the page is about one.
+
+    Raises:
+        MissingError: no page there, or something else.
+    """
+
+    def __init__(self, path: Path, clock: SyntheticClock | None = None) -> None:
+        self._library = library()
+        self._path = path
+        self._clock = clock
+        reader = ffi.new("struct syn_clock_reader *")
+        code = self._library.syn_clock_reader_open(reader, os.fsencode(path))
+        if code != 0:
+            raise MissingError(
+                f"{path}: {os.strerror(code)}; fleet time needs a running agent on this host"
+                " (systemctl start syntony-agent), or SYNTONY_CLOCK_DIR"
+            )
+        self._reader = ffi.gc(reader, self._library.syn_clock_reader_close)
+        if clock is not None:
+            reader.local = ffi.cast(
+                "int64_t (*)(void *)", ffi.addressof(self._library, "syn_clock_now")
+            )
+            reader.context = clock.handle
+        self._out = ffi.typeof("struct syn_clock_reading *")
+
+    def now(self) -> Reading:
+        """Fleet time.
+
+        Raises:
+            MissingError: the page cannot be used.
+        """
+        out = ffi.new(self._out)
+        self._check(self._library.syn_clock_reader_now(self._reader, out))
+        return _reading(out)
+
+    def to_fleet(self, local_ns: int) -> Reading:
+        """Fleet time of a local instant, past ones included.
+
+        Raises:
+            MissingError: the page cannot be used, or does not reach back that far.
+        """
+        out = ffi.new(self._out)
+        self._check(self._library.syn_clock_reader_to_fleet(self._reader, local_ns, out))
+        return _reading(out)
+
+    def _check(self, code: int) -> None:
+        if code == 0:
+            return
+        if code == errno.ENODATA:
+            raise MissingError(
+                f"{self._path} remembers nothing of that instant: it goes back an hour, to when"
+                " the agent first knew fleet time"
+            )
+        raise MissingError(f"{self._path}: {os.strerror(code)}")
+
+
+class Bound(NamedTuple):
+    """What a segment in ClockBound's layout says of CLOCK_REALTIME."""
+
+    as_of_ns: int
+    """CLOCK_MONOTONIC_COARSE, as is `void_after_ns`."""
+    void_after_ns: int
+    bound_ns: int
+    max_drift_ppb: int
+    state: ClockState
+    disruptions: int
+
+
+class BoundWriter:
+    """One segment that ClockBound's clients read.
+
+    Raises:
+        MissingError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path, version: int) -> None:
+        self._library = library()
+        error = ffi.new("int *")
+        _make_directory(path.parent)
+        self._segment = self._library.syn_bound_open(os.fsencode(path), version, error)
+        if self._segment == ffi.NULL:
+            raise _cannot(path, error[0])
+        self._version = version
+
+    def write(self, bound: Bound) -> None:
+        """Replace what it says."""
+        status = STATES.index(bound.state)
+        if self._version == 1 and bound.state is ClockState.DISRUPTED:
+            status = 0  # version 1 has no word for it
+        fields = {**bound._asdict(), "status": status}
+        del fields["state"]
+        self._library.syn_bound_write(self._segment, ffi.new("struct syn_bound *", fields))
+
+    def close(self) -> None:
+        """Unmap it; the file stays."""
+        self._library.syn_bound_close(self._segment)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(path, error.errno or 0) from error
+
+
+def _cannot(path: Path, code: int) -> SyntonyError:
+    return MissingError(f"{path} cannot be written: {os.strerror(code)}")
+
+
+def _c_piece(piece: Piece) -> Any:
+    line = piece.line
+    return ffi.new(
+        "struct syn_clock_piece *",
+        {
+            "from_ns": piece.from_ns,
+            "ref_ns": line.ref_ns,
+            "offset_ns": line.offset_ns,
+            "drift_ppb": line.drift_ppb,
+            "residual_ns": piece.residual_ns,
+            "slew_ppb": piece.slew_ppb,
+            "sigma_ns": line.sigma_ns,
+            "drift_sigma_ppb": line.drift_sigma_ppb,
+            "asymmetry_ns": line.asymmetry_ns,
+            "status": STATES.index(piece.state),
+            "steps": piece.steps,
+        },
+    )
+
+
+def _piece_of(raw: Any) -> Piece:
+    state = STATES[raw.status]
+    line = Timeline(
+        node="",
+        ref_ns=raw.ref_ns,
+        offset_ns=raw.offset_ns,
+        drift_ppb=raw.drift_ppb,
+        sigma_ns=raw.sigma_ns,
+        drift_sigma_ppb=raw.drift_sigma_ppb,
+        asymmetry_ns=raw.asymmetry_ns,
+        state=state,
+    )
+    return Piece(raw.from_ns, line, raw.residual_ns, raw.slew_ppb, state, raw.steps)
+
+
+def _reading(out: Any) -> Reading:
+    state = STATES[out.status]
+    if state in {ClockState.UNKNOWN, ClockState.DISRUPTED}:
+        return Reading(None, None, out.fleet_ns, state, out.steps)
+    return Reading(out.earliest_ns, out.latest_ns, out.fleet_ns, state, out.steps)

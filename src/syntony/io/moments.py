@@ -1,0 +1,64 @@
+"""One instant in several clocks of this machine, and the hypervisor's count of disruptions."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.clock.steps import Moment
+
+if TYPE_CHECKING:
+    from syntony.io.clocks import ClockSource
+
+VMCLOCK = Path("/dev/vmclock0")
+"""The hypervisor's page (linux/vmclock-abi.h), where there is one (Linux ≥ 6.13)."""
+_VMCLOCK_MAGIC = 0x4B4C4356  # "VCLK"
+_VMCLOCK_HEAD = struct.Struct("<IIHBBIQ")
+"""magic, size, version, counter, time type, sequence, disruption marker."""
+_TRIES = 3
+
+
+def read_moment(clock: ClockSource, vmclock: Path = VMCLOCK) -> Moment:
+    """The tightest of three tries."""
+    _, local_ns, mono_ns, boot_ns = min(_once(clock) for _ in range(_TRIES))
+    return Moment(local_ns, mono_ns, boot_ns, disruption_marker(vmclock))
+
+
+def _once(clock: ClockSource) -> tuple[int, int, int, int]:
+    """(width, local, monotonic in the middle of it, boot time at that)."""
+    before_ns = time.monotonic_ns()
+    local_ns = clock.now_ns()
+    boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    after_ns = time.monotonic_ns()
+    return after_ns - before_ns, local_ns, (before_ns + after_ns) // 2, boot_ns
+
+
+def disruption_marker(path: Path = VMCLOCK) -> int:
+    """0 where the machine has no VMClock, or it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        head = os.pread(fd, _VMCLOCK_HEAD.size, 0)
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    if len(head) < _VMCLOCK_HEAD.size:
+        return 0
+    magic, *_, marker = _VMCLOCK_HEAD.unpack(head)
+    return int(marker) if magic == _VMCLOCK_MAGIC else 0
+
+
+def coarse_monotonic_ns() -> int:
+    """CLOCK_MONOTONIC_COARSE, which ClockBound's segments are in."""
+    return time.clock_gettime_ns(6)  # not named in Python's time module
+
+
+def realtime_ns() -> int:
+    """The machine's CLOCK_REALTIME, whatever clock the agent uses."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME)

@@ -1,0 +1,47 @@
+"""Beside the page: whose clock it is, and the timelines of the host's own clocks and its peers'."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.model import SyntheticClockSpec, Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "clock.json"
+
+
+class Peers(msgspec.Struct, frozen=True, kw_only=True):
+    """As the agent last heard from the controller."""
+
+    host: str
+    synthetic_clock: SyntheticClockSpec | None = None
+    """Lab only: what the host's clock is made from."""
+    timelines: tuple[Timeline, ...] = ()
+
+
+def write_peers(directory: Path, peers: Peers) -> None:
+    """Replaces the file in one step."""
+    beside = directory / f"{FILE}.new"
+    beside.write_bytes(msgspec.json.encode(peers))
+    beside.chmod(0o644)
+    beside.replace(directory / FILE)
+
+
+def read_peers(directory: Path) -> Peers:
+    """Raises `MissingError`: no agent has been here, or it has not heard from a controller yet."""
+    path = directory / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Peers)
+    except OSError as error:
+        raise MissingError(
+            f"{path}: {os.strerror(error.errno or 0)}; fleet time needs a running agent on this"
+            " host that has reached its controller"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise MissingError(f"{path} is not what an agent writes ({error})") from error

@@ -1,0 +1,139 @@
+"""What an agent tells the processes of its host, with a clock that can be stepped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from syntony.agent.clock_server import ClockServer
+from syntony.agent.config import ClockConfig
+from syntony.io.clocks import SyntheticClock, make_tape
+from syntony.io.fleet_clock import FleetClock
+from syntony.model import MS, ClockState, S, SyntheticClockSpec, Timeline
+
+DRIFT_PPB = 20_000.0
+OFFSET_NS = 3 * MS
+
+
+def real_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+
+class Host:
+    """A clock, its agent's server, and a truth: fleet time is the machine's CLOCK_REALTIME."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        make_tape(place / "tape")
+        spec = SyntheticClockSpec(
+            base_ns=real_ns(), offset_ns=OFFSET_NS, drift_ppb=DRIFT_PPB, tape=str(place / "tape")
+        )
+        self.clock = SyntheticClock("h0", spec)
+        self.config = ClockConfig(dir=str(place), clockbound_dir=str(place / "cb"))
+        self.server = ClockServer(self.config, self.clock)
+
+    def solved(self) -> Timeline:
+        now_ns = real_ns()
+        local_ns = self.clock.map_ns(now_ns)
+        return Timeline(
+            node="h0",
+            ref_ns=local_ns,
+            offset_ns=float(now_ns - local_ns),
+            drift_ppb=-DRIFT_PPB,
+            sigma_ns=50.0,
+            drift_sigma_ppb=5.0,
+            state=ClockState.SYNCHRONIZED,
+            component="h0",
+        )
+
+    def step(self, by_ns: int) -> None:
+        self.clock.adjust(real_ns(), step_ns=by_ns)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    made.server.close()
+
+
+def synchronized(host: Host) -> FleetClock:
+    host.server.take([host.solved()])
+    reader = FleetClock(host.place)
+    end_s = time.monotonic() + 20
+    while reader.now().status is not ClockState.SYNCHRONIZED:
+        host.server.tick()
+        assert time.monotonic() < end_s
+    return reader
+
+
+def check_truth(reader: FleetClock) -> None:
+    before_ns, reading, after_ns = real_ns(), reader.now(), real_ns()
+    assert reading.earliest_ns is not None
+    assert reading.latest_ns is not None
+    assert reading.earliest_ns <= after_ns
+    assert reading.latest_ns >= before_ns
+
+
+def test_the_page_tells_the_truth(host: Host) -> None:
+    reader = synchronized(host)
+    for _ in range(100):
+        check_truth(reader)
+
+
+@pytest.mark.parametrize("by_ns", [10 * MS, -10 * MS, S])
+def test_no_reader_believes_a_stepped_clock(host: Host, by_ns: int) -> None:
+    """The reader sees it first; the agent publishes nothing before it has looked."""
+    reader = synchronized(host)
+    old = host.solved()
+    host.step(by_ns)
+    assert reader.now().bound_ns is None
+    if by_ns > 0:
+        assert reader.to_fleet(host.clock.now_ns()).status is ClockState.DISRUPTED
+    host.server.take([old])
+    assert reader.now().bound_ns is None
+    assert host.server.tick(), "and says so once"
+    assert not host.server.tick()
+    host.server.take([host.solved()])
+    again = synchronized(host)
+    check_truth(again)
+    assert again.now().steps > 0
+
+
+def test_a_successor_notices_what_happened_meanwhile(host: Host) -> None:
+    reader = synchronized(host)
+    host.server.close()
+    host.server = ClockServer(host.config, host.clock)
+    assert reader.now().status is ClockState.SYNCHRONIZED, "it goes on"
+    host.server.tick()
+    assert reader.now().status is not ClockState.DISRUPTED
+    host.server.close()
+    host.step(10 * MS)
+    host.server = ClockServer(host.config, host.clock)
+    host.server.tick()
+    assert reader.now().bound_ns is None
+
+
+def test_clock_bounds_clients_get_a_true_bound_of_a_clock_nobody_sets(host: Host) -> None:
+    """Here CLOCK_REALTIME is the truth, so that any bound holds it; a shifted truth shows more."""
+    shifted = msgspec.structs.replace(host.solved(), offset_ns=host.solved().offset_ns + 7 * MS)
+    host.server.take([shifted])
+    raw = (host.place / "cb" / "shm0").read_bytes()
+    bound_ns = int.from_bytes(raw[48:56], "little")
+    assert 7 * MS <= bound_ns < 8 * MS
+    assert int.from_bytes(raw[68:72], "little") == 1
+
+
+def test_without_a_place_to_write_the_agent_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    host = Host(tmp_path)
+    server = ClockServer(ClockConfig(dir=str(tmp_path / "file" / "x")), host.clock)
+    server.take([host.solved()])
+    assert server.synchronized
+    assert not server.tick()
+    server.close()
+    host.server.close()

@@ -1,0 +1,164 @@
+"""Served time: monotonic for whatever the solver says, its bound true, its way short."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.clock.served import (
+    LEAD_NS,
+    MAX_BOUND_NS,
+    RECOVERY_NS,
+    SILENCE_NS,
+    SLEW_PPB,
+    Piece,
+    Served,
+)
+from syntony.model import MS, US, ClockState, S, Timeline
+
+START_NS = 1_700_000_000 * S
+
+
+def line(ref_ns: int, offset_ns: float, drift_ppb: float = 0.0, sigma_ns: float = 10.0) -> Timeline:
+    return Timeline(
+        node="h0",
+        ref_ns=ref_ns,
+        offset_ns=offset_ns,
+        drift_ppb=drift_ppb,
+        sigma_ns=sigma_ns,
+        drift_sigma_ppb=5.0,
+        state=ClockState.SYNCHRONIZED,
+    )
+
+
+events = st.tuples(
+    st.integers(1, 20 * S),
+    st.floats(-50_000, 50_000),
+    st.floats(-40_000, 40_000),
+    st.sampled_from([ClockState.SYNCHRONIZED, ClockState.HOLDOVER]),
+)
+
+
+@given(st.lists(events, min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_served_time_never_runs_backwards(sequence, chance):  # type: ignore[no-untyped-def]
+    served = Served()
+    local_ns, last_ns, last_steps = START_NS, 0, 0
+    for gap_ns, offset_ns, drift_ppb, state in sequence:
+        for _ in range(4):
+            local_ns += chance.randint(1, gap_ns)
+            served.tick(local_ns)
+            piece = served.at(local_ns)
+            if piece is None:
+                continue
+            fleet_ns = piece.to_fleet_ns(local_ns)
+            assert fleet_ns >= last_ns or piece.steps != last_steps
+            last_ns, last_steps = fleet_ns, piece.steps
+        taken = msgspec.structs.replace(line(local_ns, offset_ns, drift_ppb), state=state)
+        served.take(taken, local_ns)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-4.0, 4.0), st.integers(1, 30)), min_size=2, max_size=40),
+    st.floats(-40_000, 40_000),
+)
+def test_the_bound_holds_while_estimates_are_as_good_as_they_claim(errors, drift_ppb):  # type: ignore[no-untyped-def]
+    """Truth: a clock of constant drift. Estimates are off by up to four of their sigmas."""
+    served = Served()
+    truth = line(START_NS, 5e6, drift_ppb, 0)
+    local_ns = START_NS
+    for sigmas, seconds in errors:
+        offset_ns = 5e6 + drift_ppb * 1e-9 * (local_ns - START_NS) + 30.0 * sigmas
+        served.take(line(local_ns, offset_ns, drift_ppb, 30.0), local_ns)
+        for ahead_ns in (0, LEAD_NS, MS, seconds * S // 2, seconds * S):
+            piece = served.at(local_ns + ahead_ns)
+            if piece is not None:
+                error_ns = piece.to_fleet_ns(local_ns + ahead_ns) - truth.to_fleet_ns(
+                    local_ns + ahead_ns
+                )
+                assert abs(error_ns) <= piece.bound_ns(local_ns + ahead_ns) + 1
+        local_ns += seconds * S
+
+
+def test_it_arrives_at_the_solved_time_at_the_slew_rate() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    second = served.take(line(START_NS, 100_000.0), START_NS + S)
+    assert second is not None
+    assert second.residual_ns == -100_000.0
+    assert second.bound_ns(second.from_ns) > 100_000
+    needed_ns = round(100_000 / SLEW_PPB * 1e9)
+    assert second.to_fleet_ns(second.from_ns + needed_ns) == second.from_ns + needed_ns + 100_000
+    assert second.bound_ns(second.from_ns + needed_ns) < 200
+
+
+def test_states() -> None:
+    served = Served()
+    assert served.tick(START_NS) is None
+    assert (
+        served.take(msgspec.structs.replace(line(START_NS, 0.0), state=ClockState.UNKNOWN), 1)
+        is None
+    )
+    served.take(line(START_NS, 0.0), START_NS)
+    assert served.tick(START_NS + SILENCE_NS) is None
+    held = served.tick(START_NS + SILENCE_NS + 1)
+    assert held is not None
+    assert held.state is ClockState.HOLDOVER
+    assert held.bound_ns(START_NS + 10 * S) < MAX_BOUND_NS
+    late_ns = START_NS + 3600 * S
+    lost = served.tick(late_ns)
+    assert lost is not None
+    assert lost.state is ClockState.DISRUPTED
+    assert lost.bound_ns(late_ns) == math.inf
+    found = served.take(line(late_ns, 50_000.0), late_ns)
+    assert found is not None
+    assert (found.state, found.residual_ns) == (ClockState.SYNCHRONIZED, 0.0)
+    assert found.steps == 1, "nothing was served meanwhile: it may step"
+    assert served.at(START_NS + 8 * S) == held, "the past stays what it was"
+
+
+def test_after_a_step_old_timelines_are_not_believed() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    stepped_ns = START_NS + 10 * S
+    lost = served.disrupt(stepped_ns, 10 * MS)
+    assert lost is not None
+    assert lost.state is ClockState.DISRUPTED
+    now_ns = stepped_ns + S
+    assert served.take(line(now_ns, 3.0), now_ns) is None, "it does not know of the step"
+    found = served.take(line(now_ns, -10.0 * MS + 50 * US), now_ns)
+    assert found is not None
+    assert found.state is ClockState.SYNCHRONIZED
+    served.disrupt(stepped_ns + 3 * S, 10 * MS)
+    late_ns = stepped_ns + 3 * S + RECOVERY_NS + 1
+    assert served.take(line(late_ns, 0.0), late_ns) is not None, "not for ever"
+
+
+def test_a_suspected_step_waits_for_newer_edges() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    served.disrupt(START_NS + S, 0)
+    assert served.take(line(START_NS, 0.0), START_NS + 2 * S) is None
+    assert served.take(line(START_NS + S + 1, 0.0), START_NS + 2 * S) is not None
+
+
+def test_a_successor_goes_on_without_a_jump() -> None:
+    old = Piece(START_NS, line(START_NS, 1000.0), 0.0, SLEW_PPB, ClockState.SYNCHRONIZED, 7)
+    served = Served(old)
+    piece = served.take(line(START_NS, 1900.0), START_NS + S)
+    assert piece is not None
+    assert piece.to_fleet_ns(piece.from_ns) == old.to_fleet_ns(piece.from_ns)
+    assert piece.steps == 7
+    told = Served(old, step_ns=500.0).take(line(START_NS, 1900.0), START_NS + S)
+    assert told is not None
+    assert (told.residual_ns, told.steps) == (0.0, 8)
+
+
+def test_history_is_bounded() -> None:
+    served = Served()
+    for second in range(5000):
+        served.take(line(START_NS, 0.0), START_NS + second * S)
+    assert served.at(START_NS + 100 * S) is None
+    assert served.at(START_NS + 1000 * S) is not None

@@ -1,0 +1,142 @@
+"""What a program on a host is told of fleet time, in a lab with the truth beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from syntony.errors import MissingError
+from syntony.io.clock_page import Reading
+from syntony.io.clocks import SyntheticClock
+from syntony.io.fleet_clock import FleetClock
+from syntony.lab.state import clock_directory
+from syntony.lab.testing import LiveLab, live, syntony
+from syntony.lab.world import unshare_argv
+from syntony.model import MS, ClockState, S
+
+pytestmark = pytest.mark.lab
+
+HOSTS = ("h0", "h1", "h2", "h3")
+NAME = "t-pages"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LiveLab]:
+    try:
+        unshare_argv()
+    except MissingError as error:
+        pytest.skip(str(error))
+    with live(NAME, "--hosts", "4", agents=True) as made:
+        yield made
+
+
+def wait_for(true: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end_s, f"never: {what}"
+        time.sleep(0.05)
+
+
+def clock_of(lab: LiveLab, host: str) -> FleetClock:
+    """What a process on `host` has: the page, and the host's clock."""
+    return FleetClock(clock_directory(lab.directory, host))
+
+
+def status(lab: LiveLab, host: str) -> ClockState:
+    try:
+        return clock_of(lab, host).now().status
+    except MissingError:
+        return ClockState.UNKNOWN
+
+
+def all_synchronized(lab: LiveLab) -> bool:
+    return all(status(lab, host) is ClockState.SYNCHRONIZED for host in HOSTS)
+
+
+def readings(lab: LiveLab, real_ns: int) -> dict[str, Reading]:
+    """Fleet time at one machine instant, as every host's own clock and page tell it."""
+    clocks = lab.file().clocks
+    return {
+        host: clock_of(lab, host).to_fleet(SyntheticClock(host, clocks[host]).map_ns(real_ns))
+        for host in HOSTS
+    }
+
+
+def check_overlap(found: dict[str, Reading]) -> None:
+    """All intervals hold the same instant, so any two overlap."""
+    for (a, one), (b, two) in itertools.combinations(found.items(), 2):
+        if one.bound_ns is not None and two.bound_ns is not None:
+            apart_ns = abs(one.fleet_ns - two.fleet_ns)
+            assert apart_ns <= one.bound_ns + two.bound_ns, (a, b, one, two)
+
+
+def test_every_host_tells_the_same_time(lab: LiveLab) -> None:
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    began_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    last = dict.fromkeys(HOSTS, 0)
+    wait_for(lambda: clock_of(lab, "h0").now().status is ClockState.SYNCHRONIZED, "h0")
+    for _ in range(40):
+        for host in HOSTS:
+            reading = clock_of(lab, host).now()
+            assert reading.fleet_ns > last[host]
+            last[host] = reading.fleet_ns
+        check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+        time.sleep(0.05)
+    check_overlap(readings(lab, began_ns))
+
+
+def test_the_command_and_the_offset(lab: LiveLab) -> None:
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    done = syntony("lab", "exec", "--lab", NAME, "h1", "--", "syntony", "clock", "now", "--json")
+    said = json.loads(done.stdout)
+    assert said["status"] == "SYNCHRONIZED"
+    assert said["earliest_ns"] < said["fleet_ns"] < said["latest_ns"]
+    clocks = lab.file().clocks
+    real_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    known = clock_of(lab, "h0").offset("h0", "h1")
+    true_ns = SyntheticClock("h1", clocks["h1"]).map_ns(real_ns) - SyntheticClock(
+        "h0", clocks["h0"]
+    ).map_ns(real_ns)
+    # 80 ppm between two clocks, for as long as a busy machine takes between two lines.
+    assert abs(known.offset_ns - true_ns) < known.bound_ns + 80_000
+
+
+def test_a_successor_goes_on(lab: LiveLab) -> None:
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    before = clock_of(lab, "h2").now()
+    syntony("lab", "fault", "--lab", NAME, "agent-kill", "h2", "--for", "1s")
+    wait_for(lambda: "agent-h2" in lab_restarts(lab), "agent restarted")
+    wait_for(lambda: status(lab, "h2") is ClockState.SYNCHRONIZED, "synchronized again")
+    after = clock_of(lab, "h2").now()
+    assert after.steps == before.steps, "served time was one line throughout"
+    assert after.fleet_ns > before.fleet_ns
+    check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+
+
+def lab_restarts(lab: LiveLab) -> set[str]:
+    return {daemon.name for daemon in lab.status().daemons if daemon.restarts > 0}
+
+
+def test_a_step_is_noticed_and_absorbed(lab: LiveLab) -> None:
+    """10 ms: never a wrong time with a confident bound, and nobody else moves."""
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    steps = {host: clock_of(lab, host).now().steps for host in HOSTS}
+    syntony("lab", "fault", "--lab", NAME, "clock-step", "h1", "--by", "10ms")
+    wait_for(lambda: status(lab, "h1") is not ClockState.SYNCHRONIZED, "noticed")
+    noticed_ns = time.monotonic_ns()
+    while status(lab, "h1") is not ClockState.SYNCHRONIZED:
+        check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+        assert time.monotonic_ns() - noticed_ns < PATIENCE_S * S
+        time.sleep(0.1)
+    print(f"absorbed after {(time.monotonic_ns() - noticed_ns) / MS:.0f} ms")
+    for _ in range(20):
+        check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+        time.sleep(0.05)
+    after = {host: clock_of(lab, host).now().steps for host in HOSTS}
+    assert after.pop("h1") > steps.pop("h1")
+    assert after == steps

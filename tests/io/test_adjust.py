@@ -1,0 +1,134 @@
+"""Steering real interfaces: a lab's clock, chronyd's socket, clock_adjtime's struct."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from syntony.errors import MissingError, UsageError
+from syntony.io.adjust import ChronySocket, SystemClock, TapedClock, Timex, sock_sample
+from syntony.io.clocks import SyntheticClock, make_tape
+from syntony.model import MS, S, SyntheticClockSpec
+
+
+def real_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+
+def test_a_labs_clock_takes_adjustments(tmp_path: Path) -> None:
+    tape = tmp_path / "tape"
+    make_tape(tape)
+    spec = SyntheticClockSpec(base_ns=real_ns(), drift_ppb=30_000.0, tape=str(tape))
+    clock, other = SyntheticClock("h0", spec), SyntheticClock("h0", spec)
+    steered = TapedClock(clock)
+    assert steered.rate_ppb() == 0.0
+    steered.adjust(-30_000.0, 5 * MS)
+    now_ns = real_ns() + S
+    assert steered.rate_ppb() == -30_000.0
+    assert other.rate_ppb(now_ns) == pytest.approx(0.0, abs=1.0), "every process sees it"
+    assert other.map_ns(now_ns + 100 * S) - other.map_ns(now_ns) == pytest.approx(100 * S, abs=2)
+    assert clock.map_ns(now_ns) == other.map_ns(now_ns)
+    assert clock.map_ns(now_ns) - now_ns == pytest.approx(5 * MS, abs=MS)
+
+
+def test_a_clock_without_a_tape(tmp_path: Path) -> None:
+    bare = SyntheticClock("h0", SyntheticClockSpec(base_ns=real_ns()))
+    with pytest.raises(UsageError, match="no tape"):
+        bare.adjust(real_ns(), step_ns=1)
+    (tmp_path / "short").touch()
+    for name, reason in (("none", "No such file"), ("short", "Protocol error")):
+        with pytest.raises(MissingError, match=reason):
+            SyntheticClock("h0", SyntheticClockSpec(base_ns=1, tape=str(tmp_path / name)))
+
+
+def test_timex_is_the_kernels() -> None:
+    """sizeof(struct timex) on 64-bit Linux, and a reading that the kernel filled in."""
+    assert ctypes.sizeof(Timex) == 208
+    timex = Timex()
+    assert ctypes.CDLL(None).clock_adjtime(time.CLOCK_REALTIME, ctypes.byref(timex)) >= 0
+    assert timex.tick in range(9000, 11001)
+    assert abs(timex.tv_sec - time.clock_gettime_ns(time.CLOCK_REALTIME) // S) <= 1
+
+
+def test_a_device_that_cannot_be_set(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="cannot be set: No such file"):
+        SystemClock(str(tmp_path / "ptp9"))
+
+
+def test_samples_are_chronys(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    sink = ChronySocket(str(path))
+    assert not sink.send(S, 1.0), "chronyd does not run"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as chronyd:
+        chronyd.bind(str(path))
+        assert sink.send(7 * S + 5000, -2.5e6)
+        data = chronyd.recv(100)
+    sink.close()
+    assert data == sock_sample(7 * S + 5000, -2.5e6)
+    seconds, micros, offset, pulse, leap, _, magic = struct.unpack("@qqdiiii", data)
+    assert (seconds, micros, offset, pulse, leap, magic) == (7, 5, -0.0025, 0, 0, 0x534F434B)
+
+
+@pytest.mark.slow
+def test_chronyd_takes_our_samples(tmp_path: Path) -> None:
+    """Debian's chronyd, which must not touch the clock (-x), reports what we tell it."""
+    chronyd = shutil.which("chronyd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if chronyd is None or os.geteuid() != 0:
+        pytest.skip("needs chrony (deploy/system-packages.sh --slow) and root")
+    sock, command = tmp_path / "refclock", tmp_path / "cmd"
+    tmp_path.chmod(0o750)
+    config = tmp_path / "chrony.conf"
+    config.write_text(
+        f"refclock SOCK {sock} poll 0 filter 4 refid SYNT\nport 0\ncmdport 0\n"
+        f"bindcmdaddress {command}\npidfile {tmp_path}/pid\ndriftfile {tmp_path}/drift\n",
+        encoding="ascii",
+    )
+    daemon = subprocess.Popen(
+        [chronyd, "-d", "-x", "-u", "root", "-f", str(config)], stderr=subprocess.PIPE, text=True
+    )
+    stop = threading.Event()
+    feed = threading.Thread(target=_feed, args=(str(sock), stop))
+    feed.start()
+    try:
+        found = _until_reachable(command)
+    finally:
+        stop.set()
+        feed.join()
+        daemon.terminate()
+        _, log = daemon.communicate(timeout=20)
+    # mode,state,name,stratum,poll,reach,age,adjusted offset,measured offset,error
+    fields = found.split(",")
+    assert fields[:3] == ["#", fields[1], "SYNT"], log
+    assert float(fields[8]) == pytest.approx(-0.005, abs=1e-4), "5 ms behind, as told"
+
+
+def _feed(path: str, stop: threading.Event) -> None:
+    sink = ChronySocket(path)
+    while not stop.wait(0.2):
+        sink.send(real_ns() // 1000 * 1000, 5e6)
+    sink.close()
+
+
+def _until_reachable(command: Path) -> str:
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        done = subprocess.run(
+            ["chronyc", "-c", "-h", str(command), "sources"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        line = done.stdout.strip()
+        if line.startswith("#") and int(line.split(",")[5] or 0) > 0:
+            return line
+        time.sleep(0.5)
+    raise AssertionError("chronyd never took a sample")
