@@ -18,11 +18,13 @@ from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
+from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
+from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import Columns
-from syntony.model import MS, Edge, NicRef, S
+from syntony.model import MS, Edge, NicRef, S, UtcReading
 from syntony.model.names import nic_number
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
@@ -73,7 +75,7 @@ class Agent:
         self._config = config
         self._spool = spool
         self._clock = _clock(config)
-        self._pipeline = Pipeline(config.host)
+        self._pipeline = Pipeline(config.host, fit_window)
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
@@ -110,7 +112,8 @@ class Agent:
                 self._next_second_ns = (now_ns // S + 1) * S
                 self._take_crossings()
                 if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
-                    uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
+                    edges = self._pipeline.edges(local_ns) + self._cross_edges()
+                    uplink.send_edges(edges, self._utc_readings())
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
 
@@ -186,13 +189,19 @@ class Agent:
         edges = [stamps.edge() for _, stamps in self._crossings]
         return tuple(edge for edge in edges if edge is not None)
 
+    def _utc_readings(self) -> tuple[UtcReading, ...]:
+        if self._config.utc != "kernel":
+            return ()
+        reading = read_kernel_utc(self._clock)
+        return () if reading is None else (reading,)
+
     def _take_messages(self) -> None:
         while not self.inbox.empty():
             message = self.inbox.get()
             if isinstance(message, Plan):
                 self._take_plan(message)
             elif isinstance(message, Timelines):
-                self._pipeline.timelines(message.timelines)
+                self._pipeline.timelines(message.timelines, message.utc)
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +56,10 @@ class WindowFit(NamedTuple):
     """Both directions show a pile-up at their floor."""
     apart: float = 0.0
     """How far, as a share of the window, the piles of both directions lie apart in time."""
+
+
+WindowFitter = Callable[[Clouds, Prior | None], WindowFit]
+"""`fit_window`, or the native one of `syntony.io.window_fit`."""
 
 
 def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:

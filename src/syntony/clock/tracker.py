@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.clock.envelope import lowest
-from syntony.clock.fit import Prior, WindowFit, fit_window
+from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
 
 WANDER_PPB = 7.0
@@ -124,7 +124,8 @@ class _Floors(NamedTuple):
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, fit: WindowFitter = fit_window) -> None:
+        self._fit = fit
         self._ref_ns = 0
         self._base_ns = 0
         self._x: Matrix = np.zeros(2)
@@ -136,13 +137,13 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
-            return self._begin(clouds, fit_window(clouds), Mode.FIRST)
+            return self._begin(clouds, self._fit(clouds, None), Mode.FIRST)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
         if _stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
             return None
         prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
-        fit = fit_window(clouds, prior)
+        fit = self._fit(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))

@@ -64,6 +64,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
     settings: dict[str, Any] = {
         "store": str(directory / "store"),
+        "state_dir": str(directory / "state"),
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
         "topology": str(map_file),
