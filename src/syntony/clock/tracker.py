@@ -32,6 +32,9 @@ MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
 GATE_SIGMAS = 4.0
 """How far from its prediction a lone direction may be and still be believed."""
+AMBIGUOUS_GATES = 2.0
+"""An excess up to this many gates could lie in either direction, or in both: no one speaks alone.
+Kernel stamps' floors move by tens of ns with the machine's other work, both ways alike."""
 SHARP_RATIO = 3.0
 """A lone direction whose lowest points scatter this much more than at the floor is queued too."""
 REBASE_WINDOWS = 3
@@ -197,6 +200,12 @@ class PairTracker:
         lows = _fit_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        if excess_ns > slack_ns and self._ambiguous(excess_ns, lows):
+            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
+            if fit.sharp and self._moved_for_good(clouds.span_ns):
+                self._follow_floors(lows, 1.0)
+                self._away_since_ns = None
+            return self._tracked(Mode.BOTH)
         if excess_ns > slack_ns:
             mode = self._heard(clouds, fit, floors, overlap)
             if fit.sharp and self._moved_for_good(clouds.span_ns):
@@ -227,6 +236,11 @@ class PairTracker:
         if fit.piled:
             self._noise_ns = fit.noise_ns
         return self._tracked(Mode.BOTH)
+
+    def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
+        """Whether the prediction is too vague to say in which direction the excess is."""
+        sigma_ns = math.sqrt(self._cov[0, 0] + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
+        return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
     def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
         """A window whose round trip never came down to the floor: who agrees, speaks.
@@ -317,7 +331,7 @@ class PairTracker:
         cov = (np.eye(2) - gain @ observes) @ self._cov
         self._cov = (cov + cov.T) / 2
 
-    def _follow_floors(self, lows: _Lows) -> None:
+    def _follow_floors(self, lows: _Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
         if self._floors is None:
             return
@@ -325,10 +339,10 @@ class PairTracker:
         seen = (lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns)
         known = (self._floors.forward_ns, self._floors.reverse_ns)
         followed = [
-            old + (FLOOR_DOWN if new < old else FLOOR_UP) * (new - old)
+            old + (FLOOR_DOWN if new < old else upward) * (new - old)
             for old, new in zip(known, seen, strict=True)
         ]
-        scatter_ns = self._floors.scatter_ns + FLOOR_UP * (lows.worse_ns - self._floors.scatter_ns)
+        scatter_ns = self._floors.scatter_ns + upward * (lows.worse_ns - self._floors.scatter_ns)
         self._floors = self._floors._replace(
             forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
         )
