@@ -135,7 +135,8 @@ static struct syn_fit fit(struct fitting *f)
     if (!any)
         return envelope;
     struct syn_fit pile = piled(f, &best);
-    if (pile.theta_var <= envelope.theta_var)
+    /* See fit.py for why a sharp pile is believed. */
+    if (pile.sharp || pile.theta_var <= envelope.theta_var)
         return pile;
     envelope.sharp = pile.sharp;
     envelope.apart = pile.apart;

@@ -200,20 +200,8 @@ class PairTracker:
         lows = _fit_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
-        if excess_ns > slack_ns and self._ambiguous(excess_ns, lows):
-            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
-            if fit.sharp and self._moved_for_good(clouds.span_ns):
-                self._follow_floors(lows, 1.0)
-                self._away_since_ns = None
-            return self._tracked(Mode.BOTH)
         if excess_ns > slack_ns:
-            mode = self._heard(clouds, fit, floors, overlap)
-            if fit.sharp and self._moved_for_good(clouds.span_ns):
-                self._rebase(lows)
-                mode = Mode.REBASED
-            elif not fit.sharp:
-                self._away_since_ns = None
-            return self._tracked(mode)
+            return self._tracked(self._away(clouds, fit, floors, overlap))
         self._away_since_ns = None
         asymmetry_ns = floors.asymmetry_ns
         if excess_ns < -slack_ns and fit.apart > TORN_APART:
@@ -237,13 +225,31 @@ class PairTracker:
             self._noise_ns = fit.noise_ns
         return self._tracked(Mode.BOTH)
 
+    def _away(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+        """A window whose round trip never came down to the floor."""
+        lows = _fit_lows(clouds, fit, self._noise_ns)
+        excess_ns = lows.rtt_ns - floors.rtt_ns
+        if self._ambiguous(excess_ns, lows):
+            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
+            if fit.sharp and self._moved_for_good(clouds.span_ns):
+                self._follow_floors(lows, 1.0)
+                self._away_since_ns = None
+            return Mode.BOTH
+        mode = self._heard(clouds, fit, floors, overlap)
+        if fit.sharp and self._moved_for_good(clouds.span_ns):
+            self._rebase(lows)
+            return Mode.REBASED
+        if not fit.sharp:
+            self._away_since_ns = None
+        return mode
+
     def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
         """Whether the prediction is too vague to say in which direction the excess is."""
         sigma_ns = math.sqrt(self._cov[0, 0] + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
     def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
-        """A window whose round trip never came down to the floor: who agrees, speaks.
+        """Who agrees with the prediction, speaks.
 
         Read at the predicted slope: the queued direction has bent the window's own.
         """
