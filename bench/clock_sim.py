@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.clock.envelope import hard_envelope
-from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker
+from syntony.io.window_fit import fit_window
 from syntony.model import S
 from syntony.sim import queues, stamps
 
@@ -119,7 +119,7 @@ class Row(NamedTuple):
 
 def measure(load: float, noise: stamps.StampNoise, windows: int, seed: int) -> Row:
     row = Row({}, [], [])
-    tracker = PairTracker()
+    tracker = PairTracker(fit_window)
     for number in range(windows + 2):
         samples = window(0.1 if number < 2 else load, number, noise, seed)
         clouds = Clouds.of(samples)

@@ -44,7 +44,7 @@ class ControllerProcess:
         self._config.write_text(
             f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
             f'store = "{self.store}"\ntls_ca = "{tls.ca}"\ntls_cert = "{tls.cert}"\n'
-            f'tls_key = "{tls.key}"\n'
+            f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\n'
         )
 
     def issue(self, name: str, lifetime_ns: int = HOUR_NS, place: str = "tls") -> TlsPaths:

@@ -17,6 +17,7 @@ from syntony.controller.listen import open_server
 from syntony.controller.pki import create_authority
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, MissingError, StoreError, SyntonyError
+from syntony.lab.provision import to_toml
 from syntony.model import S
 
 
@@ -76,7 +77,7 @@ def test_a_socket_that_cannot_be(tmp_path: Path) -> None:
 def _written(directory: Path, **changes: str) -> str:
     fields = msgspec.to_builtins(config(directory)) | changes
     path = directory / "controller.toml"
-    path.write_text("".join(f"{key} = {value!r}\n" for key, value in fields.items()))
+    path.write_text(to_toml(fields))
     return str(path)
 
 

@@ -69,5 +69,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
     clock: ClockConfig = ClockConfig()
     discipline: DisciplineConfig = DisciplineConfig()
+    utc: str = "off"
+    """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
+    disciplines it (chrony, ptp4l with phc2sys) tells the kernel. ``off``: report nothing."""
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""

@@ -21,11 +21,13 @@ from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
+from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
+from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import Columns
-from syntony.model import MS, Edge, NicRef, S, Timeline
+from syntony.model import MS, Edge, NicRef, S, Timeline, UtcReading
 from syntony.model.names import nic_number
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
@@ -81,8 +83,8 @@ class Agent:
         self._config = config
         self._spool = spool
         self._clock = _clock(config)
-        self._pipeline = Pipeline(config.host)
         self._clock_server = ClockServer(config.clock, self._clock)
+        self._pipeline = Pipeline(config.host, fit_window)
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
@@ -147,7 +149,7 @@ class Agent:
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
         edges = self._pipeline.edges(local_ns) + self._cross_edges()
         if edges:
-            uplink.send_edges(edges)
+            uplink.send_edges(edges, self._utc_readings())
 
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
@@ -213,6 +215,12 @@ class Agent:
         edges = [stamps.edge() for _, stamps in self._crossings]
         return tuple(edge for edge in edges if edge is not None)
 
+    def _utc_readings(self) -> tuple[UtcReading, ...]:
+        if self._config.utc != "kernel":
+            return ()
+        reading = read_kernel_utc(self._clock)
+        return () if reading is None else (reading,)
+
     def _take_messages(self, pause_ns: int) -> None:
         """Everything that is there; waits for the first for up to `pause_ns`."""
         wait_s: float | None = pause_ns / S
@@ -225,7 +233,7 @@ class Agent:
             if isinstance(message, Plan):
                 self._take_plan(message)
             elif isinstance(message, Timelines):
-                self._pipeline.timelines(message.timelines)
+                self._pipeline.timelines(message.timelines, message.utc)
                 self._clock_server.take(message.timelines)
                 self._steer(message.timelines)
             elif isinstance(message, Refuse):

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
-from syntony.model import Edge, Timeline
+from syntony.model import Edge, Timeline, Utc
 from syntony.wire.messages import Plan
 
 
@@ -21,12 +22,14 @@ class Pipeline:
     controller has told that clock's timeline.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, fit: WindowFitter = fit_window) -> None:
         self._host = host
         self._names: dict[int, str] = {}
         self._timelines: dict[str, Timeline] = {}
+        self.utc: Utc | None = None
+        """Where UTC is on the fleet timeline, as last heard; None without anchors."""
         self._seconds = PathSeconds()
-        self._windows = PairWindows()
+        self._windows = PairWindows(fit=fit)
         self._heard: dict[tuple[int, int], int] = {}
         self._tell_from_ns = 0
 
@@ -57,9 +60,10 @@ class Pipeline:
             }
         )
 
-    def timelines(self, timelines: Sequence[Timeline]) -> None:
-        """Take what the network solve says of this agent's clocks and its peers'."""
+    def timelines(self, timelines: Sequence[Timeline], utc: Utc | None = None) -> None:
+        """Take what the network solve says of this agent's clocks and its peers', and of UTC."""
         self._timelines = {line.node: line for line in timelines}
+        self.utc = utc
 
     def fleet_ns(self, local_ns: int) -> int | None:
         """Fleet time of an instant of the host's clock; None before the first timeline."""

@@ -20,7 +20,7 @@ from typing import Self
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError, WireError
-from syntony.model import MS, Edge, S
+from syntony.model import MS, Edge, S, UtcReading
 from syntony.wire.messages import (
     ATTACH,
     MAX_MESSAGE_BYTES,
@@ -82,7 +82,7 @@ class Uplink:
         self._on_message = on_message
         self._spool = spool
         self._changed = threading.Condition()
-        self._edges: tuple[Edge, ...] | None = None
+        self._edges: Edges | None = None
         self._link: _Link | None = None
         self._closing = False
         self._reported: set[str] = set()
@@ -117,10 +117,15 @@ class Uplink:
         with self._changed:
             self._changed.notify_all()
 
-    def send_edges(self, edges: Sequence[Edge]) -> None:
-        """Replace the edges waiting to be sent; without a connection they are simply replaced."""
+    def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
+        """Replace the edges waiting to be sent; without a connection they are simply replaced.
+
+        Args:
+            edges: of the agent's own pairs.
+            utc: what the host says of UTC at the same time.
+        """
         with self._changed:
-            self._edges = tuple(edges)
+            self._edges = Edges(edges=tuple(edges), utc=tuple(utc))
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -212,7 +217,7 @@ class Uplink:
         while self._wait_for_work(link, sent):
             edges = self._take_edges()
             if edges is not None:
-                yield encode(Edges(edges=edges))
+                yield encode(edges)
             if self._window_open(sent):
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
@@ -226,7 +231,7 @@ class Uplink:
             self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
             return not (link.over or self._closing)
 
-    def _take_edges(self) -> tuple[Edge, ...] | None:
+    def _take_edges(self) -> Edges | None:
         with self._changed:
             edges, self._edges = self._edges, None
             return edges

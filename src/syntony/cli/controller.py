@@ -44,14 +44,16 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     for module in ("pyarrow", "scipy"):
         if importlib.util.find_spec(module) is None:
             raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
-    from syntony.clock.network import NetworkSolver
+    from syntony.clock.anchored import AnchoredSolver
+    from syntony.clock.anchors import Anchor
     from syntony.controller.server import run
     from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
+    anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
-        run(config, store, make_plan, NetworkSolver())
+        run(config, store, make_plan, AnchoredSolver(anchors, config.utc_step_ns))
     finally:
         store.close()
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import numpy as np
 
+from syntony.clock.lead import Lead
 from syntony.model import ClockState, Timeline, format_ns
 
 WANDER_PPB = 100.0
@@ -56,6 +57,15 @@ def held(line: Timeline, age_ns: int) -> Timeline:
         state=ClockState.HOLDOVER,
         reason="no fresh edges",
     )
+
+
+def led(line: Timeline, lead: Lead) -> Timeline:
+    """A timeline after fleet time was stepped and given another rate at an instant of its own.
+
+    Both are the same for all clocks: the shape of the fleet stays.
+    """
+    since_s = (line.to_local_ns(lead.at_ns) - line.ref_ns) * 1e-9
+    return _shifted(line, lead.step_ns - lead.rate_ppb * since_s, lead.rate_ppb)
 
 
 def _heirs(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> list[str]:

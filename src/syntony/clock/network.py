@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.clock.gauge import carried, held
+from syntony.clock.gauge import carried, held, led
+from syntony.clock.lead import Lead
 from syntony.clock.mesh_edges import EdgeArrays, connected_parts
 from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
 from syntony.model import ClockState, Edge, S, Timeline, format_ns
@@ -43,6 +44,8 @@ class NetworkSolver:
     def __init__(self) -> None:
         self._edges: dict[str, tuple[int, tuple[Edge, ...]]] = {}
         self._last: dict[str, tuple[int, Timeline]] = {}
+        self._inherited: dict[str, Timeline] = {}
+        self._fresh: frozenset[str] = frozenset()
         self.verdicts: tuple[EdgeVerdict, ...] = ()
         """One per edge of the last solve."""
 
@@ -72,7 +75,7 @@ class NetworkSolver:
             if now_ns - taken_ns <= EDGE_LIFETIME_NS
             for edge in edges
         ]
-        previous = {node: timeline for node, (_, timeline) in self._last.items()}
+        previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
         solved: dict[str, Timeline] = {}
         verdicts: list[EdgeVerdict] = []
         for part in connected_parts(fresh):
@@ -82,8 +85,24 @@ class NetworkSolver:
         self.verdicts = tuple(verdicts)
         for node, timeline in solved.items():
             self._last[node] = (now_ns, timeline)
+            self._inherited.pop(node, None)
+        self._fresh = frozenset(solved)
         self._hold(solved, now_ns)
         return tuple(solved[node] for node in sorted(solved))
+
+    def lead(self, part: str, lead: Lead) -> None:
+        """Fleet time of one connected part, and of all clocks held over, changes."""
+        for node, (since_ns, line) in self._last.items():
+            if line.component == part or node not in self._fresh:
+                self._last[node] = (since_ns, led(line, lead))
+        self._inherited = {node: led(line, lead) for node, line in self._inherited.items()}
+
+    def inherit(self, lines: Sequence[Timeline]) -> None:
+        """Go on where a predecessor's timelines lead; they are told to nobody as they are.
+
+        Their age is unknown, which the doubt of holdover stands for.
+        """
+        self._inherited = {line.node: held(line, 0) for line in lines}
 
     def _hold(self, solved: dict[str, Timeline], now_ns: int) -> None:
         for node, (since_ns, timeline) in list(self._last.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker
 from syntony.model import Edge
@@ -17,10 +18,10 @@ class PairEstimator:
     Windows may overlap (a sliding one asked every second): the tracker counts a probe's noise once.
     """
 
-    def __init__(self, a: str, b: str) -> None:
+    def __init__(self, a: str, b: str, fit: WindowFitter = fit_window) -> None:
         self._a = a
         self._b = b
-        self._tracker = PairTracker()
+        self._tracker = PairTracker(fit)
 
     def estimate(self, samples: PairSamples) -> Edge | None:
         """The edge as of this window, or None when the window cannot support one.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.clock.envelope import lowest
-from syntony.clock.fit import Prior, WindowFit, fit_window
+from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
 
 WANDER_PPB = 7.0
@@ -32,6 +32,9 @@ MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
 GATE_SIGMAS = 4.0
 """How far from its prediction a lone direction may be and still be believed."""
+AMBIGUOUS_GATES = 2.0
+"""An excess up to this many gates could lie in either direction, or in both: no one speaks alone.
+Kernel stamps' floors move by tens of ns with the machine's other work, both ways alike."""
 SHARP_RATIO = 3.0
 """A lone direction whose lowest points scatter this much more than at the floor is queued too."""
 REBASE_WINDOWS = 3
@@ -132,7 +135,8 @@ MOST_CORRELATED = 0.9999
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, fit: WindowFitter = fit_window) -> None:
+        self._fit = fit
         self._ref_ns = 0
         self._base_ns = 0
         self._x: Matrix = np.zeros(2)
@@ -144,13 +148,13 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
-            return self._begin(clouds, fit_window(clouds), Mode.FIRST)
+            return self._begin(clouds, self._fit(clouds, None), Mode.FIRST)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
         if _stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
             return None
         prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
-        fit = fit_window(clouds, prior)
+        fit = self._fit(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
@@ -205,13 +209,7 @@ class PairTracker:
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
-            mode = self._heard(clouds, fit, floors, overlap)
-            if fit.sharp and self._moved_for_good(clouds.span_ns):
-                self._rebase(lows)
-                mode = Mode.REBASED
-            elif not fit.sharp:
-                self._away_since_ns = None
-            return self._tracked(mode)
+            return self._tracked(self._away(clouds, fit, floors, overlap))
         self._away_since_ns = None
         asymmetry_ns = floors.asymmetry_ns
         if excess_ns < -slack_ns and fit.apart > TORN_APART:
@@ -235,8 +233,31 @@ class PairTracker:
             self._noise_ns = fit.noise_ns
         return self._tracked(Mode.BOTH)
 
+    def _away(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+        """A window whose round trip never came down to the floor."""
+        lows = _fit_lows(clouds, fit, self._noise_ns)
+        excess_ns = lows.rtt_ns - floors.rtt_ns
+        if self._ambiguous(excess_ns, lows):
+            self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
+            if fit.sharp and self._moved_for_good(clouds.span_ns):
+                self._follow_floors(lows, 1.0)
+                self._away_since_ns = None
+            return Mode.BOTH
+        mode = self._heard(clouds, fit, floors, overlap)
+        if fit.sharp and self._moved_for_good(clouds.span_ns):
+            self._rebase(lows)
+            return Mode.REBASED
+        if not fit.sharp:
+            self._away_since_ns = None
+        return mode
+
+    def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
+        """Whether the prediction is too vague to say in which direction the excess is."""
+        sigma_ns = math.sqrt(self._cov[0, 0] + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
+        return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
+
     def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
-        """A window whose round trip never came down to the floor: who agrees, speaks.
+        """Who agrees with the prediction, speaks.
 
         Read at the predicted slope: the queued direction has bent the window's own.
         """
@@ -325,7 +346,7 @@ class PairTracker:
         keep = np.eye(2) - gain @ observes
         self._cov = _sound(keep @ self._cov @ keep.T + gain @ noise @ gain.T)
 
-    def _follow_floors(self, lows: _Lows) -> None:
+    def _follow_floors(self, lows: _Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
         if self._floors is None:
             return
@@ -333,10 +354,10 @@ class PairTracker:
         seen = (lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns)
         known = (self._floors.forward_ns, self._floors.reverse_ns)
         followed = [
-            old + (FLOOR_DOWN if new < old else FLOOR_UP) * (new - old)
+            old + (FLOOR_DOWN if new < old else upward) * (new - old)
             for old, new in zip(known, seen, strict=True)
         ]
-        scatter_ns = self._floors.scatter_ns + FLOOR_UP * (lows.worse_ns - self._floors.scatter_ns)
+        scatter_ns = self._floors.scatter_ns + upward * (lows.worse_ns - self._floors.scatter_ns)
         self._floors = self._floors._replace(
             forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
         )

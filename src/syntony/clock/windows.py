@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.pair import PairEstimator, PairSamples
 from syntony.model import Edge, S
 
@@ -32,8 +33,9 @@ class PairWindows:
     Each pair of NICs is estimated by itself, because different pairs have different floors.
     """
 
-    def __init__(self, window_ns: int = WINDOW_NS) -> None:
+    def __init__(self, window_ns: int = WINDOW_NS, fit: WindowFitter = fit_window) -> None:
         self._window_ns = window_ns
+        self._fit = fit
         self._estimators: dict[PairKey, PairEstimator] = {}
         self._ids = np.zeros(0, dtype=np.uint32)
         self._pair_of = np.zeros(0, dtype=np.intp)
@@ -44,7 +46,8 @@ class PairWindows:
         keys = sorted(set(pairs.values()))
         known = self._estimators
         self._estimators = {
-            key: known.get(key) or PairEstimator(key.src_clock, key.dst_clock) for key in keys
+            key: known.get(key) or PairEstimator(key.src_clock, key.dst_clock, self._fit)
+            for key in keys
         }
         places = {key: place for place, key in enumerate(keys)}
         self._ids = np.array(sorted(pairs), dtype=np.uint32)

@@ -17,6 +17,17 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     receivers: tuple[Receiver, ...] = ()
 
 
+class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One clock that knows UTC."""
+
+    node: str
+    """A host, or ``host/nic`` for a NIC's own clock."""
+    bound_ns: int = 1_000_000
+    """How far its clock may be from UTC; beside what its agent reports, if it does."""
+    reported: bool = False
+    """Its agent reports UTC and the bound (``utc = "kernel"`` in its own configuration)."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
@@ -35,10 +46,16 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many equal-cost paths a pair has at most; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
+    state_dir: str = ""
+    """Where the fleet timeline, incidents and messages not yet delivered are kept over restarts;
+    empty for nowhere."""
+    anchors: tuple[AnchorConfig, ...] = ()
+    """Clocks that fleet time is slowly led by, three or more so that one may lie; none to leave
+    fleet time to itself."""
+    utc_step_ns: int = 0
+    """Beyond this, fleet time is stepped to UTC even after the start; 0 for never."""
     seed: int = 1
     """Of the probe plan."""
-    state_dir: str = "/var/lib/syntony/controller"
-    """What a restart must not lose: incidents, messages not yet delivered."""
     alerts: AlertSettings = AlertSettings()
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);

@@ -51,21 +51,23 @@ class AlertDesk:
 
     Args:
         settings: rules and receivers.
-        state_dir: where the book and undelivered messages are.
+        state_dir: where the book and undelivered messages are; None for nowhere: a restart begins
+            without incidents, and there can be no receivers.
         store: what links did.
 
     Raises:
         ConfigError: rules or receivers that cannot be used, or a book that cannot be read.
     """
 
-    def __init__(self, settings: AlertSettings, state_dir: Path, store: Store) -> None:
+    def __init__(self, settings: AlertSettings, state_dir: Path | None, store: Store) -> None:
         self.rules = _rules(settings.rules)
         self._store = store
         self._lock = threading.Lock()
-        self._path = state_dir / BOOK_FILE
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._book = Book(self.rules, _read_book(self._path))
-        self._notifier = Notifier(settings.receivers, settings.cluster, state_dir)
+        if state_dir is None and settings.receivers:
+            raise ConfigError("alerts.receivers: set state_dir, so that no message can be lost")
+        self._path = None if state_dir is None else state_dir / BOOK_FILE
+        self._book = Book(self.rules, _read_book(self._path) if self._path else None)
+        self._notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
         self._cluster = settings.cluster
 
     def evaluate(
@@ -207,6 +209,9 @@ class AlertDesk:
                 )  # fmt: skip
 
     def _save(self) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(self._path, msgspec.json.encode(self._book.state))
 
 

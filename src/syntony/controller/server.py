@@ -23,9 +23,10 @@ from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
+from syntony.controller.timeline_file import TimelineFile
 from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
-from syntony.model import MS, S
+from syntony.model import MS, S, format_ns
 from syntony.store import Store
 from syntony.wire.messages import (
     Ack,
@@ -49,6 +50,8 @@ PLAN_CHECK_NS = 200 * MS
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
 TELL_INTERVAL_NS = 1 * S
+KEEP_INTERVAL_NS = 10 * S
+"""A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
 STOP_GRACE_S = 1.0
 _STORE_ORIGIN = "store"
@@ -61,7 +64,10 @@ class Controller:
         config: where to listen, certificates, mesh.
         store: open; closed by whoever opened it.
         planner: `syntony.mesh.plan.make_plan`.
-        solver: `syntony.clock.network.NetworkSolver`.
+        solver: `syntony.clock.anchored.AnchoredSolver`.
+
+    Raises:
+        ConfigError: a state directory that cannot be used.
     """
 
     def __init__(
@@ -74,9 +80,11 @@ class Controller:
         self._fleet = Fleet(config, planner, secrets.token_bytes(16), key_id)
         self._solving = SolveLoop(solver)
         self._time = FleetTime()
+        state_dir = Path(config.state_dir) if config.state_dir else None
+        self._kept = TimelineFile(state_dir) if state_dir else None
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology)
-        self._alerts = AlertDesk(config.alerts, Path(config.state_dir), store)
+        self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
         self._answers = Answers(store, self._fleet, self._solving, self._locating)
@@ -105,6 +113,7 @@ class Controller:
             for session in self._sessions.values():
                 session.outbox.close()
             await server.stop(STOP_GRACE_S)
+            await self._keep()
             _log.info("controller down")
 
     async def _work(self) -> None:
@@ -118,6 +127,7 @@ class Controller:
                 group.create_task(_every(SOLVE_CHECK_NS, self._solve)),
                 group.create_task(_every(PLAN_CHECK_NS, self._plan)),
                 group.create_task(_every(LOCATE_INTERVAL_NS, self._locate)),
+                group.create_task(_every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
                 group.create_task(_every(JUDGE_INTERVAL_NS, self._judge)),
                 group.create_task(_every(TELL_INTERVAL_NS, self._tell)),
@@ -131,6 +141,10 @@ class Controller:
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
             self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
+        memory = None if self._kept is None else self._kept.load()
+        if memory is not None:
+            self._solving.inherit(memory)
+            _log.info("fleet timeline goes on clocks=%d", len(memory.lines))
 
     def _fleet_now(self) -> int | None:
         return self._time.now(time.monotonic_ns())
@@ -158,7 +172,7 @@ class Controller:
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
-        foreign = self._solving.take(session.host, edges.edges)
+        foreign = self._solving.take(session.host, edges.edges, edges.utc)
         if foreign:
             _log.warning("edges refused host=%s foreign=%d", session.host, foreign)
 
@@ -229,10 +243,14 @@ class Controller:
         if not self._solving.due(now_ns):
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
+        if self._solving.stepped_ns:
+            _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
+            self._time = FleetTime()
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        for host, message in timelines_per_host(timelines, self._fleet.mesh.clocks).items():
+        told = timelines_per_host(timelines, self._fleet.mesh.clocks, self._solving.utc)
+        for host, message in told.items():
             session = self._sessions.get(host)
             if session is not None and message.timelines:
                 session.outbox.put(message)
@@ -249,6 +267,15 @@ class Controller:
             return
         if rows is not None:
             self._ingest.put_local(rows)
+
+    async def _keep(self) -> None:
+        memory = self._solving.memory()
+        if self._kept is None or memory is None:
+            return
+        try:
+            await asyncio.to_thread(self._kept.save, memory)
+        except OSError as error:
+            _log.error("fleet timeline not kept reason=%s", error)
 
     async def _plan(self) -> None:
         now_ns = time.monotonic_ns()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from syntony.clock.anchored import FleetMemory
 from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
-from syntony.model import ClockState, Edge, S, Timeline
+from syntony.model import ClockState, Edge, S, Timeline, Utc, UtcReading
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import Timelines
 from syntony.wire.tables import CLOCK
@@ -20,7 +21,19 @@ ORIGIN_HOST = "controller"
 
 
 class Solver(Protocol):
-    """`syntony.clock.network.NetworkSolver`."""
+    """`syntony.clock.anchored.AnchoredSolver`."""
+
+    @property
+    def utc(self) -> Utc | None: ...
+
+    @property
+    def stepped_ns(self) -> int: ...
+
+    def hear(self, readings: Iterable[UtcReading]) -> None: ...
+
+    def memory(self) -> FleetMemory: ...
+
+    def inherit(self, memory: FleetMemory) -> None: ...
 
     def update(self, edges: Sequence[Edge], now_ns: int) -> None: ...
 
@@ -35,31 +48,54 @@ class SolveLoop:
     def __init__(self, solver: Solver) -> None:
         self.timelines: tuple[Timeline, ...] = ()
         self._solver = solver
-        self._waiting: dict[str, tuple[Edge, ...]] = {}
+        self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
         self._solved_ns: int | None = None
         self._seq = 0
 
-    def take(self, host: str, edges: Sequence[Edge]) -> int:
-        """The newest edges of one agent; returns how many were not its own to report."""
-        own = tuple(edge for edge in edges if edge.a == host or edge.a.startswith(f"{host}/"))
-        self._waiting[host] = own
-        return len(edges) - len(own)
+    @property
+    def utc(self) -> Utc | None:
+        """Where UTC is, as of the last solve; None without anchors."""
+        return self._solver.utc
+
+    @property
+    def stepped_ns(self) -> int:
+        """By how much the last solve stepped fleet time."""
+        return self._solver.stepped_ns
+
+    def take(self, host: str, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> int:
+        """The newest edges and UTC readings of one agent; returns how many were not its own."""
+        own = tuple(edge for edge in edges if _is_of(host, edge.a))
+        readings = tuple(reading for reading in utc if _is_of(host, reading.node))
+        self._waiting[host] = (own, readings)
+        return len(edges) - len(own) + len(utc) - len(readings)
+
+    def inherit(self, memory: FleetMemory) -> None:
+        """Go on from a predecessor's timelines; before the first step."""
+        self._solver.inherit(memory)
+
+    def memory(self) -> FleetMemory | None:
+        """What a successor goes on from; None while there is nothing."""
+        memory = self._solver.memory()
+        return memory if memory.lines else None
 
     def due(self, now_ns: int) -> bool:
         """Once a second; at once for a clock that has no fleet time yet."""
         if self._solved_ns is None or now_ns - self._solved_ns >= SOLVE_INTERVAL_NS:
             return True
         known = {line.node for line in self.timelines}
-        return any(edge.a not in known for edges in self._waiting.values() for edge in edges)
+        return any(edge.a not in known for edges, _ in self._waiting.values() for edge in edges)
 
     def step(self, now_ns: int) -> tuple[Timeline, ...]:
         """Solve with what has arrived; `now_ns` is monotonic."""
         self._solved_ns = now_ns
         waiting, self._waiting = self._waiting, {}
-        self._solver.update([edge for edges in waiting.values() for edge in edges], now_ns)
+        self._solver.update([edge for edges, _ in waiting.values() for edge in edges], now_ns)
+        self._solver.hear(reading for _, utc in waiting.values() for reading in utc)
         self.timelines = self._solver.solve(now_ns)
+        if self._solver.stepped_ns:
+            self._time = FleetTime()
         for timeline in self.timelines:
             if timeline.state is ClockState.SYNCHRONIZED:
                 fleet_ns = timeline.to_fleet_ns(timeline.ref_ns)
@@ -102,12 +138,20 @@ class SolveLoop:
         )
 
 
+def _is_of(host: str, node: str) -> bool:
+    return node == host or node.startswith(f"{host}/")
+
+
 def timelines_per_host(
-    timelines: Sequence[Timeline], clocks_of: Mapping[str, frozenset[str]]
+    timelines: Sequence[Timeline],
+    clocks_of: Mapping[str, frozenset[str]],
+    utc: Utc | None = None,
 ) -> dict[str, Timelines]:
-    """What each host must know: its own clocks and its peers'."""
+    """What each host must know: its own clocks and its peers', and where UTC is."""
     by_node = {timeline.node: timeline for timeline in timelines}
     return {
-        host: Timelines(timelines=tuple(by_node[node] for node in sorted(nodes & by_node.keys())))
+        host: Timelines(
+            timelines=tuple(by_node[node] for node in sorted(nodes & by_node.keys())), utc=utc
+        )
         for host, nodes in clocks_of.items()
     }

@@ -3,6 +3,7 @@
 from syntony.model.clocks import ClockState, Edge, SyntheticClockSpec, Timeline
 from syntony.model.names import NicRef
 from syntony.model.units import MS, NS, US, S, format_ns, parse_duration_ns
+from syntony.model.utc import Utc, UtcReading
 
 __all__ = [
     "MS",
@@ -14,6 +15,8 @@ __all__ = [
     "S",
     "SyntheticClockSpec",
     "Timeline",
+    "Utc",
+    "UtcReading",
     "format_ns",
     "parse_duration_ns",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.network import NetworkSolver
+from syntony.clock.anchored import AnchoredSolver
+from syntony.clock.anchors import Anchor
 from syntony.clock.pair import PairEstimator
 from syntony.clock.samples import PairSamples
 from syntony.model import Edge, S, Timeline
@@ -120,9 +121,10 @@ class SimulatedFleet:
         window_ns: int = 2 * S,
         kind: ClockKind = STEADY,
         noise: stamps.StampNoise = stamps.hardware,
+        anchors: Iterable[Anchor] = (),
     ) -> None:
         self.clocks = SimulatedClocks(nodes, seed=seed, kind=kind)
-        self.solver = NetworkSolver()
+        self.solver = AnchoredSolver(anchors)
         self.window = 0
         self.dead: set[int] = set()
         self.lies: Mapping[int, Callable[[int], int]] = {}

@@ -17,6 +17,7 @@ import msgspec
 from syntony.errors import WireError
 from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.findings import Finding
+from syntony.model.utc import Utc, UtcReading
 
 PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
@@ -72,6 +73,8 @@ class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
     """What the agent's own pairs say about the clocks, newest window only; never spooled."""
 
     edges: tuple[Edge, ...]
+    utc: tuple[UtcReading, ...] = ()
+    """What the host says of UTC."""
 
 
 AgentMessage = Hello | Batch | Edges
@@ -124,6 +127,8 @@ class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
     """The network solve's answer for the agent's clocks and its peers' clocks."""
 
     timelines: tuple[Timeline, ...]
+    utc: Utc | None = None
+    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):

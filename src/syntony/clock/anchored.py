@@ -1,0 +1,113 @@
+"""The network solve with the UTC layer on top, and what of both outlives a restart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from syntony.clock.anchors import Anchor, Heard, votes
+from syntony.clock.gauge import led
+from syntony.clock.lead import Lead
+from syntony.clock.network import NetworkSolver
+from syntony.clock.utc import UtcMemory, UtcServo
+from syntony.model import ClockState, Edge, Timeline, Utc, UtcReading
+
+REMEMBERED_LINES = 1_000
+"""As many clocks carry the fleet timeline over a restart; their median is good to a nanosecond."""
+
+
+class FleetMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes fleet time and its way to UTC go on after a restart."""
+
+    lines: tuple[Timeline, ...]
+    utc: UtcMemory | None = None
+
+
+class AnchoredSolver:
+    """`NetworkSolver`'s interface; fleet time follows UTC slowly where there are anchors.
+
+    Args:
+        anchors: clock nodes that know UTC; none for a timeline of the fleet's own.
+        step_ns: see `UtcServo`.
+    """
+
+    def __init__(self, anchors: Iterable[Anchor] = (), step_ns: float = 0.0) -> None:
+        self._solver = NetworkSolver()
+        self._anchors = tuple(anchors)
+        self._servo = UtcServo(len(self._anchors), step_ns)
+        self._readings: dict[str, UtcReading] = {}
+        self._heard: dict[str, Heard] = {}
+        self._lines: tuple[Timeline, ...] = ()
+        self.stepped_ns = 0
+        """By how much the last solve stepped fleet time: never but at the start, or if told."""
+
+    @property
+    def utc(self) -> Utc | None:
+        """Where UTC is; None without anchors or before the first solve."""
+        return self._servo.utc
+
+    def update(self, edges: Sequence[Edge], now_ns: int) -> None:
+        """Take edges; see `NetworkSolver.update`."""
+        self._solver.update(edges, now_ns)
+
+    def hear(self, readings: Iterable[UtcReading]) -> None:
+        """Take what hosts say of UTC; only anchors are listened to."""
+        wanted = {anchor.node for anchor in self._anchors if anchor.reported}
+        for reading in readings:
+            if reading.node not in wanted:
+                continue
+            before = self._readings.get(reading.node)
+            self._readings[reading.node] = reading
+            heard = None if before is None else Heard.after(before, reading)
+            if heard is not None:
+                self._heard[reading.node] = heard
+
+    def solve(self, now_ns: int) -> tuple[Timeline, ...]:
+        """Every known clock's timeline, sorted by node."""
+        lines = self._solver.solve(now_ns)
+        part = _main_part(lines)
+        self.stepped_ns = 0
+        if self._anchors and part is not None:
+            lead = self._follow([line for line in lines if line.component == part])
+            if lead:
+                self._solver.lead(part, lead)
+                lines = tuple(led(line, lead) if _leads(line, part) else line for line in lines)
+                self.stepped_ns = lead.step_ns
+        self._lines = lines
+        return lines
+
+    def memory(self) -> FleetMemory:
+        """As of the last solve: the best clocks' timelines and what is known of UTC."""
+        part = _main_part(self._lines)
+        of_part = [line for line in self._lines if line.component == part and _sound(line)]
+        best = sorted(of_part, key=lambda line: line.sigma_ns)[:REMEMBERED_LINES]
+        return FleetMemory(lines=tuple(best), utc=self._servo.memory())
+
+    def inherit(self, memory: FleetMemory) -> None:
+        """Go on from a predecessor's memory; to be called before the first solve."""
+        self._solver.inherit(memory.lines)
+        if memory.utc is not None and self._anchors:
+            self._servo.inherit(memory.utc)
+
+    def _follow(self, lines: Sequence[Timeline]) -> Lead:
+        by_node = {line.node: line for line in lines}
+        fleet_ns = max(line.to_fleet_ns(line.ref_ns) for line in lines if _sound(line))
+        said, silent = votes(self._anchors, by_node, self._heard, fleet_ns)
+        return self._servo.step(said, fleet_ns, silent)
+
+
+def _sound(line: Timeline) -> bool:
+    return line.state is ClockState.SYNCHRONIZED
+
+
+def _main_part(lines: Sequence[Timeline]) -> str | None:
+    """The connected part with most synchronized clocks; the first by name among equals."""
+    sizes = Counter(line.component for line in lines if _sound(line))
+    return min(sizes, key=lambda part: (-sizes[part], part)) if sizes else None
+
+
+def _leads(line: Timeline, part: str) -> bool:
+    """Whether a clock goes along: those of the part, and those held over, for they will be back."""
+    return line.component == part or line.state is ClockState.HOLDOVER

@@ -1,0 +1,136 @@
+"""Which anchors agree on UTC: intervals that most of them, and the memory, have in common.
+
+A voter says "UTC is within this interval". With n voters of which at most f = ⌊(n-1)/2⌋ are wrong,
+UTC lies between the first and the last point that n - f intervals cover (Marzullo 1984; NTP's
+selection, RFC 5905 section 11.2.1, looks for the smallest f that works, which lets one narrow lie
+decide as long as it overlaps the others).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from syntony.model import ClockState, Timeline, UtcReading, format_ns
+
+READING_LIFETIME_NS = 10_000_000_000
+"""A reported reading older than this on its own clock says nothing about now."""
+
+
+class Anchor(NamedTuple):
+    """A clock node trusted to know UTC."""
+
+    node: str
+    bound_ns: float
+    """How far its word may be from UTC."""
+    reported: bool = False
+    """Its agent reports UTC with a bound of its own; else its clock itself is taken for UTC."""
+
+
+class Heard(NamedTuple):
+    """An anchor's newest reading, and how its distance to UTC has changed since the one before."""
+
+    reading: UtcReading
+    rate: float
+    """Of `utc_minus_ns`, ns per ns of the anchor's clock."""
+
+    @classmethod
+    def after(cls, before: UtcReading, reading: UtcReading) -> Heard | None:
+        """None when the clock has not gone on between the two."""
+        since_ns = reading.local_ns - before.local_ns
+        if since_ns <= 0:
+            return None
+        return cls(reading, (reading.utc_minus_ns - before.utc_minus_ns) / since_ns)
+
+    def utc_minus_ns(self, local_ns: int) -> float:
+        """UTC minus local at a local instant nearby."""
+        return self.reading.utc_minus_ns + self.rate * (local_ns - self.reading.local_ns)
+
+
+class Vote(NamedTuple):
+    """UTC minus fleet time at one instant, as one voter has it."""
+
+    node: str
+    offset_ns: float
+    half_ns: float
+    """The voter's interval is ``offset ± half``."""
+
+    @property
+    def low_ns(self) -> float:
+        return self.offset_ns - self.half_ns
+
+    @property
+    def high_ns(self) -> float:
+        return self.offset_ns + self.half_ns
+
+
+class Agreement(NamedTuple):
+    """Where most voters have UTC in common."""
+
+    low_ns: float
+    high_ns: float
+    centre_ns: float
+    """Median of what those in favour say, within the interval."""
+    nodes: tuple[str, ...]
+    """Those in favour."""
+
+
+def votes(
+    anchors: Iterable[Anchor],
+    lines: Mapping[str, Timeline],
+    heard: Mapping[str, Heard],
+    fleet_ns: int,
+) -> tuple[list[Vote], dict[str, str]]:
+    """What the anchors say at an instant of fleet time, and why some say nothing (by node)."""
+    said, silent = [], {}
+    for anchor in anchors:
+        line = lines.get(anchor.node)
+        if line is None or line.state is not ClockState.SYNCHRONIZED:
+            silent[anchor.node] = "not synchronized" if line is not None else "not heard of"
+            continue
+        local_ns = line.to_local_ns(fleet_ns)
+        utc_minus_ns, half_ns = 0.0, anchor.bound_ns + line.bound_ns(local_ns)
+        if anchor.reported:
+            known = heard.get(anchor.node)
+            if known is None or abs(local_ns - known.reading.local_ns) > READING_LIFETIME_NS:
+                silent[anchor.node] = "reports no UTC"
+                continue
+            utc_minus_ns = known.utc_minus_ns(local_ns)
+            half_ns += known.reading.bound_ns
+        said.append(Vote(anchor.node, local_ns - fleet_ns + utc_minus_ns, half_ns))
+    return said, silent
+
+
+def agreement(said: Sequence[Vote]) -> Agreement | None:
+    """The interval that all but a minority of the voters cover; None where there is none."""
+    if not said:
+        return None
+    needed = len(said) - (len(said) - 1) // 2
+    ends = sorted([(vote.low_ns, 0, 1) for vote in said] + [(vote.high_ns, 1, -1) for vote in said])
+    covered, low_ns, high_ns = 0, None, None
+    for at_ns, _, change in ends:
+        if covered >= needed and change < 0:
+            high_ns = at_ns
+        covered += change
+        if covered >= needed and low_ns is None:
+            low_ns = at_ns
+    if low_ns is None or high_ns is None:
+        return None
+    favour = [vote for vote in said if vote.low_ns <= high_ns and vote.high_ns >= low_ns]
+    centre_ns = statistics.median(vote.offset_ns for vote in favour)
+    return Agreement(
+        low_ns,
+        high_ns,
+        min(max(centre_ns, low_ns), high_ns),
+        tuple(vote.node for vote in favour),
+    )
+
+
+def left_out(said: Sequence[Vote], found: Agreement) -> str:
+    """One phrase naming those outvoted; empty when there are none."""
+    return "; ".join(
+        f"{vote.node} outvoted: off by {format_ns(vote.offset_ns - found.centre_ns)}"
+        for vote in said
+        if vote.node not in found.nodes
+    )

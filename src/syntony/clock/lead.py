@@ -1,0 +1,16 @@
+"""A change of fleet time itself, the same for every clock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Lead(NamedTuple):
+    """What to do to fleet time at an instant: change its rate; at the start, or if told, step."""
+
+    at_ns: int
+    step_ns: int = 0
+    rate_ppb: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.step_ns != 0 or self.rate_ppb != 0.0

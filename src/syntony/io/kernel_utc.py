@@ -1,0 +1,90 @@
+"""What the kernel knows of UTC: the error that the daemon disciplining its clock has told it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import NamedTuple
+
+from syntony.io.clocks import ClockSource
+from syntony.model import US, UtcReading
+
+STA_UNSYNC = 0x0040
+"""Nobody disciplines the clock, or not any more (adjtimex(2))."""
+READS = 5
+"""Of both clocks; the closest pair counts."""
+
+
+class _Timex(ctypes.Structure):
+    """`struct timex` of adjtimex(2)."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("time", ctypes.c_long * 2),
+        ("tick", ctypes.c_long),
+        ("ppsfreq", ctypes.c_long),
+        ("jitter", ctypes.c_long),
+        ("shift", ctypes.c_int),
+        ("stabil", ctypes.c_long),
+        ("jitcnt", ctypes.c_long),
+        ("calcnt", ctypes.c_long),
+        ("errcnt", ctypes.c_long),
+        ("stbcnt", ctypes.c_long),
+        ("tai", ctypes.c_int),
+        ("reserved", ctypes.c_int * 11),
+    )
+
+
+class KernelDiscipline(NamedTuple):
+    """What the kernel was told of its own clock."""
+
+    synchronized: bool
+    max_error_ns: int
+    """Bound of CLOCK_REALTIME's error; the kernel lets it grow by 500 ppm between updates."""
+
+
+def kernel_discipline() -> KernelDiscipline:
+    """Needs no privilege: nothing is changed.
+
+    Raises:
+        OSError: the kernel forbids even reading (a strict seccomp filter).
+    """
+    timex = _Timex()
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return KernelDiscipline(not timex.status & STA_UNSYNC, int(timex.maxerror) * US)
+
+
+def read_kernel_utc(clock: ClockSource) -> UtcReading | None:
+    """UTC as CLOCK_REALTIME has it, told on `clock`; None while nobody disciplines it."""
+    try:
+        discipline = kernel_discipline()
+    except OSError:
+        return None
+    if not discipline.synchronized:
+        return None
+    width_ns, local_ns, utc_minus_ns = min(_compared(clock) for _ in range(READS))
+    return UtcReading(
+        node=clock.node,
+        local_ns=local_ns,
+        utc_minus_ns=utc_minus_ns,
+        bound_ns=float(discipline.max_error_ns + width_ns),
+    )
+
+
+def _compared(clock: ClockSource) -> tuple[int, int, int]:
+    """(doubt, local instant, UTC minus local): one read of UTC between two of the clock."""
+    before_ns = clock.now_ns()
+    utc_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    after_ns = clock.now_ns()
+    local_ns = (before_ns + after_ns) // 2
+    return after_ns - before_ns, local_ns, utc_ns - local_ns

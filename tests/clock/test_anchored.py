@@ -1,0 +1,139 @@
+"""The UTC layer over a simulated fleet: its shape stays, and a successor goes on with its time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from syntony.clock.anchored import AnchoredSolver, FleetMemory
+from syntony.clock.anchors import Anchor
+from syntony.clock.network import NetworkSolver
+from syntony.model import MS, ClockState, Edge, S, UtcReading
+from syntony.sim.clocks import EPOCH_NS, ClockKind
+from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Way
+
+SEED = 11
+WINDOW_NS = 2 * S
+ANCHORS = [Anchor(f"n{number}", 100.0, reported=True) for number in range(3)]
+WANDERING = ClockKind(wander_ppb=3.0)
+
+
+def fleet_of(anchors: list[Anchor]) -> SimulatedFleet:
+    return SimulatedFleet(seed=SEED, kind=WANDERING, anchors=anchors)
+
+
+def step(fleet: SimulatedFleet, lies_ns: dict[str, float] | None = None) -> list[Reading]:
+    """One window at whose end the anchors know UTC, which is true time, unless they lie."""
+    end_ns = EPOCH_NS + (fleet.window + 1) * WINDOW_NS
+    lies = lies_ns or {}
+    readings = []
+    for number in range(3):
+        local_ns = int(fleet.clocks.read(number, np.array([end_ns], dtype=np.int64))[0])
+        node = f"n{number}"
+        utc_minus_ns = end_ns - local_ns + round(lies.get(node, 0.0))
+        readings.append(
+            UtcReading(node=node, local_ns=local_ns, utc_minus_ns=utc_minus_ns, bound_ns=50.0)
+        )
+    fleet.solver.hear(readings)
+    return fleet.step(lambda _window, _a, _b: (Way(0.4), QUIET))
+
+
+def utc_error_ns(fleet: SimulatedFleet, reading: Reading) -> tuple[float, float]:
+    """(error, bound) of UTC as the reading's host has it at the window's end."""
+    utc = fleet.solver.utc
+    assert utc is not None
+    true_ns = EPOCH_NS + fleet.window * WINDOW_NS
+    number = int(reading.line.node[1:])
+    local_ns = int(fleet.clocks.read(number, np.array([true_ns], dtype=np.int64))[0])
+    fleet_ns = reading.line.to_fleet_ns(local_ns)
+    bound_ns = utc.bound_ns(fleet_ns) + reading.line.bound_ns(local_ns)
+    return utc.to_utc_ns(fleet_ns) - true_ns, bound_ns
+
+
+def test_the_shape_stays_and_every_host_knows_utc() -> None:
+    alone, led = fleet_of([]), fleet_of(ANCHORS)
+    for window in range(24):
+        lies = {"n1": 1.0 * MS} if window > 9 else {}
+        by_itself, readings = step(alone), step(led, lies)
+        for one, other in zip(by_itself, readings, strict=True):
+            assert abs(one.error_ns - other.error_ns) < 5, f"seed {SEED}, window {window}"
+            assert other.line.state is ClockState.SYNCHRONIZED
+        utc = led.solver.utc
+        assert utc is not None
+        if window < 5:
+            continue
+        for reading in readings:
+            error_ns, bound_ns = utc_error_ns(led, reading)
+            assert abs(error_ns) <= bound_ns, f"seed {SEED}, window {window}, {utc}"
+            assert bound_ns < 20_000, f"seed {SEED}, window {window}, {utc}"
+    utc = led.solver.utc
+    assert utc is not None
+    assert utc.anchors == ("n0", "n2")
+    assert "n1 outvoted" in utc.reason
+    assert alone.solver.utc is None
+
+
+def test_a_successor_goes_on_and_does_not_step() -> None:
+    fleet = fleet_of(ANCHORS)
+    for _ in range(10):
+        before = step(fleet)
+    successor = AnchoredSolver(ANCHORS)
+    successor.inherit(fleet.solver.memory())
+    fleet.solver = successor
+    fleet.dead = {3, 4, 5}
+    after = step(fleet)
+    assert successor.stepped_ns == 0
+    true_ns = EPOCH_NS + fleet.window * WINDOW_NS
+    for old, new in zip(before[:3], after, strict=False):
+        number = int(new.line.node[1:])
+        local_ns = int(fleet.clocks.read(number, np.array([true_ns], dtype=np.int64))[0])
+        jumped_ns = new.line.to_fleet_ns(local_ns) - old.line.to_fleet_ns(local_ns)
+        assert abs(jumped_ns) < 100, f"seed {SEED}"
+    fleet.dead = set()
+    for reading in step(fleet):
+        assert reading.line.state is ClockState.SYNCHRONIZED, f"seed {SEED}: {reading.line}"
+
+
+def test_what_is_inherited_is_told_to_nobody_before_it_is_seen_again() -> None:
+    fleet = fleet_of([])
+    step(fleet)
+    solver = NetworkSolver()
+    solver.inherit(fleet.solver.memory().lines)
+    assert solver.solve(0) == ()
+
+
+@pytest.mark.parametrize("later", [1, 2])
+def test_clocks_that_return_after_a_restart_are_led_along(later: int) -> None:
+    """A late clock's inherited line has not missed what fleet time did meanwhile."""
+    fleet = fleet_of(ANCHORS)
+    for _ in range(8):
+        step(fleet)
+    memory = fleet.solver.memory()
+    fleet.solver = AnchoredSolver(ANCHORS)
+    fleet.solver.inherit(FleetMemory(lines=memory.lines, utc=memory.utc))
+    fleet.dead = {5}
+    for _ in range(later * 5):
+        step(fleet)
+    fleet.dead = set()
+    back = {reading.line.node: reading for reading in step(fleet)}["n5"]
+    assert back.line.state is ClockState.SYNCHRONIZED, f"seed {SEED}: {back.line}"
+
+
+def test_edges_of_nobody_known_lead_nowhere() -> None:
+    solver = AnchoredSolver([Anchor("absent", 100.0)])
+    edge = Edge(
+        a="x",
+        b="y",
+        ref_ns=EPOCH_NS,
+        theta_ns=5.0,
+        drift_ppb=1.0,
+        sigma_ns=5.0,
+        drift_sigma_ppb=5.0,
+        rtt_floor_ns=10_000.0,
+        probes=100,
+    )
+    solver.update([edge], 0)
+    assert len(solver.solve(0)) == 2
+    assert solver.utc is not None
+    assert solver.utc.state is ClockState.UNKNOWN
+    assert "absent not heard of" in solver.utc.reason
