@@ -45,7 +45,7 @@ static struct {
 /* Not to be put another socket in the place of: an epoll set holds it and would not notice, or the
  * program asked for MPTCP itself. */
 static atomic_bool settled[MAX_FD];
-static atomic_bool refused; /* this kernel makes no MPTCP sockets for us */
+static atomic_bool refused[2]; /* IPv4, IPv6: this kernel makes no such MPTCP sockets for us */
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
     if (!settings.debug)
@@ -82,30 +82,43 @@ static bool is_settled(int fd) {
     return fd < 0 || fd >= MAX_FD || atomic_load_explicit(&settled[fd], memory_order_relaxed);
 }
 
-/* Not in this kernel, switched off, or forbidden: none of it changes while a program runs. */
+/* Not in this kernel (5.5 and older: EINVAL), switched off, or forbidden: none of it changes while a
+ * program runs, if TCP was not refused as well. */
 static bool is_final(int error) {
     return error == EPROTONOSUPPORT || error == ENOPROTOOPT || error == EACCES ||
            error == EPERM || error == EINVAL;
 }
 
-EXPORT int socket(int domain, int type, int protocol) {
-    if (settings.on && (domain == AF_INET || domain == AF_INET6) &&
-        (type & TYPE_MASK) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP) &&
-        !atomic_load_explicit(&refused, memory_order_relaxed)) {
-        int before = errno;
-        int fd = syn_next_socket(domain, type, IPPROTO_MPTCP);
-        if (fd >= 0) {
-            settle(fd, false);
-            return fd;
-        }
-        if (is_final(errno)) {
-            say("no MPTCP here (%s): plain TCP from now on\n", strerror(errno));
-            atomic_store_explicit(&refused, true, memory_order_relaxed);
-        }
+/* Where TCP is asked for, an MPTCP socket. -1: make what was asked for; `why` is the kernel's error
+ * if it refused, else 0. */
+static int multipath_socket(int domain, int type, int protocol, int *why) {
+    *why = 0;
+    if (!settings.on || (domain != AF_INET && domain != AF_INET6) ||
+        (type & TYPE_MASK) != SOCK_STREAM || (protocol != 0 && protocol != IPPROTO_TCP) ||
+        atomic_load_explicit(&refused[domain == AF_INET6], memory_order_relaxed))
+        return -1;
+    int before = errno;
+    int fd = syn_next_socket(domain, type, IPPROTO_MPTCP);
+    if (fd < 0) {
+        *why = errno;
         errno = before;
     }
-    int fd = syn_next_socket(domain, type, protocol);
+    return fd;
+}
+
+EXPORT int socket(int domain, int type, int protocol) {
+    int why;
+    int fd = multipath_socket(domain, type, protocol, &why);
+    if (fd >= 0) {
+        settle(fd, false);
+        return fd;
+    }
+    fd = syn_next_socket(domain, type, protocol);
     settle(fd, protocol == IPPROTO_MPTCP);
+    if (fd >= 0 && is_final(why)) {
+        atomic_store_explicit(&refused[domain == AF_INET6], true, memory_order_relaxed);
+        say("no MPTCP here (%s): plain TCP from now on\n", strerror(why));
+    }
     return fd;
 }
 

@@ -89,12 +89,6 @@ bool syn_get_instead(int fd, int level, int option, int error, void *value, sock
     return true;
 }
 
-/* The kernel's tcp_info may be longer than the one known here. */
-union subflow {
-    struct tcp_info info;
-    unsigned char bytes[INFO_ROOM];
-};
-
 static bool is_better(const struct tcp_info *a, const struct tcp_info *b) {
     bool a_established = a->tcpi_state == ESTABLISHED;
     bool b_established = b->tcpi_state == ESTABLISHED;
@@ -109,7 +103,7 @@ static bool is_better(const struct tcp_info *a, const struct tcp_info *b) {
 bool syn_best_tcp_info(int fd, void *value, socklen_t *length) {
     struct {
         struct subflow_data head;
-        union subflow subflows[MAX_SUBFLOWS];
+        unsigned char subflows[MAX_SUBFLOWS * INFO_ROOM];
     } answer;
     socklen_t room = sizeof answer;
     int before = errno;
@@ -117,20 +111,27 @@ bool syn_best_tcp_info(int fd, void *value, socklen_t *length) {
         return false;
     memset(&answer, 0, sizeof answer);
     answer.head.size_subflow_data = sizeof answer.head;
-    answer.head.size_user = sizeof answer.subflows[0];
+    answer.head.size_user = INFO_ROOM;
     int failed = syn_next_getsockopt(fd, SOL_MPTCP, MPTCP_TCPINFO_OPTION, &answer, &room);
     errno = before;
-    uint32_t count = answer.head.num_subflows;
-    if (failed != 0 || count == 0)
+    /* The kernel packs them at its own size, which it says, if that is less than what was asked. */
+    size_t size = answer.head.size_user;
+    if (failed != 0 || room < sizeof answer.head || size == 0 || size > INFO_ROOM)
         return false;
-    const union subflow *best = &answer.subflows[0];
-    for (uint32_t i = 1; i < count && i < MAX_SUBFLOWS; i++)
-        if (is_better(&answer.subflows[i].info, &best->info))
-            best = &answer.subflows[i];
-    if (*length > answer.head.size_kernel)
-        *length = answer.head.size_kernel;
-    if (*length > sizeof *best)
-        *length = sizeof *best;
-    memcpy(value, best, *length);
+    size_t count = (room - sizeof answer.head) / size;
+    if (count == 0 || answer.head.num_subflows == 0)
+        return false;
+    struct tcp_info best = {0}, info = {0};
+    size_t best_at = 0;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&info, &answer.subflows[i * size], size < sizeof info ? size : sizeof info);
+        if (i == 0 || is_better(&info, &best)) {
+            best = info;
+            best_at = i * size;
+        }
+    }
+    if (*length > size)
+        *length = (socklen_t)size;
+    memcpy(value, &answer.subflows[best_at], *length);
     return true;
 }

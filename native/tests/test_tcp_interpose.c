@@ -74,6 +74,11 @@ static void what_becomes_mptcp(void)
     CHECK(socket(AF_INET, SOCK_STREAM, IPPROTO_UDP) == -1);
     CHECK_EQUAL(errno, EPROTONOSUPPORT);
     CHECK(socket(AF_INET, 99, 0) == -1);
+    CHECK(socket(AF_INET, SOCK_STREAM | 1 << 20, 0) == -1); /* must not be taken for "no MPTCP" */
+    CHECK_EQUAL(errno, EINVAL);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(syn_is_mptcp(fd));
+    close(fd);
 }
 
 static void bad_arguments(void)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -44,22 +45,30 @@ class Hosts:
     def address(self, nic: str, family: int = 4) -> str:
         return self.lab.addresses(family)[nic]
 
-    def start(self, host: str, *words: str, **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, host: str, *words: str, stdin: int = subprocess.DEVNULL, **environ: str
+    ) -> subprocess.Popen[str]:
         """A program with the interposer, left running."""
         preload = f"LD_PRELOAD={tcp_library()}"
-        return self.start_plain(host, "env", preload, "SYNTONY_JOB=test", *words, **environ)
+        return self.start_plain(
+            host, "env", preload, "SYNTONY_JOB=test", *words, stdin=stdin, **environ
+        )
 
-    def start_plain(self, host: str, *words: str, **environ: str) -> subprocess.Popen[str]:
+    def start_plain(
+        self, host: str, *words: str, stdin: int = subprocess.DEVNULL, **environ: str
+    ) -> subprocess.Popen[str]:
         """A program as it is."""
         return subprocess.Popen(
             self.lab.enter_argv(host, words),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=os.environ | environ, start_new_session=True,
         )  # fmt: skip
 
     def run(self, host: str, *words: str, **environ: str) -> Done:
         """A program with the interposer, to its end."""
-        return self.finish(host, lambda: self.start(host, *words, **environ))
+        return self.finish(
+            host, lambda: self.start(host, *words, stdin=subprocess.DEVNULL, **environ)
+        )
 
     def finish(self, host: str, start: Callable[[], subprocess.Popen[str]]) -> Done:
         """Whatever `start` starts, to its end."""
@@ -121,10 +130,11 @@ def running(process: subprocess.Popen[str]) -> Iterator[str]:
     """A server: yields the first line that it prints, and ends it."""
     out: IO[str] | None = process.stdout
     assert out is not None
-    try:
-        first = out.readline().strip()
-        assert first, process.communicate()[1]
-        yield first
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # nsenter and what it started
-        process.communicate()
+    with process:
+        try:
+            first = out.readline().strip()
+            assert first, process.communicate()[1]
+            yield first
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.killpg(process.pid, signal.SIGKILL)  # nsenter and what it started

@@ -123,3 +123,17 @@ def as_nobody(program: Path) -> tuple[str, str]:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout, done.stderr
+
+
+def test_debugging_says_what_was_done(hosts: Hosts, compiled: Compile) -> None:
+    program = compiled("tcp_calls")
+    environ = {"SYNTONY_TCP_DEBUG": "1", "SYNTONY_TCP_EXCLUDE": "22,ssh"}
+    with running(hosts.start("h0", program, "serve", "127.0.0.1", "1")) as port:
+        local = hosts.run("h0", program, "ask", "127.0.0.1", port, "1", **environ)
+    with running(hosts.start("h1", program, "serve", hosts.address(SERVER), "1")) as port:
+        remote = hosts.run("h0", program, "ask", hosts.address(SERVER), port, "1", **environ)
+    for done, line in ((local, "plain TCP, within the host"), (remote, "MPTCP")):
+        lines = done.err.splitlines()
+        assert all(said.startswith("syntony_tcp[") for said in lines)
+        assert lines[-1].endswith(f"fd 3: {line}")
+        assert any("1 entries of SYNTONY_TCP_EXCLUDE left out" in said for said in lines)

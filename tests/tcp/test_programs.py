@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,30 @@ def test_a_replaced_socket_is_what_the_program_made(hosts: Hosts, family: int) -
     assert not found["after"]["blocking"]
     assert found["watched"]
     assert found["bound"] == 1  # its address would not be free for another socket: left alone
+
+
+@pytest.mark.parametrize(("preload", "protocol"), [(True, "0"), (False, "262")])
+def test_tcp_info_after_the_first_path_is_gone(hosts: Hosts, preload: bool, protocol: str) -> None:
+    """The kernel tells of the first subflow, dead or alive; the interposer of one that lives."""
+    address, here, other = (hosts.address(nic) for nic in (SERVER, "h0/rail0", "h0/rail1"))
+    start = hosts.start if preload else hosts.start_plain
+    run = hosts.lab.run
+    run("h0", "ip", "mptcp", "limits", "set", "subflow", "2")
+    run("h1", "ip", "mptcp", "limits", "set", "subflow", "2")
+    run("h0", "ip", "mptcp", "endpoint", "add", other, "dev", "rail1", "subflow")
+    try:
+        words = (*script("first_path_gone"), address)
+        with running(hosts.start("h1", *script("asyncio_echo"), "serve", address)) as port:
+            process = start("h0", *words, port, protocol, stdin=subprocess.PIPE)
+            with running(process) as first:
+                assert first == "two"
+                run("h0", "ip", "mptcp", "endpoint", "delete", "id", "0", here)
+                said, errors = process.communicate("go\n", timeout=60)
+    finally:
+        run("h0", "ip", "mptcp", "endpoint", "flush")
+    assert process.returncode == 0, errors
+    established = 1
+    assert (int(said) == established) is preload
 
 
 def test_mpi(hosts: Hosts, compiled: Compile) -> None:
