@@ -163,7 +163,7 @@ def test_the_chart_says_what_was_found() -> None:
     for text in ("no failure", "today", "hung after 71.0 s", "longest step 8.0 s", "healed",
                  "link-down h1/rail0", "the NIC goes down"):  # fmt: skip
         assert text in svg
-    assert re.search(r"#8b949e.*#e16f24.*#0969da", svg, re.DOTALL)
+    assert re.search(r"#8d99ae.*#d1495b.*#00798c", svg, re.DOTALL)
     assert throughput_chart.render(drawn, "png").startswith(b"\x89PNG")
     assert svg == throughput_chart.render(drawn, "svg").decode()
 
