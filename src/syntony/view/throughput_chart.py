@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg")
 _SIZE_IN = (10.0, 5.0)
 _DPI = 160
-_INK, _FAINT, _FAULT = "#22272e", "#8b949e", "#d1242f"
-COLOURS = ("#8b949e", "#e16f24", "#0969da", "#1a7f37")
-"""No failure is the grey background of the story, what happens today warm, Syntony blue. The
-pairs differ in lightness as well, for readers who do not see all colours."""
+_INK, _FAINT, _FAULT = "#22303c", "#8d99ae", "#22303c"
+COLOURS = ("#8d99ae", "#d1495b", "#00798c", "#edae49")
+"""Those of the clock report: grey is the background of the story (no failure), red what happens
+today, Syntony the house's teal."""
 _BELOW, _ABOVE = -0.02, 1.22
 """Of the y axis, in highest throughputs: a line at zero stays visible, labels have room."""
 

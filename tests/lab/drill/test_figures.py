@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from syntony.errors import UsageError
 from syntony.lab.drill import chart, scenarios
 from syntony.lab.drill.figures import completions_ns, figures, throughput
+from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
 from syntony.lab.drill.trial import Outage, Trial
 from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line, to_line
 from syntony.model import MS, S
@@ -163,7 +164,7 @@ def test_the_chart_says_what_was_found() -> None:
     for text in ("no failure", "today", "hung after 71.0 s", "longest step 8.0 s", "healed",
                  "link-down h1/rail0", "the NIC goes down"):  # fmt: skip
         assert text in svg
-    assert re.search(r"#8b949e.*#e16f24.*#0969da", svg, re.DOTALL)
+    assert re.search(r"#8d99ae.*#d1495b.*#00798c", svg, re.DOTALL)
     assert throughput_chart.render(drawn, "png").startswith(b"\x89PNG")
     assert svg == throughput_chart.render(drawn, "svg").decode()
 
@@ -172,6 +173,24 @@ def test_the_chart_says_what_was_found() -> None:
 def test_whatever_a_job_prints_is_a_record_or_nothing(line: bytes) -> None:
     record = parse_line(line)
     assert record is None or parse_line(to_line(record).encode()) == record
+
+
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        ([], None),
+        ([("my-carrier", 130, 10)], 120),
+        ([("peer", 190, 5), ("his-nic", 170, 20), ("fabric", 160, 1)], 150),
+        ([("join", 110, 0), ("return", 120, 0), ("stop", 130, 0)], None),
+        ([("my-nic", 105, 10)], None),  # known before the fault: of something else
+        ([("my-nic", 320, 10)], None),  # after it
+    ],
+)
+def test_the_first_verdict_on_a_fault(
+    events: list[tuple[str, int, int]], wanted: int | None
+) -> None:
+    rows = [PathEvent(cause=cause, ts_ns=ts, act_ns=act) for cause, ts, act in events]
+    assert first_verdict_ns(rows, 100, 300) == wanted
 
 
 @pytest.mark.parametrize("name", scenarios.NAMES)

@@ -165,9 +165,11 @@ def test_charts_without_matplotlib_name_the_extra(
         check_out(tmp_path)
 
 
-def test_a_mode_that_needs_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(MissingError, match="Syntony needs `syntony run`"):
+def test_a_mode_that_needs_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syntony.io.__path__", [str(tmp_path)])
+    with pytest.raises(MissingError, match=r"libsyntony_tcp\.so is not installed"):
         place.check_mode(modes.SYNTONY, "builtin")
     place.check_mode(modes.KERNEL_MPTCP, "builtin")
 

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from syntony.errors import RemoteError
 from syntony.model import ClockState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from syntony.lab.client import Lab
 
-READY_TIMEOUT_S = 60.0
-"""As long as the demo gives the clocks."""
+READY_TIMEOUT_S = 120.0
+"""Twice as long as the demo gives the clocks: a drill that never starts measures nothing."""
 _LOOK_S = 0.2
+_ROWS_TIMEOUT_S = 10.0
+"""From an event in an agent to its row in the store: a batch a second, and the insert."""
+_ASK_TIMEOUT_S = 20.0
+_UNPROVOKED = frozenset({"join", "return", "start", "stop"})
+"""Causes of events that answer no failure."""
+
+
+class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed here of one line of `syntony failover log --json`."""
+
+    ts_ns: int
+    """Fleet time when it was done."""
+    act_ns: int
+    """From when the agent knew until it was done."""
+    cause: str
 
 
 def wait_ready(lab: Lab) -> None:
     """Until every agent probes and has a clock: before that, silence on a path means nothing.
 
     Raises:
-        RemoteError: not within a minute.
+        RemoteError: not within two minutes.
     """
     from syntony.controller.client import ask_for
     from syntony.wire.messages import ClockQuery, Clocks, Fleet, FleetQuery
@@ -40,4 +61,65 @@ def wait_ready(lab: Lab) -> None:
         if hosts <= probing and hosts <= on_time:
             return
         time.sleep(_LOOK_S)
-    raise RemoteError(f"the agents of lab {lab.name!r} were not ready within a minute")
+    raise RemoteError(f"the agents of lab {lab.name!r} were not ready within two minutes")
+
+
+def detection_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
+    """From a fault to the first instant at which an agent knew of it, by the agents' own log.
+
+    The log is asked for with the command that a user has.
+
+    Args:
+        lab: still running, with agents.
+        job: as the agents know it.
+        fault_ns: start and end, CLOCK_MONOTONIC.
+
+    Returns:
+        None if no agent has said anything, or nothing here can say.
+    """
+    end_s = time.monotonic() + _ROWS_TIMEOUT_S
+    while time.monotonic() < end_s:
+        events, ahead_ns = _failover_log(lab, job), _fleet_ahead_ns(lab)
+        if events is None:
+            return None
+        if ahead_ns is not None:
+            began_ns, ended_ns = (at_ns + ahead_ns for at_ns in fault_ns)
+            known_ns = first_verdict_ns(events, began_ns, ended_ns)
+            if known_ns is not None:
+                return known_ns - began_ns
+        time.sleep(_LOOK_S)
+    return None
+
+
+def first_verdict_ns(events: Sequence[PathEvent], from_ns: int, to_ns: int) -> int | None:
+    """When, in fleet time, an agent first knew of a failure in that interval. Pure."""
+    known = [event.ts_ns - event.act_ns for event in events if event.cause not in _UNPROVOKED]
+    return min((at_ns for at_ns in known if from_ns <= at_ns <= to_ns), default=None)
+
+
+def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
+    """None: this installation keeps no such log."""
+    words = ("failover", "log", "--lab", lab.name, "--job", job, "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "syntony", *words],
+        capture_output=True,
+        timeout=_ASK_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        return None
+    return msgspec.json.decode(done.stdout, type=list[PathEvent])
+
+
+def _fleet_ahead_ns(lab: Lab) -> int | None:
+    """Fleet time minus CLOCK_MONOTONIC now, as the first host's clock and timeline tell it."""
+    from syntony.controller.client import ask_for
+    from syntony.wire.messages import ClockQuery, Clocks
+
+    truth = lab.truth()[0]
+    ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+    lines = ask_for(f"unix:{lab.controller_socket}", ClockQuery(), Clocks).timelines
+    for line in lines:
+        if line.node == truth.host:
+            return line.to_fleet_ns(truth.at_ns + truth.offset_ns) - truth.at_ns + ahead_ns
+    return None

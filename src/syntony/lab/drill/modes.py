@@ -38,7 +38,9 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     agents: bool = False
 
 
-_RUN = (sys.executable, "-m", "syntony", "run", "--job", "drill", "--")
+JOB = "drill"
+"""The name that agents know a wrapped job by."""
+_RUN = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
 PLAIN = Mode(name="plain-tcp", title="plain TCP")
 TUNED = Mode(
     name="tuned-tcp",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from syntony.errors import MissingError, UsageError
+from syntony.errors import UsageError
+from syntony.io.interposer import tcp_library
 from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
@@ -76,5 +76,5 @@ def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
 def check_mode(mode: Mode, framework: str) -> None:
     """Raises `MissingError`: this installation cannot run jobs that way."""
     alone = mode.own_mptcp and framework == "builtin"
-    if mode.wrap and not alone and importlib.util.find_spec("syntony.cli.run") is None:
-        raise MissingError(f"{mode.title} needs `syntony run`, which this installation lacks")
+    if mode.wrap and not alone:
+        tcp_library()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.lab.drill.modes import Mode, prepared
+from syntony.lab.drill.fleet import detection_ns
+from syntony.lab.drill.modes import JOB, Mode, prepared
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.records import Record
 from syntony.lab.jobs.runner import Job
@@ -134,6 +135,7 @@ def run_trial(
             hung=hung,
             finished=not hung and job.finished(),
             records=tuple(records),
+            detect_ns=detection_ns(lab, JOB, fault_ns) if mode.agents and outages else None,
         )
 
 
