@@ -74,7 +74,7 @@ def unshare_argv() -> list[str]:
     raise MissingError(f"no private namespaces: {_why_not()}")
 
 
-def _allow_realtime() -> None:
+def allow_realtime() -> None:
     """So that the agents' probe threads may be scheduled at once; only root may allow it."""
     _, most = resource.getrlimit(resource.RLIMIT_RTPRIO)
     with contextlib.suppress(ValueError, OSError):
@@ -145,7 +145,7 @@ class World:
             os.close(lock)
 
     def _start(self, argv: list[str], lock: int) -> subprocess.Popen[bytes]:
-        _allow_realtime()
+        allow_realtime()
         return subprocess.Popen(
             ["sh", "-c", _GUARD, "syntony-lab", str(self.directory), *argv],
             stdin=subprocess.PIPE,
