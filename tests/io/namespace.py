@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60
 _ROOT = Path(__file__).parents[2]
-_UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--kill-child", "--fork")
+_UNSHARE = ("unshare", "-Urnmpf", "--kill-child", "--mount-proc", "--propagation", "private")
 _WORLD = 'mount -t sysfs none /sys && ip link set lo up && exec "$@"'
 
 
