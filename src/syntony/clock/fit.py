@@ -26,9 +26,8 @@ FLOOR_PROBES = 5
 """How many of the fastest probes per direction judge an envelope's sharpness."""
 MIN_SIGMA_NS = 1.0
 """What a window is worth at best: NIC clocks tick at 1–8 ns, and both ends round."""
-STAMP_CORRELATION = 0.3
-"""Part of the stamps' noise that averaging does not remove: one interrupt, one cache, one tick.
-Set so that on kernel stamps recorded in a lab 95 % of the errors lie within two claimed sigmas."""
+STAMP_CORRELATION = 0.1
+"""Part of the stamps' noise that averaging does not remove: one interrupt, one cache, one tick."""
 THIN_PILE = 20.0
 """A pile of n probes is worth 1 + THIN_PILE/n less than its formula says: with few probes, which
 of them are pure is itself in doubt. Calibrated on `bench/clock_sim.py`."""
