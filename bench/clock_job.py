@@ -28,6 +28,7 @@ import numpy as np
 from syntony.lab.testing import LiveLab, live
 
 READ_S = 0.5
+TELL_S = 60.0
 SETTLE_S = 15.0
 PATIENCE_S = 120.0
 PORT = 29_500
@@ -89,6 +90,7 @@ def main() -> int:
         with job(lab, int(arguments.megabytes * 1e6), logs) as ranks:
             await_true(lambda: steps(logs) > 0, "the job's first steps")
             before, began_s = steps(logs), time.monotonic()
+            told_s = began_s
             while time.monotonic() < began_s + arguments.seconds:
                 for truth in lab.truth():
                     if truth.error_ns is None or truth.bound_ns is None:
@@ -96,6 +98,7 @@ def main() -> int:
                     else:
                         found[truth.host].append((abs(truth.error_ns), truth.bound_ns))
                 time.sleep(READ_S)
+                told_s = tell_so_far(found, told_s)
                 if any(rank.poll() is not None for rank in ranks):
                     print("clock_job: a rank ended early", file=sys.stderr)
                     return 1
@@ -105,6 +108,15 @@ def main() -> int:
     rows.append(row("all", everything, sum(lapses.values())))
     show(rows, done, as_json=arguments.json)
     return 0
+
+
+def tell_so_far(found: dict[str, list[tuple[float, float]]], told_s: float) -> float:
+    """Once a minute, so that a run that is cut short has still said something."""
+    everything = [reading for readings in found.values() for reading in readings]
+    if time.monotonic() < told_s + TELL_S or not everything:
+        return told_s
+    print(f"so far: {row('all', everything, 0)}", file=sys.stderr, flush=True)
+    return time.monotonic()
 
 
 def row(host: str, readings: list[tuple[float, float]], lapses: int) -> dict[str, Any]:

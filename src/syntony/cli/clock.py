@@ -157,9 +157,12 @@ def history(
     rows = SUMMARY_SAMPLES if every else HISTORY_LINES
     step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
     query = ClockHistoryQuery(node=node or "", window_ns=window_ns, step_ns=step_ns)
-    answer = ask(target, query, ClockHistory, until=lambda answer: bool(answer.samples))
+    known = _known(target)
+    # A clock that nobody has now may have a past; for one that never was, nobody waits.
+    waiting = every or node in known
+    answer = ask(target, query, ClockHistory, until=lambda got: bool(got.samples) or not waiting)
     if node is not None and not answer.samples:
-        raise _no_history(target, node, since)
+        raise _no_history(known, node, since)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -222,9 +225,12 @@ def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     return lines, clocks
 
 
-def _no_history(target: FleetTarget, node: str, since: str) -> UsageError:
+def _known(target: FleetTarget) -> frozenset[str]:
     lines, expected = _clocks(target)
-    known = {line.node for line in lines} | expected
+    return expected | {line.node for line in lines}
+
+
+def _no_history(known: frozenset[str], node: str, since: str) -> UsageError:
     if node in known:
         return UsageError(f"nothing is stored of clock {node} in the last {since}")
     return unknown_clock(node, known)

@@ -81,7 +81,11 @@ def delay_picture(delays: DelayStory) -> Figure:
         formatted(FuncFormatter(_plain))
     top.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     top.set_ylabel("one-way delay, µs")
-    _title(top, _delay_title(delays), "Median of each second, on the fleet's timeline")
+    _title(
+        top,
+        _delay_title(delays),
+        "Median of each second, on the fleet's timeline; of the errors the 95th percentiles",
+    )
     for raw, colour in ((delays.raw_forward_ns, FORWARD), (delays.raw_reverse_ns, REVERSE)):
         bottom.plot(delays.at_s, np.array(raw) / 1e6, color=colour, lw=1.8)
     bottom.axhline(0, color=GREY, lw=0.8)
