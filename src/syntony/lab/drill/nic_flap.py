@@ -8,6 +8,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios
+from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import HOSTS, NIC, check_mode, job_spec, lab_for
 from syntony.lab.drill.trial import Times, Trial, run_trial
 
@@ -86,19 +87,18 @@ def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
 
 
 def _busy_link(lab: Lab) -> str:
-    """The uplink of the victim's leaf that a connection of the job crosses.
+    """The uplink of the victim's leaf that the job's busiest connection leaves by.
 
     Raises:
         UsageError: no connection of the victim leaves its leaf.
     """
-    addresses = lab.addresses(4)
-    names = {address: name for name, address in addresses.items()}
-    for line in lab.run(scenarios.VICTIM, "ss", "-tnH", "state", "established").splitlines():
-        local, peer = (end.rsplit(":", 1) for end in line.split()[2:4])
-        src, dst = names.get(local[0].strip("[]")), names.get(peer[0].strip("[]"))
+    names = {address: name for name, address in lab.addresses(4).items()}
+    flows = parse_ss(lab.run(scenarios.VICTIM, *SS_ARGV))
+    for flow in sorted(flows, key=lambda flow: -flow.sent_bytes):
+        src, dst = names.get(flow.local), names.get(flow.peer)
         if src != scenarios.NIC or dst is None or not dst.endswith(NIC):
             continue
-        way = lab.paths(src, dst, [int(local[1])], int(peer[1]), proto="tcp")[0]
+        way = lab.paths(src, dst, [flow.local_port], flow.peer_port, proto="tcp")[0]
         if way.spine is not None:
             return f"{way.hops[1]}/{way.spine}"
     raise UsageError(f"no connection of {scenarios.NIC} crosses a spine: nothing to black-hole")
