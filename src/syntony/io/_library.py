@@ -67,16 +67,18 @@ def text_of(characters: Any) -> str:
 
 
 def dtype_of(struct: str) -> np.dtype[np.void]:
-    """The numpy layout of a declared struct of integers, byte for byte."""
+    """The numpy layout of a declared struct of integers and arrays of them, byte for byte."""
     library()
     fields = ffi.typeof(f"struct {struct}").fields or ()
-    names: list[str] = []
-    formats: list[str] = []
-    offsets: list[int] = []
-    for name, field in fields:
-        code = _INTEGERS[ffi.sizeof(field.type.cname)]
-        names.append(name)
-        formats.append(code.replace("u", "i") if field.type.cname.startswith("int") else code)
-        offsets.append(field.offset)
+    names = [name for name, _ in fields]
+    formats = [_format_of(field.type) for _, field in fields]
+    offsets = [field.offset for _, field in fields]
     itemsize = ffi.sizeof(f"struct {struct}")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
+
+
+def _format_of(kind: Any) -> str | tuple[str, int]:
+    if kind.kind == "array":
+        return str(_format_of(kind.item)), kind.length
+    code = _INTEGERS[ffi.sizeof(kind)]
+    return code.replace("u", "i") if kind.cname.startswith("int") else code
