@@ -6,6 +6,8 @@
 #include <stdatomic.h>
 
 #include "flow.h"
+#include "liveness.h"
+#include "priority.h"
 #include "session.h"
 #include "stamps.h"
 
@@ -59,15 +61,43 @@ struct syn_inbox {
 
 struct syn_outbox {
     uint8_t data[SYN_BATCH][SYN_PACKET_BYTES];
-    uint8_t control[SYN_BATCH][32] __attribute__((aligned(8)));
+    uint8_t control[SYN_BATCH][64] __attribute__((aligned(8)));
     struct iovec vectors[SYN_BATCH];
     struct mmsghdr messages[SYN_BATCH];
     struct syn_sent sent[SYN_BATCH];
 };
 
+struct syn_watch {
+    struct syn_probe_flow config;
+    uint32_t wire_id; /* of its packets: no flow's id; the low bits are its place in `slots` */
+    uint64_t epoch;
+    struct syn_socket *socket;
+    struct sockaddr_storage destination;
+    socklen_t destination_length;
+    int64_t due_ns;   /* these three: monotonic */
+    int64_t heard_ns;
+    int64_t row_ns;   /* the first reply of those in a row */
+    struct syn_liveness live;
+};
+
+struct syn_watches {
+    struct syn_watch *set[SYN_MAX_WATCHES]; /* by socket */
+    struct syn_watch *slots[SYN_MAX_WATCHES];
+    size_t count;
+    uint32_t tag;
+    int event_fd;
+    int64_t phase_ns;
+    int64_t next_ns;  /* monotonic: nothing is to be done before */
+    int64_t seen_ns;  /* monotonic instant of this turn of the loop */
+    int64_t awake_ns; /* the awake clock then */
+    struct syn_liveness_event events[SYN_LIVENESS_EVENTS];
+    size_t told, taken;
+};
+
 struct syn_probe_engine {
-    pthread_mutex_t lock; /* held by the loop except while it waits */
-    _Atomic int visitors; /* threads that want the lock: the loop yields to them */
+    /* Held by the loop except while it waits. It passes on priority: who waits for it gets it when
+     * it is released, even from a thread of higher priority that wants it back at once. */
+    pthread_mutex_t lock;
     pthread_t thread;
     int running;
     int stop;
@@ -92,6 +122,8 @@ struct syn_probe_engine {
 
     struct syn_sessions sessions;
     struct syn_probe_heard *heard; /* open addressing; requests == 0: free */
+    struct syn_watches watches;
+    struct syn_priority priority;
     struct syn_ring ring;
     struct syn_probe_counters counters;
     struct syn_stall stall;
@@ -139,7 +171,28 @@ void syn_engine_wake(struct syn_probe_engine *engine);
 struct syn_socket *syn_open_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
                                    int reflector, char *message);
 
+/* watch.c */
+int syn_watches_open(struct syn_watches *watches);
+void syn_watches_close(struct syn_watches *watches);
+void syn_watches_want_sockets(struct syn_watches *watches);
+/* A turn of the loop begins that was to begin at `deadline_ns`. */
+void syn_watches_wake(struct syn_watches *watches, int64_t deadline_ns, int64_t now_ns);
+int64_t syn_watches_next_ns(const struct syn_probe_engine *engine);
+void syn_watches_serve(struct syn_probe_engine *engine);
+/* Whether the reply is to a watch. */
+int syn_watches_reply(struct syn_probe_engine *engine, const struct syn_packet *reply);
+/* The plan has changed: no two may have one name on the wire. */
+void syn_watches_rename(struct syn_probe_engine *engine);
+
 /* plan.c */
+int syn_flow_fits(const struct syn_probe_engine *engine, const struct syn_probe_flow *flow,
+                  char *message);
+/* The socket of the flow's source port, opened if need be; NULL with a sentence. */
+struct syn_socket *syn_flow_socket(struct syn_probe_engine *engine,
+                                   const struct syn_probe_flow *flow, char *message);
+uint64_t syn_new_epoch(struct syn_probe_engine *engine);
+/* Close the sockets that neither flows nor watches need. */
+void syn_keep_wanted_sockets(struct syn_probe_engine *engine);
 void syn_free_flow(struct syn_engine_flow *flow);
 struct syn_engine_flow *syn_find_flow(const struct syn_probe_engine *engine, uint32_t flow_id);
 
@@ -151,6 +204,10 @@ int64_t syn_phase_ns(const struct syn_probe_flow *flow);
 void syn_begin_sending(struct syn_probe_engine *engine);
 
 /* transfer.c */
+void syn_address_message(struct syn_outbox *box, unsigned at, struct sockaddr_storage *to,
+                         socklen_t length, const struct syn_packet *packet);
+/* The kernel neither stamps nor numbers message `at`, which has been addressed. */
+void syn_without_stamp(struct syn_outbox *box, unsigned at);
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns);
 void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
 /* The number of messages taken off the socket's error queue. */

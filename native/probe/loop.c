@@ -1,7 +1,6 @@
 /* The engine's thread: wait, receive, send what is due, finish what is overdue. */
 #include <errno.h>
 #include <signal.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -92,7 +91,7 @@ static int64_t next_pair_ns(const struct syn_probe_engine *engine)
     return due_ns > engine->allowed_ns ? due_ns : engine->allowed_ns;
 }
 
-static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
+static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
 {
     if (!may_send(engine)) {
         engine->next_sweep_ns = now_ns + sweep_period(engine);
@@ -100,6 +99,13 @@ static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
     }
     int64_t pair_ns = next_pair_ns(engine);
     return pair_ns < engine->next_sweep_ns ? pair_ns : engine->next_sweep_ns;
+}
+
+static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
+{
+    int64_t flows_ns = next_of_flows(engine, now_ns);
+    int64_t watches_ns = syn_watches_next_ns(engine);
+    return flows_ns < watches_ns ? flows_ns : watches_ns;
 }
 
 /* One slot, however many were missed: never a burst to catch up. */
@@ -216,17 +222,20 @@ static void turn(struct syn_probe_engine *engine)
     unsigned generation = engine->generation;
     engine->deadline_ns = next_deadline(engine, syn_clock_read(CLOCK_MONOTONIC));
     pthread_mutex_unlock(&engine->lock);
-    while (atomic_load(&engine->visitors) > 0)
-        sched_yield();
     int count = wait_events(engine, events);
     pthread_mutex_lock(&engine->lock);
     int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
+    syn_priority_check(&engine->priority, now_ns);
     note_lateness(engine, now_ns);
     note_load(engine, now_ns);
-    if (generation != engine->generation)
+    syn_watches_wake(&engine->watches, engine->deadline_ns, now_ns);
+    int current = generation == engine->generation;
+    if (!current)
         count = 0;
     for (int i = 0; i < count; i++)
         handle(engine, &events[i]);
+    if (current && count < EVENTS)
+        syn_watches_serve(engine);
     serve_due(engine);
     if (may_send(engine) && count < EVENTS)
         sweep(engine, syn_clock_read(CLOCK_MONOTONIC));
@@ -241,6 +250,7 @@ void *syn_engine_run(void *argument)
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     (void)prctl(PR_SET_NAME, "syn-probe");
     pthread_mutex_lock(&engine->lock);
+    syn_priority_raise(&engine->priority, syn_clock_read(CLOCK_MONOTONIC));
     syn_begin_sending(engine);
     while (!engine->stop)
         turn(engine);

@@ -42,6 +42,16 @@ static void close_unwanted(struct syn_probe_engine *engine)
     engine->socket_count = kept;
 }
 
+void syn_keep_wanted_sockets(struct syn_probe_engine *engine)
+{
+    for (size_t i = 0; i < engine->socket_count; i++)
+        engine->sockets[i]->wanted = 0;
+    for (size_t i = 0; i < engine->flow_count; i++)
+        engine->flows[i]->socket->wanted = 1;
+    syn_watches_want_sockets(&engine->watches);
+    close_unwanted(engine);
+}
+
 /* --- flows ---------------------------------------------------------------------------------- */
 
 struct syn_engine_flow *syn_find_flow(const struct syn_probe_engine *engine, uint32_t flow_id)
@@ -96,8 +106,8 @@ void syn_free_flow(struct syn_engine_flow *flow)
     free(flow);
 }
 
-static int flow_fits(const struct syn_probe_engine *engine, const struct syn_probe_flow *flow,
-                     char *message)
+int syn_flow_fits(const struct syn_probe_engine *engine, const struct syn_probe_flow *flow,
+                  char *message)
 {
     const char *wrong = NULL;
     if (flow->nic >= engine->nic_count)
@@ -115,7 +125,7 @@ static int flow_fits(const struct syn_probe_engine *engine, const struct syn_pro
     return wrong == NULL;
 }
 
-static uint64_t new_epoch(struct syn_probe_engine *engine)
+uint64_t syn_new_epoch(struct syn_probe_engine *engine)
 {
     int64_t real_ns = syn_clock_read(CLOCK_REALTIME);
     uint64_t now = (uint64_t)(engine->clock ? syn_clock_map(engine->clock, real_ns) : real_ns);
@@ -123,17 +133,22 @@ static uint64_t new_epoch(struct syn_probe_engine *engine)
     return engine->last_epoch;
 }
 
+struct syn_socket *syn_flow_socket(struct syn_probe_engine *engine,
+                                   const struct syn_probe_flow *flow, char *message)
+{
+    struct syn_socket *socket = find_socket(engine, flow);
+    return socket ? socket : syn_open_socket(engine, flow->nic, flow->src_port, 0, message);
+}
+
 static struct syn_engine_flow *new_flow(struct syn_probe_engine *engine,
                                         const struct syn_probe_flow *config, char *message)
 {
-    struct syn_socket *socket = find_socket(engine, config);
-    if (socket == NULL)
-        socket = syn_open_socket(engine, config->nic, config->src_port, 0, message);
+    struct syn_socket *socket = syn_flow_socket(engine, config, message);
     if (socket == NULL)
         return NULL;
     struct syn_engine_flow *flow = calloc(1, sizeof *flow);
     if (flow == NULL ||
-        !syn_flow_open(&flow->flow, config, new_epoch(engine), engine->options.timeout_ns)) {
+        !syn_flow_open(&flow->flow, config, syn_new_epoch(engine), engine->options.timeout_ns)) {
         free(flow);
         snprintf(message, SYN_MESSAGE_BYTES, "out of memory for probe flows");
         return NULL;
@@ -158,7 +173,7 @@ static struct syn_engine_flow *known_flow(const struct syn_probe_engine *engine,
 static int plan_flow(struct syn_probe_engine *engine, struct plan *plan,
                      const struct syn_probe_flow *config, char *message)
 {
-    if (!flow_fits(engine, config, message))
+    if (!syn_flow_fits(engine, config, message))
         return SYN_ERROR_USAGE;
     struct syn_engine_flow *flow = known_flow(engine, config);
     int known = flow != NULL;
@@ -166,7 +181,6 @@ static int plan_flow(struct syn_probe_engine *engine, struct plan *plan,
         flow = new_flow(engine, config, message);
     if (flow == NULL)
         return SYN_ERROR_MISSING;
-    flow->socket->wanted = 1;
     if (plan_add(plan, flow))
         return SYN_OK;
     if (!known)
@@ -182,11 +196,7 @@ static void plan_drop(struct syn_probe_engine *engine, struct plan *plan)
             syn_free_flow(plan->flows[i]);
     free(plan->flows);
     free(plan->table);
-    for (size_t i = 0; i < engine->socket_count; i++)
-        engine->sockets[i]->wanted = 0;
-    for (size_t i = 0; i < engine->flow_count; i++)
-        engine->flows[i]->socket->wanted = 1;
-    close_unwanted(engine);
+    syn_keep_wanted_sockets(engine);
 }
 
 static void plan_adopt(struct syn_probe_engine *engine, struct plan *plan)
@@ -202,7 +212,8 @@ static void plan_adopt(struct syn_probe_engine *engine, struct plan *plan)
         if (!is_kept(engine, old[i]))
             syn_free_flow(old[i]);
     free(old);
-    close_unwanted(engine);
+    syn_keep_wanted_sockets(engine);
+    syn_watches_rename(engine);
     syn_heap_build(engine);
 }
 
@@ -213,8 +224,6 @@ int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_
     snprintf(message, SYN_MESSAGE_BYTES, "out of memory for probe flows");
     int failed = plan_open(&plan, count) ? SYN_OK : SYN_ERROR_MISSING;
     syn_engine_visit(engine);
-    for (size_t i = 0; i < engine->socket_count; i++)
-        engine->sockets[i]->wanted = 0;
     for (size_t i = 0; i < count && !failed; i++)
         failed = plan_flow(engine, &plan, &flows[i], message);
     if (failed)

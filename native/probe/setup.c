@@ -14,9 +14,7 @@ enum { THREAD_STACK_BYTES = 256 << 10 };
 
 void syn_engine_visit(struct syn_probe_engine *engine)
 {
-    atomic_fetch_add(&engine->visitors, 1);
     pthread_mutex_lock(&engine->lock);
-    atomic_fetch_sub(&engine->visitors, 1);
 }
 
 void syn_engine_leave(struct syn_probe_engine *engine)
@@ -84,7 +82,8 @@ static int allocate(struct syn_probe_engine *engine, size_t nic_count)
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     return engine->nics != NULL && engine->heard != NULL && engine->epoll_fd >= 0 &&
-           engine->wake_fd >= 0 && syn_sessions_open(&engine->sessions) &&
+           engine->wake_fd >= 0 && syn_watches_open(&engine->watches) &&
+           syn_sessions_open(&engine->sessions) &&
            syn_ring_open(&engine->ring, engine->options.ring_records) &&
            epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, engine->wake_fd, &event) == 0;
 }
@@ -112,6 +111,15 @@ static int options_fit(const struct syn_probe_options *options)
            records > 0 && (records & (records - 1)) == 0;
 }
 
+static void open_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    (void)pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+    pthread_mutex_init(lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t count,
                                         const struct syn_probe_options *options,
                                         struct syn_clock *clock, int *error, char *message)
@@ -127,8 +135,8 @@ struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t
         return NULL;
     engine->options = *options;
     engine->clock = clock;
-    engine->epoll_fd = engine->wake_fd = -1;
-    pthread_mutex_init(&engine->lock, NULL);
+    engine->epoll_fd = engine->wake_fd = engine->watches.event_fd = -1;
+    open_lock(&engine->lock);
     if (!allocate(engine, count) || !open_nics(engine, nics, count, message)) {
         syn_probe_close(engine);
         return NULL;
@@ -180,6 +188,7 @@ void syn_probe_close(struct syn_probe_engine *engine)
         close(engine->epoll_fd);
     if (engine->wake_fd >= 0)
         close(engine->wake_fd);
+    syn_watches_close(&engine->watches);
     syn_sessions_close(&engine->sessions);
     free(engine->flows);
     free(engine->flow_table);

@@ -97,6 +97,34 @@ struct syn_probe_counters {
     uint64_t ring_dropped; /* records nobody drained in time */
     uint64_t tx_stamp_missing; /* packets sent whose transmit stamp never came */
     uint64_t evicted;      /* reflector sessions or heard rows pushed out by newer ones */
+    uint64_t liveness_dropped; /* events of watched paths that nobody took in time */
+};
+
+/* How promptly the engine's thread is scheduled. */
+enum {
+    SYN_SCHEDULING_PLAIN = 0,
+    SYN_SCHEDULING_SHORT_SLICE = 1,
+    SYN_SCHEDULING_REALTIME = 2,
+};
+
+enum { SYN_MAX_WATCHES = 1024, SYN_LIVENESS_EVENTS = 2048 };
+
+/* A watched path died or came to life. Instants are CLOCK_MONOTONIC. */
+struct syn_liveness_event {
+    int64_t at_ns;
+    int64_t since_ns; /* dead: when it last answered; alive: the first reply of the row */
+    uint32_t flow_id;
+    uint32_t alive;
+    uint32_t misses;  /* probes in a row unanswered, or answered */
+    uint32_t reserved;
+};
+
+struct syn_watch_status {
+    uint32_t flow_id;
+    uint32_t life;    /* 0: not yet known, 1: alive, 2: dead */
+    int64_t heard_ns; /* CLOCK_MONOTONIC of the newest reply */
+    int64_t rtt_ns;   /* smoothed */
+    int64_t slack_ns; /* silence allowed beyond the probes missed */
 };
 
 struct syn_probe_heard {
@@ -134,6 +162,16 @@ void syn_probe_set_keys(struct syn_probe_engine *engine, uint32_t current_id,
 /* Replace all flows at once, or none of them on an error; known flow ids keep their state. */
 int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
                         size_t count, char *message);
+/* Watch these paths for life, and no others, one probe per interval (1 ms at least) each. They are
+ * apart from the flows above: other ids on the wire, no records. One that is the same but for its
+ * interval keeps its state. */
+int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                          size_t count, char *message);
+/* Readable while events wait; for epoll only. */
+int syn_probe_liveness_fd(const struct syn_probe_engine *engine);
+/* Move out at most `room` events; the number moved. */
+size_t syn_probe_take_liveness(struct syn_probe_engine *engine, struct syn_liveness_event *out,
+                               size_t room);
 int syn_probe_start(struct syn_probe_engine *engine, char *message);
 void syn_probe_close(struct syn_probe_engine *engine);
 
@@ -141,13 +179,16 @@ void syn_probe_close(struct syn_probe_engine *engine);
 size_t syn_probe_drain(struct syn_probe_engine *engine, struct syn_probe_record *out, size_t room);
 size_t syn_probe_pending(struct syn_probe_engine *engine);
 void syn_probe_read_counters(struct syn_probe_engine *engine, struct syn_probe_counters *out);
-/* These three fill at most `room` rows and return how many there are. */
+/* These four fill at most `room` rows and return how many there are. */
 size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_heard *out,
                             size_t room);
 size_t syn_probe_read_flow_counts(struct syn_probe_engine *engine,
                                   struct syn_probe_flow_counts *out, size_t room);
 size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
                                  struct syn_probe_nic_status *out, size_t room);
+int syn_probe_scheduling(struct syn_probe_engine *engine);
+size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_status *out,
+                              size_t room);
 /* --- end of declarations --- */
 
 #pragma GCC visibility pop

@@ -141,8 +141,8 @@ static void classify(struct syn_outbox *box, unsigned at, int family, uint8_t ds
     memcpy(CMSG_DATA(control), &value, sizeof value);
 }
 
-static void address_message(struct syn_outbox *box, unsigned at, struct sockaddr_storage *to,
-                            socklen_t length, const struct syn_packet *packet)
+void syn_address_message(struct syn_outbox *box, unsigned at, struct sockaddr_storage *to,
+                         socklen_t length, const struct syn_packet *packet)
 {
     box->vectors[at] = (struct iovec){box->data[at], SYN_PACKET_BYTES};
     box->messages[at].msg_hdr = (struct msghdr){
@@ -154,6 +154,19 @@ static void address_message(struct syn_outbox *box, unsigned at, struct sockaddr
     if (to->ss_family == AF_INET6)
         ((struct sockaddr_in6 *)to)->sin6_flowinfo = htonl(packet->flow_label);
     classify(box, at, to->ss_family, packet->dscp);
+}
+
+void syn_without_stamp(struct syn_outbox *box, unsigned at)
+{
+    struct msghdr *header = &box->messages[at].msg_hdr;
+    uint8_t *place = box->control[at] + header->msg_controllen;
+    header->msg_control = box->control[at];
+    header->msg_controllen += CMSG_SPACE(sizeof(uint32_t));
+    struct cmsghdr *control = (struct cmsghdr *)place;
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SO_TIMESTAMPING;
+    control->cmsg_len = CMSG_LEN(sizeof(uint32_t));
+    memset(CMSG_DATA(control), 0, sizeof(uint32_t));
 }
 
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns)
@@ -171,8 +184,8 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
     for (unsigned i = 0; i < 2; i++) {
         packet.seq = flow->flow.next_seq + i;
         syn_packet_encode(&packet, &engine->keys[0], engine->outbox.data[i]);
-        address_message(&engine->outbox, i, &flow->destination, flow->destination_length,
-                        &packet);
+        syn_address_message(&engine->outbox, i, &flow->destination, flow->destination_length,
+                            &packet);
         engine->outbox.sent[i] = (struct syn_sent){config->flow_id, packet.seq, 0};
     }
     int64_t real_ns = syn_clock_read(CLOCK_REALTIME);
@@ -243,7 +256,7 @@ static int reflect(struct syn_probe_engine *engine, const struct syn_socket *soc
                   (engine->nics[socket->nic].status.hardware ? SYN_PACKET_HARDWARE : 0);
     struct syn_outbox *box = &engine->outbox;
     syn_packet_encode(&reply, key_of(engine, request->key_id), box->data[at]);
-    address_message(box, at, arrival->from, arrival->from_length, request);
+    syn_address_message(box, at, arrival->from, arrival->from_length, request);
     box->sent[at] = (struct syn_sent){request->flow_id, request->seq,
                                       (uint32_t)(session - engine->sessions.table)};
     return 1;
@@ -270,7 +283,8 @@ static void accept_reply(struct syn_probe_engine *engine, const struct arrival *
     const struct syn_packet *reply = &arrival->packet;
     struct syn_engine_flow *flow = syn_find_flow(engine, reply->flow_id);
     if (reply->type != SYN_PACKET_REPLY || flow == NULL || reply->epoch != flow->flow.epoch) {
-        counters->unsolicited++;
+        if (reply->type != SYN_PACKET_REPLY || !syn_watches_reply(engine, reply))
+            counters->unsolicited++;
         return;
     }
     if (reply->src_nic != flow->flow.nic_id || reply->dst_nic != flow->flow.config.dst_nic_id) {

@@ -57,6 +57,24 @@ static void plan(struct syn_probe_engine *engine, int round, const uint16_t *por
     CHECK((message[0] != '\0' && strstr(message, "DSCP") != NULL) == round % 2);
 }
 
+/* Ids that the plan has too, other intervals and ports each round; every third set is refused. */
+static void watch(struct syn_probe_engine *engine, int round, const uint16_t *ports, uint16_t to)
+{
+    struct syn_probe_flow flows[FLOWS];
+    char message[256] = "";
+    size_t count = (size_t)(round % FLOWS);
+    for (uint32_t i = 0; i < FLOWS; i++)
+        flows[i] = (struct syn_probe_flow){
+            .flow_id = i + (uint32_t)(round / 4), .dst_nic_id = 2, .family = 4,
+            .src_port = ports[i % 3], .dst_port = to, .interval_ns = 1000000 * (1 + round % 5),
+            .dscp = (uint8_t)(i % 2), .dst_address = {127, 0, 0, 1}};
+    int refused = round % 3 == 0 && count > 0;
+    if (refused)
+        flows[count - 1].interval_ns = 1;
+    CHECK_EQUAL(syn_probe_set_watches(engine, flows, count, message),
+                refused ? SYN_ERROR_USAGE : SYN_OK);
+}
+
 static uint64_t read_all(struct syn_probe_engine *engine)
 {
     static struct syn_probe_record records[256];
@@ -71,6 +89,11 @@ static uint64_t read_all(struct syn_probe_engine *engine)
     CHECK(syn_probe_read_flow_counts(engine, counts, FLOWS) <= FLOWS);
     CHECK_EQUAL(syn_probe_read_nic_status(engine, status, 1), 1);
     syn_probe_read_counters(engine, &counters);
+    static struct syn_liveness_event events[8];
+    static struct syn_watch_status watched[FLOWS];
+    CHECK(syn_probe_liveness_fd(engine) >= 0);
+    CHECK(syn_probe_take_liveness(engine, events, 8) <= 8);
+    CHECK(syn_probe_read_watches(engine, watched, FLOWS) <= FLOWS);
     return counters.received;
 }
 
@@ -86,6 +109,7 @@ int main(void)
     uint64_t received = 0;
     for (int round = 0; round < ROUNDS; round++) {
         plan(local, round, ports, port);
+        watch(local, round, ports, port);
         syn_probe_set_keys(local, 1 + (uint32_t)round / 20, round < 20 ? KEY : NEXT_KEY, 1, KEY);
         syn_probe_set_keys(remote, 1 + (uint32_t)round / 20, round < 20 ? KEY : NEXT_KEY, 1, KEY);
         nanosleep(&(struct timespec){0, 20000000}, NULL);

@@ -10,14 +10,12 @@ import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.io.namespace import ip, run_alone
 
-from syntony.errors import MissingError
 from syntony.io.carrier import CarrierWatch
-from syntony.lab.world import unshare_argv
 from syntony.model import MS
 
 if TYPE_CHECKING:
@@ -30,11 +28,6 @@ TUN_DEVICE = "/dev/net/tun"
 TUNSETIFF, TUNSETCARRIER = 0x400454CA, 0x400454E2
 IFF_TAP, IFF_NO_PI = 0x2, 0x1000
 PATIENCE_S = 20.0
-NAMESPACE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--kill-child", "--fork")
-
-
-def ip(words: str) -> None:
-    subprocess.run(["ip", *words.split()], check=True)
 
 
 class Tap:
@@ -206,20 +199,11 @@ def tap_state_is_noticed_by_the_counter() -> None:
 # --- and the tests that run them ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def _able() -> None:
-    try:
-        unshare_argv()
-    except MissingError as error:
-        pytest.skip(f"no private namespaces here: {error}")
-
-
 needs_tun = pytest.mark.skipif(
     not os.access(TUN_DEVICE, os.R_OK | os.W_OK), reason=f"{TUN_DEVICE} cannot be opened"
 )
 
 
-@pytest.mark.usefixtures("_able")
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -233,13 +217,7 @@ needs_tun = pytest.mark.skipif(
     ],
 )
 def test_in_a_namespace(scenario: Callable[[], None]) -> None:
-    script = 'mount -t sysfs none /sys && exec "$@"'
-    command = (sys.executable, str(Path(__file__)), scenario.__name__)
-    done = subprocess.run(
-        [*NAMESPACE, "sh", "-c", script, "sh", *command],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_alone(scenario)
 
 
 if __name__ == "__main__":

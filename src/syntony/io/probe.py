@@ -14,6 +14,7 @@ from syntony.io._library import dtype_of, ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.packet import KEY_BYTES, Key
 from syntony.model import MS, US, S
+from syntony.model.paths import LivenessEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ RING_RECORDS = 1 << 15
 _MESSAGE_BYTES = 256
 _STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
 _IFNAME_BYTES = 15
+_SCHEDULING = ("plain", "short slice", "realtime")
 
 RECORD = dtype_of("syn_probe_record")
 """One probe: flow_id, seq, flags, nic_id, dst_nic_id; sent_ns (host clock, never 0); t1_ns, t4_ns
@@ -42,6 +44,28 @@ HEARD = dtype_of("syn_probe_heard")
 FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
 """flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
 ``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
+
+
+WATCH_STATUS = dtype_of("syn_watch_status")
+LIVENESS = dtype_of("syn_liveness_event")
+IDLE_WATCH_NS = 5 * MS
+"""Interval for a path that a job may need: dead is told 32 ms after its last answer."""
+LOADED_WATCH_NS = 2 * MS
+"""For a path that carries a job's traffic now: 20 ms."""
+_EVENTS_AT_ONCE = 256
+
+
+class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One watched path now."""
+
+    flow_id: int
+    alive: bool | None
+    """None: not yet known."""
+    heard_ns: int
+    """CLOCK_MONOTONIC of the newest reply."""
+    rtt_ns: int
+    slack_ns: int
+    """Silence that is allowed beyond four probes missed; it follows the delays seen."""
 
 
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +114,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     ring_dropped: int
     tx_stamp_missing: int
     evicted: int
+    liveness_dropped: int
 
     @property
     def rejected(self) -> int:
@@ -185,6 +210,61 @@ class ProbeEngine:
         if code:
             raise _error(code, message)
 
+    def watch(self, flows: Sequence[ProbeFlow]) -> None:
+        """Watch these paths for life, and no others: one probe per `interval_ns` (≥ 1 ms) each.
+
+        They are apart from `set_flows`: an id may be in both, nothing of them is in `drain`. A path
+        that is the same but for its interval keeps its state. The first event of each says whether
+        it answers at all.
+        """
+        try:
+            c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
+        except OverflowError as error:
+            raise UsageError(f"a watched flow has a number out of range: {error}") from error
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_set_watches(self._alive(), c_flows, len(flows), message)
+        if code:
+            raise _error(code, message)
+
+    def liveness_fd(self) -> int:
+        """Readable while `liveness` has something to tell; for epoll. It is closed with the engine
+        and is another one in another engine."""
+        return int(self._library.syn_probe_liveness_fd(self._alive()))
+
+    def liveness(self) -> list[LivenessEvent]:
+        """What happened to the watched paths since the last call, oldest first."""
+        events: list[LivenessEvent] = []
+        while True:
+            rows = np.empty(_EVENTS_AT_ONCE, LIVENESS)
+            target = pointer_to(rows, "struct syn_liveness_event")
+            count = self._library.syn_probe_take_liveness(self._alive(), target, len(rows))
+            events += [
+                LivenessEvent(
+                    at_ns=at_ns,
+                    flow_id=flow_id,
+                    alive=bool(alive),
+                    since_ns=since_ns,
+                    misses=misses,
+                )
+                for at_ns, since_ns, flow_id, alive, misses, _ in rows[:count].tolist()
+            ]
+            if count < len(rows):
+                return events
+
+    def watched(self) -> list[WatchStatus]:
+        """Every watched path."""
+        rows = self._rows("syn_watch_status", WATCH_STATUS, self._library.syn_probe_read_watches)
+        return [
+            WatchStatus(
+                flow_id=flow_id,
+                alive=None if life == 0 else life == 1,
+                heard_ns=heard_ns,
+                rtt_ns=rtt_ns,
+                slack_ns=slack_ns,
+            )
+            for flow_id, life, heard_ns, rtt_ns, slack_ns in rows.tolist()
+        ]
+
     def drain(self) -> NDArray[np.void]:
         """Every record finished since the last call: shape (n,), dtype `RECORD`."""
         engine = self._alive()
@@ -208,6 +288,11 @@ class ProbeEngine:
         out = ffi.new("struct syn_probe_counters *")
         self._library.syn_probe_read_counters(self._alive(), out)
         return Counters(**{name: getattr(out, name) for name in Counters.__struct_fields__})
+
+    def scheduling(self) -> str:
+        """How promptly the engine's thread is scheduled: ``realtime`` where this process may ask
+        for it (RLIMIT_RTPRIO ≥ 1 or CAP_SYS_NICE), ``short slice`` from Linux 6.12, ``plain``."""
+        return _SCHEDULING[self._library.syn_probe_scheduling(self._alive())]
 
     def nic_status(self) -> tuple[NicStatus, ...]:
         """The stamping in force on every NIC."""

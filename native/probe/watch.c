@@ -1,0 +1,409 @@
+/* Paths that are watched for life: their own single probes beside the plan's pairs, no records.
+ *
+ * All watches of one interval are due at the same instants, so that the thread wakes once for all of
+ * them. Their packets carry no transmit stamp: it would cost as much as the packet. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+enum {
+    MIN_WATCH_INTERVAL_NS = 1000000,
+    TOGETHER_NS = 200000,      /* what falls due so soon is sent now */
+    AWAKE_TOLERANCE_NS = 1000000, /* lateness of a wake-up that is still counted as being awake */
+    WATCH_TAG_SHIFT = 10,
+};
+_Static_assert(SYN_MAX_WATCHES == 1 << WATCH_TAG_SHIFT, "a wire id holds the place of its watch");
+
+int syn_watches_open(struct syn_watches *watches)
+{
+    watches->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    watches->phase_ns = (int64_t)((uint64_t)syn_clock_read(CLOCK_MONOTONIC) * 2654435761u >> 32);
+    return watches->event_fd >= 0;
+}
+
+void syn_watches_close(struct syn_watches *watches)
+{
+    for (size_t i = 0; i < watches->count; i++)
+        free(watches->set[i]);
+    if (watches->event_fd >= 0)
+        close(watches->event_fd);
+}
+
+void syn_watches_want_sockets(struct syn_watches *watches)
+{
+    for (size_t i = 0; i < watches->count; i++)
+        watches->set[i]->socket->wanted = 1;
+}
+
+/* --- the awake clock ------------------------------------------------------------------------ */
+
+void syn_watches_wake(struct syn_watches *watches, int64_t deadline_ns, int64_t now_ns)
+{
+    int64_t expected_ns = deadline_ns > watches->seen_ns ? deadline_ns - watches->seen_ns : 0;
+    int64_t passed_ns = now_ns - watches->seen_ns;
+    int64_t most_ns = expected_ns + AWAKE_TOLERANCE_NS;
+    if (watches->seen_ns != 0)
+        watches->awake_ns += passed_ns < most_ns ? passed_ns : most_ns;
+    watches->seen_ns = now_ns;
+}
+
+/* --- events --------------------------------------------------------------------------------- */
+
+static void tell(struct syn_probe_engine *engine, struct syn_watch *watch, int alive,
+                 int64_t since_ns)
+{
+    struct syn_watches *watches = &engine->watches;
+    if (watches->told - watches->taken == SYN_LIVENESS_EVENTS) {
+        watches->taken++; /* the oldest goes: newer ones tell more */
+        engine->counters.liveness_dropped++;
+    }
+    watches->events[watches->told++ % SYN_LIVENESS_EVENTS] = (struct syn_liveness_event){
+        .at_ns = watches->seen_ns,
+        .since_ns = since_ns,
+        .flow_id = watch->config.flow_id,
+        .alive = (uint32_t)alive,
+        .misses = alive ? watch->live.hits : syn_liveness_misses(&watch->live),
+    };
+    uint64_t one = 1;
+    (void)!write(watches->event_fd, &one, sizeof one);
+}
+
+/* --- the loop's part ------------------------------------------------------------------------ */
+
+int64_t syn_watches_next_ns(const struct syn_probe_engine *engine)
+{
+    const struct syn_watches *watches = &engine->watches;
+    if (watches->count == 0 || engine->key_count == 0)
+        return INT64_MAX;
+    return watches->next_ns;
+}
+
+static int64_t next_of(const struct syn_watches *watches, const struct syn_watch *watch)
+{
+    int64_t verdict_ns = syn_liveness_verdict_ns(&watch->live, watches->awake_ns);
+    if (verdict_ns == INT64_MAX)
+        return watch->due_ns;
+    int64_t at_ns = watches->seen_ns + (verdict_ns - watches->awake_ns);
+    return at_ns < watch->due_ns ? at_ns : watch->due_ns;
+}
+
+static void judge(struct syn_probe_engine *engine, struct syn_watch *watch)
+{
+    if (syn_liveness_check(&watch->live, engine->watches.awake_ns))
+        tell(engine, watch, 0, watch->heard_ns);
+}
+
+/* The kernel may refuse one (no route, say): that one only. */
+static void flush(struct syn_probe_engine *engine, struct syn_socket *socket, unsigned count)
+{
+    struct mmsghdr *messages = engine->outbox.messages;
+    for (unsigned at = 0; at < count;) {
+        int taken = sendmmsg(socket->fd, messages + at, count - at, 0);
+        unsigned sent = taken > 0 ? (unsigned)taken : 0;
+        engine->counters.sent += sent;
+        at += sent;
+        if (at < count) {
+            engine->counters.send_errors++;
+            at++;
+        }
+    }
+}
+
+static void prepare(struct syn_probe_engine *engine, struct syn_watch *watch, unsigned at)
+{
+    struct syn_packet packet = {
+        .type = SYN_PACKET_REQUEST,
+        .dscp = watch->config.dscp,
+        .src_nic = engine->nics[watch->config.nic].config.nic_id,
+        .dst_nic = watch->config.dst_nic_id,
+        .flow_id = watch->wire_id,
+        .seq = watch->live.next_seq,
+        .epoch = watch->epoch,
+        .flow_label = watch->config.flow_label,
+    };
+    struct syn_outbox *box = &engine->outbox;
+    syn_packet_encode(&packet, &engine->keys[0], box->data[at]);
+    syn_address_message(box, at, &watch->destination, watch->destination_length, &packet);
+    syn_without_stamp(box, at);
+}
+
+static int64_t following_due_ns(const struct syn_watches *watches, const struct syn_watch *watch)
+{
+    int64_t interval_ns = watch->config.interval_ns;
+    int64_t phase_ns = watches->phase_ns % interval_ns;
+    int64_t reached_ns = watches->seen_ns + TOGETHER_NS - phase_ns;
+    return reached_ns - reached_ns % interval_ns + interval_ns + phase_ns;
+}
+
+static void send_due(struct syn_probe_engine *engine)
+{
+    struct syn_watches *watches = &engine->watches;
+    struct syn_socket *socket = NULL;
+    unsigned count = 0;
+    for (size_t i = 0; i < watches->count; i++) {
+        struct syn_watch *watch = watches->set[i];
+        if (watch->due_ns > watches->seen_ns + TOGETHER_NS)
+            continue;
+        if (count == SYN_BATCH || (count > 0 && watch->socket != socket)) {
+            flush(engine, socket, count);
+            count = 0;
+        }
+        socket = watch->socket;
+        prepare(engine, watch, count++);
+        syn_liveness_sent(&watch->live, watches->awake_ns);
+        watch->due_ns = following_due_ns(watches, watch);
+    }
+    if (count > 0)
+        flush(engine, socket, count);
+}
+
+void syn_watches_serve(struct syn_probe_engine *engine)
+{
+    struct syn_watches *watches = &engine->watches;
+    if (syn_watches_next_ns(engine) > watches->seen_ns + TOGETHER_NS)
+        return;
+    for (size_t i = 0; i < watches->count; i++)
+        judge(engine, watches->set[i]);
+    send_due(engine);
+    watches->next_ns = INT64_MAX;
+    for (size_t i = 0; i < watches->count; i++) {
+        int64_t next_ns = next_of(watches, watches->set[i]);
+        if (next_ns < watches->next_ns)
+            watches->next_ns = next_ns;
+    }
+}
+
+/* Replies make verdicts later, never earlier: what was foreseen stays a bound. */
+int syn_watches_reply(struct syn_probe_engine *engine, const struct syn_packet *reply)
+{
+    struct syn_watches *watches = &engine->watches;
+    struct syn_watch *watch = watches->slots[reply->flow_id % SYN_MAX_WATCHES];
+    if (watch == NULL || watch->wire_id != reply->flow_id || watch->epoch != reply->epoch)
+        return 0;
+    if (reply->src_nic != engine->nics[watch->config.nic].config.nic_id ||
+        reply->dst_nic != watch->config.dst_nic_id) {
+        engine->counters.misdelivered++;
+        return 1;
+    }
+    engine->counters.received++;
+    watch->heard_ns = watches->seen_ns;
+    int revived = syn_liveness_reply(&watch->live, reply->seq, watches->awake_ns);
+    if (watch->live.hits == 1)
+        watch->row_ns = watches->seen_ns;
+    if (revived)
+        tell(engine, watch, 1, watch->row_ns);
+    return 1;
+}
+
+/* --- the set -------------------------------------------------------------------------------- */
+
+static struct syn_watch *find_watch(const struct syn_watches *watches, uint32_t flow_id)
+{
+    for (size_t i = 0; i < watches->count; i++)
+        if (watches->set[i]->config.flow_id == flow_id)
+            return watches->set[i];
+    return NULL;
+}
+
+/* The same but for its interval. */
+static struct syn_watch *known_watch(const struct syn_watches *watches,
+                                     const struct syn_probe_flow *config)
+{
+    struct syn_watch *watch = find_watch(watches, config->flow_id);
+    if (watch == NULL)
+        return NULL;
+    struct syn_probe_flow before = watch->config;
+    before.interval_ns = config->interval_ns;
+    return memcmp(&before, config, sizeof before) == 0 ? watch : NULL;
+}
+
+/* A name on the wire that no flow of the plan has; its low bits are the place. */
+static void name_watch(struct syn_probe_engine *engine, struct syn_watch *watch, uint32_t slot)
+{
+    do
+        watch->wire_id = ++engine->watches.tag << WATCH_TAG_SHIFT | slot;
+    while (syn_find_flow(engine, watch->wire_id) != NULL);
+    watch->epoch = syn_new_epoch(engine);
+    engine->watches.slots[slot] = watch;
+}
+
+void syn_watches_rename(struct syn_probe_engine *engine)
+{
+    for (size_t i = 0; i < engine->watches.count; i++) {
+        struct syn_watch *watch = engine->watches.set[i];
+        if (syn_find_flow(engine, watch->wire_id) != NULL)
+            name_watch(engine, watch, watch->wire_id % SYN_MAX_WATCHES);
+    }
+}
+
+static uint32_t free_slot(const struct syn_watches *watches)
+{
+    uint32_t slot = 0;
+    while (watches->slots[slot] != NULL)
+        slot++;
+    return slot;
+}
+
+static struct syn_watch *new_watch(struct syn_probe_engine *engine,
+                                   const struct syn_probe_flow *config, char *message)
+{
+    struct syn_socket *socket = syn_flow_socket(engine, config, message);
+    struct syn_watch *watch = socket ? calloc(1, sizeof *watch) : NULL;
+    if (watch == NULL)
+        return NULL;
+    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
+    watch->config = *config;
+    watch->socket = socket;
+    watch->heard_ns = now_ns;
+    watch->destination_length =
+        syn_sockaddr(&watch->destination, config->family, config->dst_address, config->dst_port,
+                     engine->nics[config->nic].ifindex);
+    syn_liveness_open(&watch->live, config->interval_ns, engine->watches.awake_ns);
+    return watch;
+}
+
+static int by_socket(const void *a, const void *b)
+{
+    const struct syn_watch *left = *(struct syn_watch *const *)a;
+    const struct syn_watch *right = *(struct syn_watch *const *)b;
+    uint32_t left_key = left->config.nic << 16 | left->config.src_port;
+    uint32_t right_key = right->config.nic << 16 | right->config.src_port;
+    return (left_key > right_key) - (left_key < right_key);
+}
+
+static int is_listed(const struct syn_probe_flow *flows, size_t count, uint32_t flow_id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (flows[i].flow_id == flow_id)
+            return 1;
+    return 0;
+}
+
+static int watch_fits(const struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                      size_t at, char *message)
+{
+    if (!syn_flow_fits(engine, &flows[at], message))
+        return 0;
+    const char *wrong = NULL;
+    if (flows[at].interval_ns < MIN_WATCH_INTERVAL_NS)
+        wrong = "its interval is below 1 ms";
+    else if (is_listed(flows, at, flows[at].flow_id))
+        wrong = "it is listed twice";
+    if (wrong != NULL)
+        snprintf(message, SYN_MESSAGE_BYTES, "watched flow %u: %s", flows[at].flow_id, wrong);
+    return wrong == NULL;
+}
+
+/* Watches kept or made for each of `flows`, or none made and a sentence. */
+static int make_set(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                    size_t count, struct syn_watch **set, char *message)
+{
+    for (size_t i = 0; i < count; i++) {
+        int fits = watch_fits(engine, flows, i, message);
+        set[i] = fits ? known_watch(&engine->watches, &flows[i]) : NULL;
+        if (fits && set[i] == NULL)
+            set[i] = new_watch(engine, &flows[i], message);
+        if (set[i] != NULL)
+            continue;
+        while (i-- > 0)
+            if (known_watch(&engine->watches, &flows[i]) == NULL)
+                free(set[i]);
+        return fits ? SYN_ERROR_MISSING : SYN_ERROR_USAGE;
+    }
+    return SYN_OK;
+}
+
+static void adopt_set(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                      size_t count, struct syn_watch **set)
+{
+    struct syn_watches *watches = &engine->watches;
+    for (size_t i = 0; i < watches->count; i++) {
+        struct syn_watch *old = watches->set[i];
+        int kept = 0;
+        for (size_t j = 0; j < count && !kept; j++)
+            kept = set[j] == old;
+        if (kept)
+            continue;
+        watches->slots[old->wire_id % SYN_MAX_WATCHES] = NULL;
+        free(old);
+    }
+    for (size_t i = 0; i < count; i++) {
+        set[i]->config.interval_ns = flows[i].interval_ns;
+        syn_liveness_pace(&set[i]->live, flows[i].interval_ns);
+        set[i]->due_ns = 0; /* now; afterwards in step with the others */
+        if (set[i]->epoch == 0)
+            name_watch(engine, set[i], free_slot(watches));
+    }
+    memcpy(watches->set, set, count * sizeof *set);
+    qsort(watches->set, count, sizeof *watches->set, by_socket);
+    watches->count = count;
+    watches->next_ns = 0;
+}
+
+int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
+                          size_t count, char *message)
+{
+    if (count > SYN_MAX_WATCHES) {
+        snprintf(message, SYN_MESSAGE_BYTES, "at most %d paths can be watched", SYN_MAX_WATCHES);
+        return SYN_ERROR_USAGE;
+    }
+    snprintf(message, SYN_MESSAGE_BYTES, "out of memory for watched paths");
+    struct syn_watch **set = calloc(count + 1, sizeof *set);
+    if (set == NULL)
+        return SYN_ERROR_MISSING;
+    syn_engine_visit(engine);
+    int failed = make_set(engine, flows, count, set, message);
+    if (!failed)
+        adopt_set(engine, flows, count, set);
+    syn_keep_wanted_sockets(engine);
+    syn_engine_leave(engine);
+    syn_engine_wake(engine);
+    free(set);
+    return failed;
+}
+
+/* --- what the asking thread sees ------------------------------------------------------------ */
+
+int syn_probe_liveness_fd(const struct syn_probe_engine *engine)
+{
+    return engine->watches.event_fd;
+}
+
+size_t syn_probe_take_liveness(struct syn_probe_engine *engine, struct syn_liveness_event *out,
+                               size_t room)
+{
+    struct syn_watches *watches = &engine->watches;
+    syn_engine_visit(engine);
+    uint64_t told;
+    (void)!read(watches->event_fd, &told, sizeof told);
+    size_t count = 0;
+    for (; count < room && watches->taken != watches->told; count++)
+        out[count] = watches->events[watches->taken++ % SYN_LIVENESS_EVENTS];
+    syn_engine_leave(engine);
+    return count;
+}
+
+size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_status *out,
+                              size_t room)
+{
+    const struct syn_watches *watches = &engine->watches;
+    syn_engine_visit(engine);
+    size_t count = watches->count;
+    for (size_t i = 0; i < count && i < room; i++) {
+        const struct syn_watch *watch = watches->set[i];
+        out[i] = (struct syn_watch_status){
+            .flow_id = watch->config.flow_id,
+            .life = watch->live.life,
+            .heard_ns = watch->heard_ns,
+            .rtt_ns = watch->live.rtt_ns,
+            .slack_ns = syn_liveness_slack_ns(&watch->live, watches->awake_ns),
+        };
+    }
+    syn_engine_leave(engine);
+    return count;
+}
