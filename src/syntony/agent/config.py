@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from syntony.model import SyntheticClockSpec
+from syntony.traffic.policy import Policy
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,5 +41,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """UDP port of the reflector."""
     family: str = "ipv4"
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
+    traffic: Policy = Policy()
+    """``[traffic]``: what may be done to the paths of jobs."""
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""

@@ -14,8 +14,10 @@ from syntony.agent.links import LinkWatch
 from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
+from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
+from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
 from syntony.io.phc import Phc
@@ -32,9 +34,10 @@ from syntony.wire.messages import (
     NicInfo,
     Plan,
     Refuse,
+    Switch,
     Timelines,
 )
-from syntony.wire.tables import AGENT, HEARD, PATH, PROBE, Table
+from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ DRAIN_NS = 200 * MS
 """How often records are taken from the engine's ring."""
 ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
+PATHS_SECONDS = 2
+"""Connections are reported every so many seconds."""
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 PLAN_GRACE_NS = 1 * S
@@ -84,6 +89,8 @@ class Agent:
         self._crossings = self._open_crossings()
         self._links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
         self._tracer = PathTracer(config.host, self._traced())
+        self._steering = PathService(config, [CarrierWatch()])
+        self._steering.probe_with(self._engine)
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -115,7 +122,8 @@ class Agent:
                     self._report(uplink, fleet_ns)
 
     def close(self) -> None:
-        """Stop probing, reflecting and watching."""
+        """Stop probing, reflecting, watching and steering."""
+        self._steering.close()
         self._tracer.close()
         self._engine.close()
         self._links.close()
@@ -193,13 +201,17 @@ class Agent:
                 self._take_plan(message)
             elif isinstance(message, Timelines):
                 self._pipeline.timelines(message.timelines)
+            elif isinstance(message, Switch):
+                self._steering.switch(message)
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
 
     def _take_plan(self, plan: Plan) -> None:
         if any(plan.nic_ids.get(name, number) != number for name, number in self._nic_ids.items()):
+            self._steering.probe_with(None)
             self._engine.close()
             self._engine = self._open_engine(self._nic_ids | plan.nic_ids)
+            self._steering.probe_with(self._engine)
             self._key = None
         key = (plan.key_id, plan.key)
         if key != self._key:
@@ -215,6 +227,7 @@ class Agent:
         self._pipeline.plan(plan)
         self._engine.set_flows(plan.flows)
         self._tracer.plan(plan.flows, self._config.probe_port)
+        self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
@@ -226,6 +239,14 @@ class Agent:
             self._submit(uplink, table, columns)
         self._submit(uplink, PATH, self._tracer.rows(fleet_ns))
         self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
+
+        # Instants of the path thread are of another clock: read together, as close as can be.
+        offset_ns = (
+            self._pipeline.fleet_ns(self._clock.now_ns()) or fleet_ns
+        ) - time.monotonic_ns()
+        self._submit(uplink, PATH_EVENTS, self._steering.rows(offset_ns))
+        if self._next_second_ns // S % PATHS_SECONDS == 0:
+            uplink.send_paths(self._steering.report())
 
     def _vitals(self) -> dict[str, int]:
         counters = self._engine.counters()

@@ -16,8 +16,23 @@ DAY_NS = 24 * 3600 * S
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
 """Events are few: all that are kept may be asked for."""
+MAX_LOG_ROWS = 10_000
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
+
+
+StoreQuery = (
+    wire.MatrixQuery
+    | wire.SeriesQuery
+    | wire.ClockQuery
+    | wire.FleetQuery
+    | wire.PlanQuery
+    | wire.LinksQuery
+    | wire.LinkHistoryQuery
+    | wire.FindingsQuery
+    | wire.PathsQuery
+    | wire.FailoverLogQuery
+)
 
 
 class Answers:
@@ -31,7 +46,7 @@ class Answers:
         self._solving = solving
         self._locating = locating
 
-    async def answer(self, query: wire.Query, fleet_now_ns: int | None) -> wire.Answer:
+    async def answer(self, query: StoreQuery, fleet_now_ns: int | None) -> wire.Answer:
         """The answer to one question, with the window ending at `fleet_now_ns`.
 
         Raises:
@@ -43,6 +58,8 @@ class Answers:
                 return await self._window_answer(query, fleet_now_ns)
             case wire.LinksQuery() | wire.LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
+            case wire.FailoverLogQuery():
+                return await self._failover_log(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)
@@ -64,6 +81,24 @@ class Answers:
                 return wire.ProbePlan(
                     generation=self._fleet.mesh.generation, flows=self._fleet.flows()
                 )
+
+    async def _failover_log(
+        self, query: wire.FailoverLogQuery, fleet_now_ns: int | None
+    ) -> wire.FailoverLog:
+        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
+        if not 0 < query.limit <= MAX_LOG_ROWS:
+            raise UsageError(f"a log of {query.limit} rows; ask for up to {MAX_LOG_ROWS}")
+        if fleet_now_ns is None:
+            return wire.FailoverLog(events=())
+        found = await asyncio.to_thread(
+            self._store.path_events,
+            first_ns,
+            last_ns,
+            job=query.job,
+            host=query.host,
+            limit=query.limit,
+        )
+        return wire.FailoverLog(events=found)
 
     async def _window_answer(
         self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None

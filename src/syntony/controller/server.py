@@ -21,10 +21,23 @@ from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
-from syntony.errors import StoreError
+from syntony.controller.traffic import TrafficDesk
+from syntony.errors import StoreError, UsageError
+from syntony.io.clocks import KernelClock
 from syntony.model import MS, S
 from syntony.store import Store
-from syntony.wire.messages import Ack, Answer, Batch, Edges, Hello, Query
+from syntony.wire.messages import (
+    Ack,
+    Answer,
+    Batch,
+    ConnectionsQuery,
+    Edges,
+    FailoverStatusQuery,
+    Hello,
+    PathsReport,
+    Query,
+    SwitchCommand,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +73,8 @@ class Controller:
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology)
         self._answers = Answers(store, self._fleet, self._solving, self._locating)
+        self._traffic = TrafficDesk()
+        self._clock = KernelClock("controller")
         self._sessions: dict[str, Session] = {}
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
@@ -106,6 +121,7 @@ class Controller:
 
     async def _learn_time(self) -> None:
         """Questions about the past can be asked before the first agent is back."""
+        await asyncio.to_thread(self._traffic.learn, self._store)
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
             self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
@@ -124,6 +140,8 @@ class Controller:
         self._sessions[host] = session
         session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
         self._fleet.join(hello, time.monotonic_ns())
+        if self._traffic.switch is not None:
+            session.outbox.put(self._traffic.switch)
         plan = self._fleet.mesh.plans.get(host)
         if plan is not None:
             session.outbox.put(plan)
@@ -140,6 +158,10 @@ class Controller:
         if foreign:
             _log.warning("edges refused host=%s foreign=%d", session.host, foreign)
 
+    def paths(self, session: Session, report: PathsReport) -> None:
+        """An agent's managed connections."""
+        self._traffic.take(session.host, report, time.monotonic_ns())
+
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
         if self._sessions.get(session.host) is session:
@@ -147,9 +169,32 @@ class Controller:
             self._fleet.leave(session.host, time.monotonic_ns())
             _log.info("agent detached host=%s", session.host)
 
-    async def answer(self, query: Query) -> Answer:
-        """A question from a command line."""
-        return await self._answers.answer(query, self._fleet_now())
+    async def answer(self, query: Query, who: str) -> Answer:
+        """A question from a command line, or a command.
+
+        Raises:
+            UsageError: a command from an agent, or one that is incomplete.
+        """
+        now_ns = time.monotonic_ns()
+        match query:
+            case ConnectionsQuery():
+                return self._traffic.paths(query, now_ns)
+            case FailoverStatusQuery():
+                return self._traffic.status(now_ns)
+            case SwitchCommand():
+                return self._throw(query, who)
+            case _:
+                return await self._answers.answer(query, self._fleet_now())
+
+    def _throw(self, command: SwitchCommand, who: str) -> Answer:
+        if who in self._fleet.members:
+            raise UsageError(f"{who!r} is an agent's certificate; agents do not throw the switch")
+        fleet_ns = self._fleet_now() or self._clock.now_ns()
+        switch, row = self._traffic.throw(command, who, fleet_ns)
+        self._ingest.put_local(row)
+        for session in self._sessions.values():
+            session.outbox.put(switch)
+        return self._traffic.status(time.monotonic_ns())
 
     # --- loops ---
 

@@ -21,6 +21,7 @@ from syntony.wire.messages import (
     Edges,
     Failure,
     Hello,
+    PathsReport,
     Query,
     Refuse,
     decode_agent,
@@ -42,9 +43,11 @@ class Hub(Protocol):
 
     def edges(self, session: Session, edges: Edges) -> None: ...
 
+    def paths(self, session: Session, report: PathsReport) -> None: ...
+
     def detached(self, session: Session) -> None: ...
 
-    async def answer(self, query: Query) -> Answer: ...
+    async def answer(self, query: Query, who: str) -> Answer: ...
 
 
 class RefusedError(SyntonyError):
@@ -95,6 +98,8 @@ class FleetService:
                     await self._hub.batch(session, message)
                 elif isinstance(message, Edges):
                     self._hub.edges(session, message)
+                elif isinstance(message, PathsReport):
+                    self._hub.paths(session, message)
                 else:
                     raise RefusedError("a second hello on one stream")
         except (RefusedError, WireError) as error:
@@ -103,9 +108,10 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _query(self, data: bytes, context: Any) -> bytes:  # noqa: ARG002 — gRPC's signature
+    async def _query(self, data: bytes, context: Any) -> bytes:
+        who = _common_name(context) or ""
         try:
-            return encode(await self._hub.answer(decode_query(data)))
+            return encode(await self._hub.answer(decode_query(data), who))
         except SyntonyError as error:
             return encode(Failure(reason=str(error)))
 

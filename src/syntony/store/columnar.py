@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding
@@ -20,8 +22,8 @@ from syntony.store.schema import (
     partition_ns,
     stored_columns,
 )
-from syntony.wire.messages import MatrixCell, SeriesPoint
-from syntony.wire.tables import PROBE, TABLES, Table
+from syntony.wire.messages import MatrixCell, PathEventRow, SeriesPoint, Switch
+from syntony.wire.tables import PATH_EVENTS, PROBE, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +133,20 @@ class ColumnarStore:
         rows = self._engine.select(queries.clock_history(first_ns, last_ns, node))
         return tuple(_clock_point(row) for row in rows)
 
+    def path_events(
+        self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
+    ) -> tuple[PathEventRow, ...]:
+        rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
+        return tuple(_path_event(row) for row in reversed(rows))
+
+    def last_switch(self) -> Switch | None:
+        rows = self._engine.select(queries.last_switch())
+        if not rows:
+            return None
+        ts_ns, evidence, action = rows[0]
+        by, _, _ = str(evidence).partition(":")
+        return Switch(stopped=action == "stop", at_ns=_int(ts_ns), by=by)
+
     def latest_ns(self) -> int:
         present = self._partitions(PROBE)
         if not present:
@@ -164,6 +180,11 @@ class ColumnarStore:
             BrokenSecond(str(row[0]), str(row[1]), *(_int(value) for value in row[2:]))
             for row in rows
         ]
+
+
+def _path_event(row: Row) -> PathEventRow:
+    names = [column.name for column in PATH_EVENTS.columns]
+    return msgspec.convert(dict(zip(names, row, strict=True)), PathEventRow, strict=False)
 
 
 def _cell(row: Row, correction: Correction) -> MatrixCell:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from syntony.model import Timeline
 from syntony.model.findings import Finding
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.messages import MatrixCell, PathEventRow, SeriesPoint, Switch
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
@@ -109,6 +109,14 @@ class Store(Protocol):
 
     def clock_history(self, first_ns: int, last_ns: int, node: str = "") -> tuple[ClockPoint, ...]:
         """Past solutions of one clock, or of all."""
+
+    def path_events(
+        self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
+    ) -> tuple[PathEventRow, ...]:
+        """What was done to paths, the newest `limit` of them, in order of time."""
+
+    def last_switch(self) -> Switch | None:
+        """The newest position of the stop switch; None if it was never thrown."""
 
     def latest_ns(self) -> int:
         """Fleet time of the newest probe row, 0 in an empty store."""

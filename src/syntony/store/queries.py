@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
-from syntony.wire.tables import CLOCK, FINDING, HEARD, PATH, PROBE, Table
+from syntony.wire.tables import CLOCK, FINDING, HEARD, PATH, PATH_EVENTS, PROBE, Table
 
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
@@ -134,6 +134,26 @@ def findings(first_ns: int, last_ns: int) -> str:
     return (
         f"SELECT {names} FROM {FINDING.name} WHERE {window(first_ns, last_ns)} "
         f"ORDER BY ts_ns, component"
+    )
+
+
+def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) -> str:
+    """Every column of `path_events`, newest first."""
+    names = ", ".join(column.name for column in PATH_EVENTS.columns)
+    wanted = (("job", job), ("host", host))
+    which = "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
+    return (
+        f"SELECT {names} FROM {PATH_EVENTS.name} WHERE {window(first_ns, last_ns)}{which} "
+        f"ORDER BY ts_ns DESC LIMIT {limit}"
+    )
+
+
+def last_switch() -> str:
+    """Instant, evidence and action of the stop switch's newest row. Few rows are the operator's,
+    and only these are written by the controller."""
+    return (
+        f"SELECT ts_ns, evidence, action FROM {PATH_EVENTS.name} "
+        "WHERE host = 'controller' AND cause = 'operator' ORDER BY ts_ns DESC LIMIT 1"
     )
 
 
