@@ -60,6 +60,7 @@ class Host:
         self.machine = Failover(policy, nics, seed)
         self.subflows: dict[FourTuple, int] = {}
         """Flow to when it last made progress."""
+        self.cancelled: set[FourTuple] = set()
         self.announced: dict[int, str] = {}
         self.actions: list[tuple[int, Instruction]] = []
 
@@ -207,6 +208,9 @@ class World:
             self._all_ns = self.now_ns + ALL_NS
         for host in self.hosts.values():
             for flow in list(host.subflows):
+                if not self.dead(flow) and reverse(flow) not in self.peer[host.name].subflows:
+                    self._closed(host, flow)  # the peer knows nothing of it: a reset
+                    continue
                 if not self.dead(flow) and reverse(flow) in self.peer[host.name].subflows:
                     host.subflows[flow] = self.now_ns
                 progress_ns = host.subflows[flow]
@@ -248,6 +252,7 @@ class World:
             case Create(flow=flow, local_id=local_id):
                 self.at(WIRE_NS, lambda: self._join(host, flow, local_id))
             case Destroy(flow=flow):
+                host.cancelled.add(flow)
                 host.subflows.pop(flow, None)
                 if not self.dead(flow):
                     self.at(WIRE_NS, lambda: self._closed(self.peer[host.name], reverse(flow)))
@@ -287,7 +292,7 @@ class World:
 
     def _join(self, host: Host, flow: FourTuple, local_id: int) -> None:
         peer = self.peer[host.name]
-        if self.dead(flow) or not self.living(host.name):
+        if self.dead(flow) or flow in host.cancelled:
             return
         for end, mine in ((host, flow), (peer, reverse(flow))):
             end.subflows[mine] = self.now_ns

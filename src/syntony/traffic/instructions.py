@@ -29,6 +29,8 @@ class Cause(enum.StrEnum):
     """The NICs reach each other, but not on this flow's way."""
     ADDRESS = "address"
     """The local address is gone."""
+    SURPLUS = "surplus"
+    """Both ends replaced the same subflow; one of the two is enough."""
     RETURN = "return"
     """What had failed is well again, and its hold-down is over."""
 

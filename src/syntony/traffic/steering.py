@@ -82,6 +82,7 @@ class Steering:
                 first = next(iter(conn.subflows)).local
                 self._announce(turn, _family(first))
                 self._join(turn, _family(first))
+                self._trim(turn)
         return turn
 
     def fault(self, conn: Connection, subflow: Subflow) -> Reason | None:
@@ -139,13 +140,14 @@ class Steering:
         if not self._allowed(turn):
             return
         del conn.subflows[flow]
-        conn.lost[nic, flow.remote] = reason
+        if reason.cause is not Cause.SURPLUS:
+            conn.lost[nic, flow.remote] = reason
         if reason.cause is Cause.FABRIC:
             conn.stalls.setdefault((nic, flow.remote), HoldDown()).failed(turn.now_ns, self._policy)
         new = others[0].flow
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
         # After the destruction: the kernel sends it over the first subflow it has.
-        if reason.cause is not Cause.PEER and nic in conn.announced:
+        if reason.cause not in {Cause.PEER, Cause.SURPLUS} and nic in conn.announced:
             number = conn.announced.pop(nic)
             turn.out.append(
                 Withdraw(
@@ -250,6 +252,23 @@ class Steering:
             else:
                 self._create(turn, way, _why(conn, way.pair, turn.now_ns))
 
+    def _trim(self, turn: Turn) -> None:
+        """One subflow a pair is enough; the initiator decides which, when both are settled."""
+        if turn.conn.accepted:
+            return
+        seen: set[tuple[str | None, str]] = set()
+        for subflow in self.living(turn.conn):
+            pair = (subflow.nic, subflow.flow.remote)
+            if pair not in seen:
+                seen.add(pair)
+                continue
+            due_ns = subflow.since_ns + self._policy.hold_down_ns
+            if turn.now_ns < due_ns:
+                turn.dues.append(due_ns)
+                continue
+            reason = Reason(Cause.SURPLUS, "two over one pair", turn.now_ns, turn.now_ns)
+            self._end(turn, subflow, reason)
+
     def _given_back_ns(self, remote: Remote) -> int:
         """When to try an address that the peer has withdrawn: we may have missed that it is back,
         and a handshake tells."""
@@ -272,6 +291,7 @@ class Steering:
         if not self._allowed(turn):
             return
         conn, remote = turn.conn, way.remote
+        remote.withdrawn = None  # the handshake will tell
         port = self.ports.draw(way.local, remote.address)
         flow = FourTuple(way.local, port, remote.address, remote.port)
         subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
