@@ -118,6 +118,8 @@ class Agent:
                 self._take_crossings()
                 if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                     uplink.send_edges(self._pipeline.edges(local_ns) + self._cross_edges())
+                if self._next_second_ns // S % PATHS_SECONDS == 0:
+                    uplink.send_paths(self._steering.report())
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
 
@@ -245,8 +247,6 @@ class Agent:
             self._pipeline.fleet_ns(self._clock.now_ns()) or fleet_ns
         ) - time.monotonic_ns()
         self._submit(uplink, PATH_EVENTS, self._steering.rows(offset_ns))
-        if self._next_second_ns // S % PATHS_SECONDS == 0:
-            uplink.send_paths(self._steering.report())
 
     def _vitals(self) -> dict[str, int]:
         counters = self._engine.counters()
