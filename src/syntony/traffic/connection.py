@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
@@ -136,6 +137,8 @@ class Connection:
         """Pairs that were given up, and why."""
         self.stalls: dict[tuple[str, str], HoldDown] = {}
         """Pairs on which a subflow stalled; the first time is free, then it is held down."""
+        self.ended: deque[FourTuple] = deque(maxlen=64)
+        """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
         self._next_id = FIRST_SUBFLOW_ID
 

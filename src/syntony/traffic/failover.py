@@ -200,6 +200,8 @@ class Failover:
             conn = self._listed(sample)
         conn.seen_ns = sample.at_ns
         subflow = conn.subflows.get(sample.flow)
+        if subflow is None and sample.flow in conn.ended:
+            return []
         if subflow is None:
             subflow = self._add(conn, sample.flow, State.UP, sample.at_ns)
         if not subflow.take(sample, self._policy):

@@ -103,6 +103,9 @@ class Steering:
             if subflow.stalled is None and self.fault(conn, subflow) is None
         ]
 
+    def _doubtful(self, subflow: Subflow) -> bool:
+        return self._health.doubtful(subflow.nic or "", subflow.flow.remote)
+
     # --- leaving ---
 
     def _leave(self, turn: Turn) -> None:
@@ -122,6 +125,7 @@ class Steering:
         """A subflow that did not come up: nothing was lost, the next port is tried."""
         flow = subflow.flow
         del turn.conn.subflows[flow]
+        turn.conn.ended.append(flow)
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
         turn.conn.tries(subflow.nic or "", flow.remote).failed(turn.now_ns, self._policy)
         reason = Reason(Cause.JOIN, "no answer to the join", turn.now_ns, subflow.since_ns)
@@ -131,7 +135,13 @@ class Steering:
         """End one, provided enough others live; else say so, once."""
         conn, flow, nic = turn.conn, subflow.flow, subflow.nic or ""
         others = [each for each in self.living(conn) if each is not subflow]
-        if len(others) < max(1, self._policy.min_paths):
+        sure = [each for each in others if not self._doubtful(each)]
+        wanted = max(1, self._policy.min_paths)
+        if len(sure) < wanted <= len(others):
+            # What remains may be dying as well, a moment later: then this is no matter of one path.
+            turn.dues.append(turn.now_ns + self._policy.settle_ns)
+            return
+        if len(others) < wanted:
             self._tell(turn, subflow, "keep-last-path", reason)
             return
         if not self.acting:
@@ -144,7 +154,8 @@ class Steering:
             conn.lost[nic, flow.remote] = reason
         if reason.cause is Cause.FABRIC:
             conn.stalls.setdefault((nic, flow.remote), HoldDown()).failed(turn.now_ns, self._policy)
-        new = others[0].flow
+        new = sure[0].flow
+        conn.ended.append(flow)
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
         # After the destruction: the kernel sends it over the first subflow it has.
         if reason.cause not in {Cause.PEER, Cause.SURPLUS} and nic in conn.announced:
@@ -189,7 +200,7 @@ class Steering:
             flow = subflow.flow
             if subflow.stalled is None or self.fault(conn, subflow) is not None:
                 continue
-            if self._health.doubtful(subflow.nic or "", flow.remote):
+            if self._doubtful(subflow):
                 continue  # no matter of this flow's way: the probes will tell of the pair
             self.ports.avoid(flow.local, flow.remote, flow.local_port)
             if len(self.living(conn)) >= max(1, self._policy.min_paths):
@@ -333,7 +344,7 @@ def _why(conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
     if lost.cause is Cause.FABRIC:
         return lost
     away_ms = (now_ns - lost.at_ns) // MS
-    return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, lost.at_ns)
+    return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, now_ns)
 
 
 @lru_cache(4096)
