@@ -17,8 +17,10 @@ from syntony.agent.links import LinkWatch
 from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
+from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
+from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
 from syntony.io.kernel_utc import read_kernel_utc
@@ -37,9 +39,10 @@ from syntony.wire.messages import (
     NicInfo,
     Plan,
     Refuse,
+    Switch,
     Timelines,
 )
-from syntony.wire.tables import AGENT, HEARD, PATH, PROBE, Table
+from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
 COLD_ESTIMATE_NS = 500 * MS
 """… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
+PATHS_SECONDS = 2
+"""Connections are reported every so many seconds."""
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 PLAN_GRACE_NS = 1 * S
@@ -99,6 +104,8 @@ class Agent:
         self._discipline = Discipline(
             config.discipline, self._clock, {cross.nic: phc.path for phc, cross in self._crossings}
         )
+        self._steering = PathService(config, [CarrierWatch()])
+        self._steering.probe_with(self._engine)
         self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
 
     def hello(self, stream: str) -> Hello:
@@ -130,13 +137,16 @@ class Agent:
                 self._discipline.feed_chrony(self._clock_server.served(), local_ns)
                 if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                     self._estimate(uplink, local_ns)
+                if self._next_second_ns // S % PATHS_SECONDS == 0:
+                    uplink.send_paths(self._steering.report())
                 if fleet_ns is not None:
                     self._report(uplink, fleet_ns)
             elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
                 self._estimate(uplink, local_ns)
 
     def close(self) -> None:
-        """Stop probing, reflecting and watching."""
+        """Stop probing, reflecting, watching and steering."""
+        self._steering.close()
         self._tracer.close()
         self._engine.close()
         self._links.close()
@@ -236,6 +246,8 @@ class Agent:
                 self._pipeline.timelines(message.timelines, message.utc)
                 self._clock_server.take(message.timelines)
                 self._steer(message.timelines)
+            elif isinstance(message, Switch):
+                self._steering.switch(message)
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
 
@@ -257,8 +269,10 @@ class Agent:
 
     def _take_plan(self, plan: Plan) -> None:
         if any(plan.nic_ids.get(name, number) != number for name, number in self._nic_ids.items()):
+            self._steering.probe_with(None)
             self._engine.close()
             self._engine = self._open_engine(self._nic_ids | plan.nic_ids)
+            self._steering.probe_with(self._engine)
             self._key = None
         key = (plan.key_id, plan.key)
         cold = self._key is None
@@ -278,6 +292,7 @@ class Agent:
         self._pipeline.plan(plan)
         self._engine.set_flows(plan.flows)
         self._tracer.plan(plan.flows, self._config.probe_port)
+        self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
@@ -289,6 +304,12 @@ class Agent:
             self._submit(uplink, table, columns)
         self._submit(uplink, PATH, self._tracer.rows(fleet_ns))
         self._submit(uplink, AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
+
+        # Instants of the path thread are of another clock: read together, as close as can be.
+        offset_ns = (
+            self._pipeline.fleet_ns(self._clock.now_ns()) or fleet_ns
+        ) - time.monotonic_ns()
+        self._submit(uplink, PATH_EVENTS, self._steering.rows(offset_ns))
 
     def _vitals(self) -> dict[str, int]:
         counters = self._engine.counters()

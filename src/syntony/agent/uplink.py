@@ -30,6 +30,7 @@ from syntony.wire.messages import (
     ControllerMessage,
     Edges,
     Hello,
+    PathsReport,
     Refuse,
     decode_controller,
     encode,
@@ -83,6 +84,7 @@ class Uplink:
         self._spool = spool
         self._changed = threading.Condition()
         self._edges: Edges | None = None
+        self._paths: PathsReport | None = None
         self._link: _Link | None = None
         self._closing = False
         self._reported: set[str] = set()
@@ -115,6 +117,12 @@ class Uplink:
         """Keep a batch and have it sent. Never waits for the network."""
         self._spool.append(table, rows, arrow)
         with self._changed:
+            self._changed.notify_all()
+
+    def send_paths(self, report: PathsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._paths = report
             self._changed.notify_all()
 
     def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
@@ -218,6 +226,9 @@ class Uplink:
             edges = self._take_edges()
             if edges is not None:
                 yield encode(edges)
+            report = self._take_paths()
+            if report is not None:
+                yield encode(report)
             if self._window_open(sent):
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
@@ -236,6 +247,11 @@ class Uplink:
             edges, self._edges = self._edges, None
             return edges
 
+    def _take_paths(self) -> PathsReport | None:
+        with self._changed:
+            report, self._paths = self._paths, None
+            return report
+
     def _batch(self, frame: Frame) -> Batch:
         return Batch(
             seq=frame.seq,
@@ -246,7 +262,8 @@ class Uplink:
         )
 
     def _has_work(self, sent: int) -> bool:
-        return self._edges is not None or self._window_open(sent)
+        waiting = self._edges is not None or self._paths is not None
+        return waiting or self._window_open(sent)
 
     def _window_open(self, sent: int) -> bool:
         spool = self._spool

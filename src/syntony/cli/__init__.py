@@ -25,6 +25,8 @@ GROUPS = {
     "agent": "Run the daemon of one host.",
     "controller": "Run the daemon of the fleet.",
     "probe": "One-way delay between NICs.",
+    "paths": "Connections of managed jobs and the ways they go.",
+    "failover": "What was done to paths, and the fleet's stop switch.",
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "incidents": "What is wrong, one incident for each cause.",

@@ -18,6 +18,7 @@ MAX_HISTORY_NS = 90 * DAY_NS
 """Events and clocks: all that are kept may be asked for."""
 CLOCK_SAMPLES = 60_000
 """Of one answer: some 200 bytes each, within a message."""
+MAX_LOG_ROWS = 10_000
 _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
@@ -27,6 +28,7 @@ StoreQuery = (
     | wire.LinksQuery
     | wire.LinkHistoryQuery
     | wire.ClockHistoryQuery
+    | wire.FailoverLogQuery
     | wire.FleetQuery
 )
 PresentQuery = wire.ClockQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
@@ -59,6 +61,8 @@ class Answers:
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
             case wire.ClockHistoryQuery():
                 return await self._clock_history(query, fleet_now_ns)
+            case wire.FailoverLogQuery():
+                return await self._failover_log(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)
@@ -78,6 +82,24 @@ class Answers:
                 return wire.ProbePlan(
                     generation=self._fleet.mesh.generation, flows=self._fleet.flows()
                 )
+
+    async def _failover_log(
+        self, query: wire.FailoverLogQuery, fleet_now_ns: int | None
+    ) -> wire.FailoverLog:
+        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
+        if not 0 < query.limit <= MAX_LOG_ROWS:
+            raise UsageError(f"a log of {query.limit} rows; ask for up to {MAX_LOG_ROWS}")
+        if fleet_now_ns is None:
+            return wire.FailoverLog(events=())
+        found = await asyncio.to_thread(
+            self._store.path_events,
+            first_ns,
+            last_ns,
+            job=query.job,
+            host=query.host,
+            limit=query.limit,
+        )
+        return wire.FailoverLog(events=found)
 
     async def _window_answer(
         self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None

@@ -24,6 +24,7 @@ from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
+from syntony.controller.traffic import TrafficDesk
 from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
 from syntony.model import MS, S, format_ns
@@ -32,13 +33,17 @@ from syntony.wire.messages import (
     Ack,
     Answer,
     Batch,
+    ConnectionsQuery,
     Edges,
+    FailoverStatusQuery,
     Hello,
     IncidentAction,
     IncidentsQuery,
+    PathsReport,
     Query,
     RulesQuery,
     SilenceAction,
+    SwitchCommand,
 )
 
 _log = logging.getLogger(__name__)
@@ -88,6 +93,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
         self._answers = Answers(store, self._fleet, self._solving, self._locating)
+        self._traffic = TrafficDesk()
         self._sessions: dict[str, Session] = {}
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
@@ -138,6 +144,7 @@ class Controller:
 
     async def _learn_time(self) -> None:
         """Questions about the past can be asked before the first agent is back."""
+        await asyncio.to_thread(self._traffic.learn, self._store)
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
             self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
@@ -160,6 +167,8 @@ class Controller:
         self._sessions[host] = session
         session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
         self._fleet.join(hello, time.monotonic_ns())
+        if self._traffic.switch is not None:
+            session.outbox.put(self._traffic.switch)
         plan = self._fleet.mesh.plans.get(host)
         if plan is not None:
             session.outbox.put(plan)
@@ -176,6 +185,10 @@ class Controller:
         if foreign:
             _log.warning("edges refused host=%s foreign=%d", session.host, foreign)
 
+    def paths(self, session: Session, report: PathsReport) -> None:
+        """An agent's managed connections."""
+        self._traffic.take(session.host, report, time.monotonic_ns())
+
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
         if self._sessions.get(session.host) is session:
@@ -190,23 +203,40 @@ class Controller:
             UsageError: a command from an agent, or one that cannot be carried out.
         """
         match query:
+            case IncidentAction() | SilenceAction() | SwitchCommand():
+                return await self._obey(query, who)
             case IncidentsQuery():
                 return await asyncio.to_thread(self._alerts.incidents, query)
             case RulesQuery():
                 return self._alerts.told_rules()
-            case IncidentAction():
-                self._check_operator(who)
-                return await asyncio.to_thread(self._alerts.act, query, who, self._now())
-            case SilenceAction():
-                self._check_operator(who)
-                return await asyncio.to_thread(self._alerts.silence, query, who, self._now())
+            case ConnectionsQuery():
+                return self._traffic.paths(query, time.monotonic_ns())
+            case FailoverStatusQuery():
+                return self._traffic.status(time.monotonic_ns())
             case _:
                 return await self._answers.answer(query, self._fleet_now())
 
-    def _check_operator(self, who: str) -> None:
-        """Agents measure and obey; commands are people's."""
+    async def _obey(
+        self, command: IncidentAction | SilenceAction | SwitchCommand, who: str
+    ) -> Answer:
+        """Agents measure and obey; commands are people's. Each is logged with who gave it."""
         if who in self._fleet.members:
             raise UsageError(f"{who!r} is an agent's certificate; agents give no commands")
+        now_ns = self._now()
+        match command:
+            case IncidentAction():
+                return await asyncio.to_thread(self._alerts.act, command, who, now_ns)
+            case SilenceAction():
+                return await asyncio.to_thread(self._alerts.silence, command, who, now_ns)
+            case SwitchCommand():
+                return self._throw(command, who, now_ns)
+
+    def _throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> Answer:
+        switch, row = self._traffic.throw(command, who, fleet_ns)
+        self._ingest.put_local(row)
+        for session in self._sessions.values():
+            session.outbox.put(switch)
+        return self._traffic.status(time.monotonic_ns())
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""

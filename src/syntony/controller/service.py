@@ -21,6 +21,7 @@ from syntony.wire.messages import (
     Edges,
     Failure,
     Hello,
+    PathsReport,
     Query,
     Refuse,
     decode_agent,
@@ -41,6 +42,8 @@ class Hub(Protocol):
     async def batch(self, session: Session, batch: Batch) -> None: ...
 
     def edges(self, session: Session, edges: Edges) -> None: ...
+
+    def paths(self, session: Session, report: PathsReport) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
@@ -95,6 +98,8 @@ class FleetService:
                     await self._hub.batch(session, message)
                 elif isinstance(message, Edges):
                     self._hub.edges(session, message)
+                elif isinstance(message, PathsReport):
+                    self._hub.paths(session, message)
                 else:
                     raise RefusedError("a second hello on one stream")
         except (RefusedError, WireError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import queries
@@ -21,8 +23,14 @@ from syntony.store.schema import (
     partition_ns,
     stored_columns,
 )
-from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
-from syntony.wire.tables import PROBE, TABLES, Table
+from syntony.wire.messages import (
+    ClockSample,
+    MatrixCell,
+    PathEventRow,
+    SeriesPoint,
+    Switch,
+)
+from syntony.wire.tables import PATH_EVENTS, PROBE, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +117,20 @@ class ColumnarStore:
             raise UsageError(f"more than {MAX_POINTS} samples; ask for longer steps or one clock")
         return tuple(_clock_sample(row) for row in rows)
 
+    def path_events(
+        self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
+    ) -> tuple[PathEventRow, ...]:
+        rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
+        return tuple(_path_event(row) for row in reversed(rows))
+
+    def last_switch(self) -> Switch | None:
+        rows = self._engine.select(queries.last_switch())
+        if not rows:
+            return None
+        ts_ns, evidence, action = rows[0]
+        by, _, _ = str(evidence).partition(":")
+        return Switch(stopped=action == "stop", at_ns=integer(ts_ns), by=by)
+
     def latest_ns(self) -> int:
         present = self._partitions(PROBE)
         if not present:
@@ -142,6 +164,11 @@ class ColumnarStore:
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows
         ]
+
+
+def _path_event(row: Row) -> PathEventRow:
+    names = [column.name for column in PATH_EVENTS.columns]
+    return msgspec.convert(dict(zip(names, row, strict=True)), PathEventRow, strict=False)
 
 
 def _cell(row: Row, correction: Correction) -> MatrixCell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
+from syntony.wire.messages import ClockSample, MatrixCell, PathEventRow, SeriesPoint, Switch
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ class Store(Protocol):
         self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
     ) -> tuple[ClockSample, ...]:
         """Past solutions of one clock, or of all, at most one per clock and `step_ns`."""
+
+    def path_events(
+        self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
+    ) -> tuple[PathEventRow, ...]:
+        """What was done to paths, the newest `limit` of them, in order of time."""
+
+    def last_switch(self) -> Switch | None:
+        """The newest position of the stop switch; None if it was never thrown."""
 
     def latest_ns(self) -> int:
         """Fleet time of the newest probe row, 0 in an empty store."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import ClockState, S
 from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
-from syntony.wire.tables import CLOCK, HEARD, PROBE, Table
+from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
@@ -121,6 +121,26 @@ def columns(table: Table) -> str:
     return (
         "SELECT name FROM system.columns "
         f"WHERE database = currentDatabase() AND table = {quote(table.name)}"
+    )
+
+
+def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) -> str:
+    """Every column of `path_events`, newest first."""
+    names = ", ".join(column.name for column in PATH_EVENTS.columns)
+    wanted = (("job", job), ("host", host))
+    which = "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
+    return (
+        f"SELECT {names} FROM {PATH_EVENTS.name} WHERE {window(first_ns, last_ns)}{which} "
+        f"ORDER BY ts_ns DESC LIMIT {limit}"
+    )
+
+
+def last_switch() -> str:
+    """Instant, evidence and action of the stop switch's newest row. Few rows are the operator's,
+    and only these are written by the controller."""
+    return (
+        f"SELECT ts_ns, evidence, action FROM {PATH_EVENTS.name} "
+        "WHERE host = 'controller' AND cause = 'operator' ORDER BY ts_ns DESC LIMIT 1"
     )
 
 

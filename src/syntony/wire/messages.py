@@ -23,6 +23,8 @@ PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
 MAX_MESSAGE_BYTES = 16 << 20
+MAX_VIEWS = 2_000
+"""Connections one report may describe."""
 MAX_UNACKED = 64
 """Batches an agent may have under way; a controller that is new to a stream looks this many up in
 the store, so that what a predecessor stored but never acknowledged is not stored twice."""
@@ -77,7 +79,39 @@ class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
     """What the host says of UTC."""
 
 
-AgentMessage = Hello | Batch | Edges
+class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of a connection."""
+
+    path: str
+    """``host/nic:port > host/nic:port``."""
+    state: str
+    """``up``, ``coming`` or ``stalled``."""
+    rate_bps: int
+    """Acknowledged by the peer, over the last second or so."""
+
+
+class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection of a managed job, seen from one host."""
+
+    job: str
+    connection: str
+    """MPTCP token on that host, hexadecimal."""
+    subflows: tuple[SubflowView, ...]
+
+
+class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """The agent's managed connections now; newest only, never spooled."""
+
+    mode: str
+    """``off``, ``observe``, ``act``; or why paths cannot be managed here."""
+    stopped: bool
+    """By the stop switch."""
+    connections: tuple[ConnectionView, ...]
+    left_out: int = 0
+    """Connections beyond `MAX_VIEWS`."""
+
+
+AgentMessage = Hello | Batch | Edges | PathsReport
 
 # --- controller to agent ---------------------------------------------------------------------
 
@@ -137,7 +171,16 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
     reason: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse
+class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+    """The fleet-wide stop switch of traffic control; the newest counts, also after restarts."""
+
+    stopped: bool
+    at_ns: int
+    """Fleet time of the command."""
+    by: str
+
+
+ControllerMessage = Plan | Ack | Timelines | Refuse | Switch
 
 # --- questions from the command line ---------------------------------------------------------
 
@@ -235,6 +278,35 @@ class SilenceAction(msgspec.Struct, frozen=True, kw_only=True, tag="silence-acti
     """Number of the silence to end."""
 
 
+class ConnectionsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="connections"):
+    """Connections of managed jobs, as agents last reported them."""
+
+    job: str = ""
+    host: str = ""
+
+
+class FailoverLogQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log"):
+    """What was done to paths over the last `window_ns`, newest last."""
+
+    window_ns: int = 3_600_000_000_000
+    job: str = ""
+    host: str = ""
+    limit: int = 1_000
+
+
+class FailoverStatusQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
+    """The stop switch, and every agent's mode."""
+
+
+class SwitchCommand(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+    """Throw the stop switch."""
+
+    stopped: bool
+    by: str
+    """Who says so, for the log; over TLS the certificate's name is put in front."""
+    why: str = ""
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -250,7 +322,11 @@ Query = (
     | RulesQuery
     | IncidentAction
     | SilenceAction
-)  # fmt: skip
+    | ConnectionsQuery
+    | FailoverLogQuery
+    | FailoverStatusQuery
+    | SwitchCommand
+)
 
 
 class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -440,6 +516,46 @@ class RulesReply(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
     rules: tuple[dict[str, Any], ...]
 
 
+class HostPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent last reported."""
+
+    host: str
+    age_ns: int
+    report: PathsReport
+
+
+class FleetConnections(msgspec.Struct, frozen=True, kw_only=True, tag="connections"):
+    hosts: tuple[HostPaths, ...]
+
+
+class PathEventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `path_events`."""
+
+    ts_ns: int
+    host: str
+    job: str
+    connection: str
+    cause: str
+    evidence: str
+    action: str
+    old_path: str
+    new_path: str
+    detect_ns: int
+    act_ns: int
+    result: str
+
+
+class FailoverLog(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log"):
+    events: tuple[PathEventRow, ...]
+
+
+class FailoverStatus(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
+    """The stop switch (None: never thrown), and hosts by mode; ``stopped`` is what agents say."""
+
+    switch: Switch | None
+    hosts: tuple[HostPaths, ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -459,6 +575,9 @@ Answer = (
     | LearntPaths
     | IncidentsReply
     | RulesReply
+    | FleetConnections
+    | FailoverLog
+    | FailoverStatus
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

@@ -88,6 +88,27 @@ AGENT = Table(
     owner="host",
 )
 
+PATH_EVENTS = Table(
+    "path_events",
+    (
+        Column("ts_ns", "int64", "when it was done, fleet timeline"),
+        Column("host", "string", "the agent's host"),
+        Column("job", "string", "SYNTONY_JOB of the processes that hold the connection"),
+        Column("connection", "string", "MPTCP token on this host, hexadecimal"),
+        Column("cause", "string", "join, my-carrier, my-nic, his-nic, peer, path, fabric, …"),
+        Column("evidence", "string", "what was seen"),
+        Column("action", "string", "create, destroy, would-leave, keep-last-path, stop, start, …"),
+        Column("old_path", "string", "host/nic:port > host/nic:port that is left"),
+        Column("new_path", "string", "the path that is taken, or remains"),
+        Column("detect_ns", "int64", "from the last instant all was well until it was known"),
+        Column("act_ns", "int64", "from then until the kernel had done it"),
+        Column("result", "string", "empty, or why the kernel refused"),
+    ),
+    order=("host", "ts_ns"),
+    retention_days=90,
+    owner="host",
+)
+
 CLOCK = Table(
     "clock_1s",
     (
@@ -203,5 +224,6 @@ _ALL = (
     LINK_COUNTER,
     PATH,
     FINDING,
+    PATH_EVENTS,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

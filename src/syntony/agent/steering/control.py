@@ -1,0 +1,413 @@
+"""The thread that reacts: everything the kernel and the probes say goes through here in order.
+
+It waits on files only (netlink groups, listeners, what others post), so nothing that happens waits
+for a tick; it shares nothing with the reporting loop but a queue of rows and a snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from syntony.agent.steering.actuators import MptcpActuator, PathActuator
+from syntony.agent.steering.flows import FlowWatch
+from syntony.agent.steering.jobs import JobFinder
+from syntony.agent.steering.liveness import LivenessSource, Prober, choose
+from syntony.agent.steering.rows import PathRow, is_news, path_row
+from syntony.agent.steering.view import describe
+from syntony.errors import WireError
+from syntony.io.join_listener import JoinListeners, refuse
+from syntony.io.mptcp_pm import PathManagerEvents
+from syntony.io.mptcp_settings import UserspaceManagement
+from syntony.io.routes import Routes
+from syntony.model import S
+from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
+from syntony.traffic import events
+from syntony.traffic.failover import Event, Failover
+from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.instructions import (
+    Announce,
+    Create,
+    Destroy,
+    Instruction,
+    Note,
+    Refused,
+    RestoreRoutes,
+    Watch,
+    Withdraw,
+)
+from syntony.traffic.policy import Mode, Policy
+from syntony.wire.messages import ConnectionView, ProbeFlow
+
+_log = logging.getLogger(__name__)
+
+ROUTINE_NS = 1 * S
+"""Between two rounds of what need not be prompt."""
+NOTE_ROUTES_NS = 10 * S
+"""Routes are noted again so often, of NICs that have been up since the last time."""
+MAX_ROWS = 4096
+"""Rows waiting to be reported; more are counted, not kept."""
+SWITCH_INTERVAL_S = 0.001
+"""Of Python's threads: how long this one waits at most for another that computes."""
+HANDOVER_S = 2.0
+NICENESS = -10
+
+
+class Source(Protocol):
+    """A file that becomes readable when the machine has something to say."""
+
+    def fileno(self) -> int: ...
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """CLOCK_MONOTONIC by which to look, readable or not; None: only when readable."""
+        ...
+
+    def poll(self, now_ns: int) -> Sequence[PathEvent]:
+        """What was said since the last call."""
+        ...
+
+
+class PathCounters(msgspec.Struct):
+    """Since the thread started."""
+
+    events: int = 0
+    created: int = 0
+    destroyed: int = 0
+    refused: int = 0
+    notes: int = 0
+    rows_dropped: int = 0
+    events_lost: int = 0
+    """Times the kernel had to leave events out."""
+    routes_restored: int = 0
+    slowest_ns: int = 0
+    """Longest time from reading an event to having acted on it."""
+
+
+class PathControl:
+    """One per agent; everything but `post`, `rows` and `views` runs on its own thread.
+
+    Args:
+        host: our name, for rows.
+        policy: what may be done.
+        nics: NICs that jobs may use.
+        stopped: whether the stop switch is on.
+
+    Raises:
+        MissingError: no MPTCP here, or the join port is taken.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        policy: Policy,
+        nics: Sequence[LocalNic],
+        *,
+        stopped: bool,
+        sources: Sequence[Source] = (),
+    ) -> None:
+        self._host = host
+        self._policy = policy
+        self._failover = Failover(policy, nics, seed=time.monotonic_ns())
+        self._failover.steering.stopped = stopped
+        self._flow_plan: tuple[ProbeFlow, ...] = ()
+        self._liveness: LivenessSource | None = None
+        self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._flows = FlowWatch(self._own_addresses)
+        self._sources: tuple[Source, ...] = (*sources, self._flows)
+        self._names: dict[str, str] = {}
+        self._posted: deque[Callable[[], list[Instruction]]] = deque()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._rows: deque[PathRow] = deque()
+        self._views: tuple[ConnectionView, ...] = ()
+        self._closing = False
+        self.counters = PathCounters()
+        self._selector = selectors.DefaultSelector()
+        self._jobs = JobFinder(self.post)
+        self._routes = Routes()
+        self._managed = UserspaceManagement() if policy.mode is Mode.ACT else None
+        self._kernel = PathManagerEvents()
+        self._actuator: PathActuator = MptcpActuator()
+        self._listeners = JoinListeners(policy.port)
+        self._listening: dict[socket.socket, None] = {}
+        self._addresses: set[str] = set()
+        self._routine_ns = self._note_ns = 0
+        self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
+        self._listen()
+
+    # --- from other threads ---
+
+    def start(self) -> None:
+        self._jobs.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Subflows stay as they are; nothing of ours stays in the kernel."""
+        self._closing = True
+        self._ring()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._jobs.close()
+        if self._managed is not None:
+            self._managed.release()
+        self._listeners.close()
+        for each in (self._actuator, self._kernel, self._routes, self._flows, self._selector):
+            each.close()
+        os.close(self._wake)
+
+    def post(self, event: Event) -> None:
+        """Something happened, told by another thread."""
+        self._call(lambda: self._failover.handle(event))
+
+    def plan(self, plan: Sequence[ProbeFlow], flows: Sequence[WatchedFlow]) -> None:
+        """A new probe plan, as it is and as path control sees it."""
+
+        def take() -> list[Instruction]:
+            self._flow_plan = tuple(plan)
+            return self._failover.watch(flows, time.monotonic_ns())
+
+        self._call(take)
+        self._names = {flow.remote: flow.remote_name for flow in flows}
+
+    def probe_with(self, prober: Prober | None) -> None:
+        """Listen to this engine from now on; returns when the one before is let go of."""
+        done = threading.Event()
+
+        def take() -> list[Instruction]:
+            self._listen_to(prober)
+            done.set()
+            return []
+
+        self._call(take)
+        if not done.wait(HANDOVER_S):
+            _log.error("path control does not let go of the probe engine")
+
+    def stop(self, *, stopped: bool) -> None:
+        """The stop switch."""
+        self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
+
+    def rows(self) -> list[PathRow]:
+        """What was done since the last call."""
+        taken: list[PathRow] = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._rows.popleft())
+        return taken
+
+    def views(self) -> tuple[ConnectionView, ...]:
+        """Managed connections, about a second old."""
+        return self._views
+
+    def _call(self, work: Callable[[], list[Instruction]]) -> None:
+        self._posted.append(work)
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_write(self._wake, 1)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._read_posted)
+        self._selector.register(self._kernel, selectors.EVENT_READ, self._read_kernel)
+        for source in self._sources:
+            if source.fileno() >= 0:
+                poll = partial(self._poll, source)
+                self._selector.register(source, selectors.EVENT_READ, poll)
+        while not self._closing:
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001 - supervisor: one bad event must not end failover
+                _log.exception("path control failed on one event, going on")
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._pause_s())
+        began_ns = time.monotonic_ns()
+        for key, _ in ready:
+            if isinstance(key.fileobj, socket.socket):
+                refuse(key.fileobj)
+                continue
+            for event in key.data():
+                self._take(event)
+        now_ns = time.monotonic_ns()
+        for source in self._sources:
+            if source.deadline_ns is not None and source.deadline_ns <= now_ns:
+                for event in self._poll(source):
+                    self._take(event)
+        self._carry_out(self._failover.tick(now_ns))
+        if ready:
+            self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
+        if now_ns >= self._routine_ns:
+            self._routine_ns = now_ns + ROUTINE_NS
+            self._routine(now_ns)
+
+    def _pause_s(self) -> float:
+        now_ns = time.monotonic_ns()
+        dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._sources)]
+        due_ns = min([self._routine_ns, *(due for due in dues if due is not None)])
+        return max(0, due_ns - now_ns) / S
+
+    @staticmethod
+    def _poll(source: Source) -> list[PathEvent]:
+        """In an order in which a renamed NIC is first known by its new name, then gone under its
+        old one."""
+        heard = source.poll(time.monotonic_ns())
+        return sorted(heard, key=lambda event: isinstance(event, LinkEvent) and not event.carrier)
+
+    def _read_posted(self) -> list[Event]:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        with suppress(IndexError):
+            while True:
+                self._carry_out(self._posted.popleft()())
+        return []
+
+    def _read_kernel(self) -> list[Event]:
+        lost = self._kernel.lost
+        try:
+            heard = self._kernel.read(time.monotonic_ns)
+        except WireError as error:
+            _log.warning("MPTCP event not understood reason=%s", error)
+            return []
+        self.counters.events_lost += self._kernel.lost - lost
+        return list(heard)
+
+    def _take(self, event: Event) -> None:
+        self.counters.events += 1
+        before = len(self._failover.connections)
+        self._carry_out(self._failover.handle(event))
+        if isinstance(event, events.ConnectionUp):
+            self._jobs.ask(event.token)
+        elif isinstance(event, events.ConnectionDown):
+            self._jobs.forget(event.token)
+        elif isinstance(event, FlowSample) and len(self._failover.connections) > before:
+            self._jobs.ask(event.token)  # older than we are, or its event was lost
+
+    def _carry_out(self, instructions: Iterable[Instruction]) -> None:
+        waiting = deque(instructions)
+        while waiting:
+            instruction = waiting.popleft()
+            match instruction:
+                case Watch(paths=paths):
+                    self._watched = paths
+                    self._watch()
+                case RestoreRoutes(nic=nic):
+                    self._restore(nic)
+                case Note():
+                    self._tell(instruction, time.monotonic_ns(), "")
+                case Create() | Destroy() | Announce() | Withdraw():
+                    waiting.extend(self._steer(instruction))
+
+    def _steer(self, instruction: Create | Destroy | Announce | Withdraw) -> list[Instruction]:
+        try:
+            self._actuator.do(instruction)
+        except OSError as error:
+            now_ns = time.monotonic_ns()
+            self.counters.refused += 1
+            _log.debug("refused %s reason=%s", instruction, error)
+            if isinstance(instruction, Destroy):
+                self._tell(instruction, now_ns, str(error.strerror))
+            refused = Refused(at_ns=now_ns, instruction=instruction, errno=error.errno or 0)
+            return self._failover.handle(refused)
+        if isinstance(instruction, Create | Destroy):
+            self._tell(instruction, time.monotonic_ns(), "")
+        return []
+
+    def _tell(self, instruction: Create | Destroy | Note, done_ns: int, result: str) -> None:
+        counters = self.counters
+        counters.created += isinstance(instruction, Create)
+        counters.destroyed += isinstance(instruction, Destroy)
+        counters.notes += isinstance(instruction, Note)
+        if not is_news(instruction):
+            return
+        if len(self._rows) >= MAX_ROWS:
+            counters.rows_dropped += 1
+            return
+        self._rows.append(path_row(instruction, done_ns, result, self._name))
+
+    def _name(self, flow: FourTuple | None) -> str:
+        if flow is None:
+            return ""
+        nic = self._failover.health.nic_of(flow.local)
+        near = f"{self._host}/{nic}" if nic else flow.local
+        far = self._names.get(flow.remote, flow.remote)
+        return f"{near}:{flow.local_port} > {far}:{flow.remote_port}"
+
+    def _listen_to(self, prober: Prober | None) -> None:
+        if self._liveness is not None:
+            self._selector.unregister(self._liveness)
+        self._liveness = LivenessSource(prober) if prober is not None else None
+        if self._liveness is not None:
+            poll = partial(self._poll, self._liveness)
+            self._selector.register(self._liveness, selectors.EVENT_READ, poll)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._liveness is None:
+            return
+        chosen = choose(self._flow_plan, self._watched)
+        self._liveness.watch(chosen)
+        self._failover.health.only(frozenset(flow.flow_id for flow in chosen))
+
+    # --- what need not be prompt ---
+
+    def _routine(self, now_ns: int) -> None:
+        self._carry_out(self._failover.forget(now_ns))
+        self._listen()
+        if now_ns >= self._note_ns:
+            self._note_ns = now_ns + NOTE_ROUTES_NS
+            self._routes.note(self._indexes(now_ns))
+        connections = [each for each in self._failover.connections.values() if each.job]
+        self._views = tuple(describe(each, self._name) for each in connections)
+
+    def _indexes(self, now_ns: int) -> list[int]:
+        """Interfaces that have been up for a while: what they have is what they should have."""
+        found = []
+        for nic in self._failover.health.nics():
+            dead = self._failover.health.dead(nic.name, "") is not None
+            if not dead and self._failover.health.settled(nic.name, now_ns):
+                with suppress(OSError):
+                    found.append(socket.if_nametoindex(nic.name))
+        return found
+
+    def _restore(self, nic: str) -> None:
+        if self._policy.mode is not Mode.ACT or self._failover.steering.stopped:
+            return
+        try:
+            self.counters.routes_restored += self._routes.restore(socket.if_nametoindex(nic))
+        except OSError as error:
+            _log.warning("routes not restored nic=%s reason=%s", nic, error)
+
+    def _own_addresses(self) -> set[str]:
+        return {each for nic in self._failover.health.nics() for each in nic.addresses}
+
+    def _listen(self) -> None:
+        """Join listeners where our NICs have addresses; only while paths are managed."""
+        if self._policy.mode is not Mode.ACT:
+            return
+        addresses = self._own_addresses()
+        if addresses == self._addresses:
+            return
+        for listener in self._listening:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(listener)
+        self._listening = dict.fromkeys(self._listeners.listen(addresses))
+        for listener in self._listening:
+            self._selector.register(listener, selectors.EVENT_READ)
+        self._addresses = addresses

@@ -1,0 +1,120 @@
+"""Samples of the connections that leave by our NICs: often, but told only when they mean something.
+
+Every flow is asked for every `SAMPLE_NS`, all in one call; Python sees a flow when it has made no
+progress for a while, and all of them every `ALL_NS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.io.tcp_flows import TcpFlows
+from syntony.model import MS
+from syntony.model.paths import FlowSample, PathEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
+
+SAMPLE_NS = 15 * MS
+"""A quarter of the silence that makes a flow stalled."""
+SUSPECT_NS = 30 * MS
+"""Without progress for so long, a flow is told of at every sample."""
+ALL_NS = 500 * MS
+"""Between two accounts of all flows: rates, and connections we have not heard of."""
+STALL_NS = 10 * MS
+"""Looking later than this after we meant to: we were not scheduled."""
+
+
+class FlowWatch:
+    """A `Source` without a file: it is looked at by its deadline.
+
+    Args:
+        addresses: of our NICs, now.
+    """
+
+    def __init__(self, addresses: Callable[[], Collection[str]]) -> None:
+        self._flows = TcpFlows()
+        self._addresses = addresses
+        self._rows: NDArray[np.void] = self._flows.find(addresses())
+        self._since = np.zeros(len(self._rows), np.int64)
+        self._baseline = self._rows.copy()
+        self._told = np.zeros(len(self._rows), bool)
+        self._next_ns = 0
+        self._all_ns = 0
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._flows.close()
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._next_ns
+
+    def refresh(self) -> None:
+        """There is a flow that we may not know yet."""
+        self._all_ns = 0
+
+    def poll(self, now_ns: int) -> list[PathEvent]:
+        if now_ns < self._next_ns:
+            return []
+        if now_ns - self._next_ns > STALL_NS:
+            # We did not look meanwhile: what was silent then proves nothing.
+            self._since += now_ns - self._next_ns
+        self._next_ns = now_ns + SAMPLE_NS
+        if now_ns >= self._all_ns:
+            self._all_ns = now_ns + ALL_NS
+            self._find(now_ns)
+            return list(self._flows.samples(self._rows, now_ns))
+        self._flows.sample(self._rows)
+        self._progress(now_ns)
+        return list(self._suspects(now_ns))
+
+    def _find(self, now_ns: int) -> None:
+        """All flows anew; what is known of those that stay is kept."""
+        rows = self._flows.find(self._addresses())
+        rows = rows[rows["token"] != 0]
+        _, kept, before = np.intersect1d(
+            rows["cookie"], self._rows["cookie"], assume_unique=True, return_indices=True
+        )
+        since = np.full(len(rows), now_ns, np.int64)
+        baseline, told = rows.copy(), np.zeros(len(rows), bool)
+        since[kept], told[kept] = self._since[before], self._told[before]
+        baseline[kept] = self._baseline[before]
+        self._rows, self._since, self._baseline, self._told = rows, since, baseline, told
+        self._progress(now_ns)
+
+    def _progress(self, now_ns: int) -> None:
+        rows = self._rows
+        moved = (rows["bytes_acked"] != self._baseline["bytes_acked"]) | (rows["unacked"] == 0)
+        # A closed window is the peer's wish, not a fault of the path.
+        moved |= rows["window_probes"] > 0
+        self._since[moved] = now_ns
+        self._baseline[moved] = rows[moved]
+        self._told[moved] = False
+
+    def _suspects(self, now_ns: int) -> list[FlowSample]:
+        suspect = now_ns - self._since >= SUSPECT_NS
+        if not suspect.any():
+            return []
+        fresh = suspect & ~self._told
+        self._told |= suspect
+        # First as it was when it last moved, so that whoever reads knows since when.
+        before = zip(
+            self._flows.samples(self._baseline[fresh], now_ns),
+            self._since[fresh].tolist(),
+            strict=False,
+        )
+        return [
+            *(
+                msgspec.structs.replace(each, at_ns=since_ns, unacked=0, last_ack_ns=0)
+                for each, since_ns in before
+            ),
+            *self._flows.samples(self._rows[suspect], now_ns),
+        ]

@@ -1,0 +1,148 @@
+"""Path control as the daemon sees it: plans and the switch in, rows and reports out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from syntony.agent.config import AgentConfig
+from syntony.agent.steering.control import PathControl, PathCounters, Source
+from syntony.agent.steering.liveness import Prober
+from syntony.agent.steering.rows import columns
+from syntony.errors import MissingError
+from syntony.io.interfaces import addresses
+from syntony.mesh.stats import Columns
+from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.policy import Mode
+from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
+
+_log = logging.getLogger(__name__)
+_SWITCH_FILE = "traffic-switch.json"
+
+
+class PathService:
+    """One per agent. A host where paths cannot be managed is measured all the same.
+
+    Args:
+        config: who we are, the policy.
+        sources: what the machine says, beside MPTCP's own events.
+    """
+
+    def __init__(self, config: AgentConfig, sources: Sequence[Source] = ()) -> None:
+        self._host = config.host
+        self._rails = {nic.name: nic.rail for nic in config.nics}
+        self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
+        self._switch = self._load()
+        self._control: PathControl | None = None
+        self._mode: str = config.traffic.mode
+        if config.traffic.mode is Mode.OFF:
+            return
+        try:
+            self._control = PathControl(
+                config.host,
+                config.traffic,
+                [
+                    LocalNic(name=nic.name, rail=nic.rail, addresses=addresses(nic.name))
+                    for nic in config.nics
+                ],
+                stopped=self.stopped,
+                sources=sources,
+            )
+        except MissingError as error:
+            _log.warning("paths are not managed here reason=%s", error)
+            self._mode = f"unavailable: {error}"
+        else:
+            self._control.start()
+            _log.info("paths managed mode=%s stopped=%s", config.traffic.mode, self.stopped)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the stop switch is on, as last heard."""
+        return self._switch is not None and self._switch.stopped
+
+    @property
+    def control(self) -> PathControl | None:
+        """For events that other threads hear; None where paths are not managed."""
+        return self._control
+
+    @property
+    def counters(self) -> PathCounters:
+        """All zero where paths are not managed."""
+        return self._control.counters if self._control is not None else PathCounters()
+
+    def close(self) -> None:
+        """Subflows stay as they are."""
+        if self._control is not None:
+            self._control.close()
+
+    def plan(self, plan: Plan) -> None:
+        """A new probe plan."""
+        if self._control is not None:
+            self._control.plan(
+                plan.flows,
+                [
+                    WatchedFlow(
+                        flow_id=flow.flow_id,
+                        nic=flow.src,
+                        remote=flow.dst_addr,
+                        remote_name=flow.dst,
+                        # A fleet names the NICs of a rail alike.
+                        remote_rail=self._rails.get(flow.dst.partition("/")[2], -1),
+                    )
+                    for flow in plan.flows
+                ],
+            )
+
+    def probe_with(self, prober: Prober | None) -> None:
+        """The probe engine to hear of paths from; None before it is closed."""
+        if self._control is not None:
+            self._control.probe_with(prober)
+
+    def switch(self, switch: Switch) -> None:
+        """The stop switch was thrown, or we are told where it stands; the newest counts."""
+        if self._switch is not None and switch.at_ns <= self._switch.at_ns:
+            return
+        self._switch = switch
+        self._save(switch)
+        _log.warning("traffic control stopped=%s by=%s", switch.stopped, switch.by)
+        if self._control is not None:
+            self._control.stop(stopped=switch.stopped)
+
+    def rows(self, fleet_minus_monotonic_ns: int) -> Columns | None:
+        """What was done since the last call, as `path_events`."""
+        rows = self._control.rows() if self._control is not None else []
+        return columns(rows, self._host, fleet_minus_monotonic_ns) if rows else None
+
+    def report(self) -> PathsReport:
+        """Managed connections now."""
+        views = self._control.views() if self._control is not None else ()
+        return PathsReport(
+            mode=self._mode,
+            stopped=self.stopped,
+            connections=views[:MAX_VIEWS],
+            left_out=max(0, len(views) - MAX_VIEWS),
+        )
+
+    def _load(self) -> Switch | None:
+        try:
+            return msgspec.json.decode(self._switch_file.read_bytes(), type=Switch)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            # Someone threw it, and we cannot read which way: touching nothing is the safe reading.
+            _log.error("%s cannot be read, traffic control stays stopped: %s",
+                       self._switch_file, error)  # fmt: skip
+            return Switch(stopped=True, at_ns=0, by="unreadable switch file")
+
+    def _save(self, switch: Switch) -> None:
+        """Whole or not at all: a crash must not leave half a switch."""
+        fresh = self._switch_file.with_suffix(".new")
+        try:
+            fresh.write_bytes(msgspec.json.encode(switch))
+            os.replace(fresh, self._switch_file)  # noqa: PTH105 - Path.replace says no more
+        except OSError as error:
+            _log.error("the stop switch cannot be kept over a restart: %s", error)

@@ -1,0 +1,27 @@
+"""A connection as `syntony paths` shows it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from syntony.model.paths import FourTuple
+from syntony.traffic.connection import Connection, State, Subflow
+from syntony.wire.messages import ConnectionView, SubflowView
+
+
+def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
+    """`name` writes a flow with the NICs' names."""
+    return ConnectionView(
+        job=conn.job or "",
+        connection=f"{conn.token:08x}",
+        subflows=tuple(
+            SubflowView(path=name(flow), state=_state(subflow), rate_bps=subflow.rate_bps)
+            for flow, subflow in conn.subflows.items()
+        ),
+    )
+
+
+def _state(subflow: Subflow) -> str:
+    if subflow.state is State.COMING:
+        return "coming"
+    return "stalled" if subflow.stalled is not None else "up"

@@ -1,0 +1,163 @@
+"""`syntony failover`: what was done to paths, and the fleet's stop switch."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, messages, print_json
+from syntony.model import S, format_ns, parse_duration_ns
+from syntony.wire.messages import (
+    FailoverLog,
+    FailoverLogQuery,
+    FailoverStatus,
+    FailoverStatusQuery,
+    SwitchCommand,
+)
+
+
+@click.group()
+def command() -> None:
+    """Failover of jobs' connections between NICs and paths.
+
+    \b
+    Example:
+      syntony lab fault blackhole h0/rail0 --for 5s && syntony failover log
+    """
+
+
+@command.command()
+@fleet_options
+@click.option("--window", default="1h", show_default=True, help="How far back to look.")
+@click.option("--job", default="", help="Of this job only.")
+@click.option("--host", default="", help="Done by this host's agent only.")
+def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) -> None:
+    """What was done to paths: cause, evidence, how fast; newest last.
+
+    \b
+    Example:
+      syntony failover log --window 10m --job train-7
+    """
+    query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
+    events = ask(target, query, FailoverLog, until=lambda _: True).events
+    if as_json:
+        print_json(msgspec.to_builtins(events))
+        return
+    if not events:
+        messages.print(f"nothing was done to any path in the last {window}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"):
+        table.add_column(heading)
+    newest_ns = events[-1].ts_ns
+    for event in events:
+        path = event.old_path if event.action != "create" else event.new_path
+        table.add_row(
+            f"{(event.ts_ns - newest_ns) / S:.3f} s",
+            event.host,
+            event.job,
+            Text(event.action, style="bold red" if event.result else ""),
+            event.cause,
+            format_ns(event.detect_ns),
+            format_ns(event.act_ns),
+            path,
+            event.result or event.evidence,
+        )
+    console.print(table)
+
+
+@command.command()
+@fleet_options
+def status(target: FleetTarget, as_json: bool) -> None:
+    """The stop switch, and what every agent may do.
+
+    Exit status: 0 acting or observing as configured, 1 stopped or not available somewhere.
+
+    \b
+    Example:
+      syntony failover status
+    """
+    answer = ask(target, FailoverStatusQuery(), FailoverStatus, until=lambda it: bool(it.hosts))
+    _show(answer, as_json=as_json)
+    poor = any(
+        each.report.stopped or each.report.mode.startswith("unavailable") for each in answer.hosts
+    )
+    stopped = answer.switch is not None and answer.switch.stopped
+    raise SystemExit(1 if poor or stopped else 0)
+
+
+def _show(answer: FailoverStatus, *, as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    switch = answer.switch
+    if switch is None:
+        console.print("stop switch: never thrown")
+    else:
+        position = Text("STOPPED", style="bold red") if switch.stopped else Text("running")
+        console.print(Text("stop switch: ") + position + Text(f" (by {switch.by})"))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("host", "mode", "obeys", "connections", "reported"):
+        table.add_column(heading)
+    for each in answer.hosts:
+        table.add_row(
+            each.host,
+            each.report.mode,
+            "stopped" if each.report.stopped else "running",
+            str(each.report.left_out),
+            f"{each.age_ns / S:.0f} s ago",
+        )
+    console.print(table)
+
+
+def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> None:
+    command = SwitchCommand(stopped=stopped, by=_who(), why=why)
+    answer = ask(target, command, FailoverStatus, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    messages.print(
+        "stopped: no agent touches any path until started again; agents that cannot be reached"
+        " now will obey when they come back"
+        if stopped
+        else "started: agents act as their configuration says"
+    )
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+@command.command()
+@fleet_options
+@click.option("--why", default="", help="For the log.")
+def stop(target: FleetTarget, why: str, as_json: bool) -> None:
+    """Stop all failover in the fleet, now and over restarts; connections stay as they are.
+
+    \b
+    Example:
+      syntony failover stop --why "maintenance of pod 3"
+    """
+    _switch(target, stopped=True, why=why, as_json=as_json)
+
+
+@command.command()
+@fleet_options
+@click.option("--why", default="", help="For the log.")
+def start(target: FleetTarget, why: str, as_json: bool) -> None:
+    """Let agents act again.
+
+    \b
+    Example:
+      syntony failover start --why "pod 3 is back"
+    """
+    _switch(target, stopped=False, why=why, as_json=as_json)

@@ -1,0 +1,135 @@
+"""Traffic control as the controller sees it: what agents report, and the stop switch.
+
+The switch's last position is a row of `path_events`, so it survives a restart with the log; agents
+keep it too, and obey it without a controller.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import NamedTuple
+
+from syntony.controller.batches import Piece
+from syntony.errors import UsageError
+from syntony.store import Store
+from syntony.wire.arrow import arrow_schema
+from syntony.wire.messages import (
+    ConnectionsQuery,
+    FailoverStatus,
+    FleetConnections,
+    HostPaths,
+    PathsReport,
+    Switch,
+    SwitchCommand,
+)
+from syntony.wire.tables import PATH_EVENTS
+
+_log = logging.getLogger(__name__)
+ORIGIN_HOST = "controller"
+_MAX_TEXT = 200
+
+
+class _Reported(NamedTuple):
+    report: PathsReport
+    at_ns: int
+
+
+class TrafficDesk:
+    """One per controller; used on its event loop only."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, _Reported] = {}
+        self._stream = secrets.token_hex(8)
+        self._seq = 0
+        self.switch: Switch | None = None
+        """None: never thrown, as far as the store knows."""
+
+    def learn(self, store: Store) -> None:
+        """The switch's last position. Raises `StoreError`."""
+        self.switch = store.last_switch()
+
+    def take(self, host: str, report: PathsReport, now_ns: int) -> None:
+        """An agent's newest report; `now_ns` is monotonic."""
+        self._reports[host] = _Reported(report, now_ns)
+
+    def throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> tuple[Switch, Piece]:
+        """The new position, and its row.
+
+        Args:
+            who: the name in the asker's certificate; empty on the local socket.
+
+        Raises:
+            UsageError: nobody says so.
+        """
+        by = " ".join(f"{who} {command.by}".split())[:_MAX_TEXT]
+        if not by:
+            raise UsageError("the stop switch wants to know who throws it")
+        before_ns = self.switch.at_ns if self.switch is not None else 0
+        # Never older than its predecessor: agents obey the newest.
+        switch = Switch(stopped=command.stopped, at_ns=max(fleet_ns, before_ns + 1), by=by)
+        self.switch = switch
+        _log.warning("traffic control %s by=%s", "stopped" if switch.stopped else "started", by)
+        return switch, self._row(switch, command.why)
+
+    def paths(self, query: ConnectionsQuery, now_ns: int) -> FleetConnections:
+        """Connections of one job or host, or of all."""
+        return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
+
+    def status(self, now_ns: int) -> FailoverStatus:
+        """The switch, and every host's mode without its connections."""
+        hosts = (
+            HostPaths(host=host, age_ns=now_ns - at_ns, report=_bare(report))
+            for host, (report, at_ns) in sorted(self._reports.items())
+        )
+        return FailoverStatus(switch=self.switch, hosts=tuple(hosts))
+
+    def _hosts(self, query: ConnectionsQuery, now_ns: int) -> list[HostPaths]:
+        found = []
+        for host, (report, at_ns) in sorted(self._reports.items()):
+            if query.host and host != query.host:
+                continue
+            wanted = tuple(each for each in report.connections if query.job in {"", each.job})
+            found.append(
+                HostPaths(
+                    host=host,
+                    age_ns=now_ns - at_ns,
+                    report=PathsReport(
+                        mode=report.mode,
+                        stopped=report.stopped,
+                        connections=wanted,
+                        left_out=report.left_out,
+                    ),
+                )
+            )
+        return found
+
+    def _row(self, switch: Switch, why: str) -> Piece:
+        import pyarrow as pa
+
+        self._seq += 1
+        row = dict.fromkeys((column.name for column in PATH_EVENTS.columns), "")
+        values = {
+            **row,
+            "ts_ns": switch.at_ns,
+            "host": ORIGIN_HOST,
+            "cause": "operator",
+            "evidence": " ".join(f"{switch.by}: {why}".split())[: 2 * _MAX_TEXT],
+            "action": "stop" if switch.stopped else "start",
+            "detect_ns": 0,
+            "act_ns": 0,
+        }
+        rows = pa.Table.from_pylist([values], schema=arrow_schema(PATH_EVENTS))
+        at_ns = switch.at_ns
+        return Piece(
+            PATH_EVENTS, ORIGIN_HOST, self._stream, self._seq, rows, at_ns, at_ns, check=False
+        )
+
+
+def _bare(report: PathsReport) -> PathsReport:
+    return PathsReport(
+        mode=report.mode,
+        stopped=report.stopped,
+        connections=(),
+        left_out=len(report.connections) + report.left_out,
+    )

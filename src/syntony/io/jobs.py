@@ -1,0 +1,71 @@
+"""Whose a socket is: inode → process that holds it → ``SYNTONY_JOB`` in its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+VARIABLE = b"SYNTONY_JOB="
+_MAX_NAME = 256
+
+
+class JobProcesses:
+    """Processes of jobs, remembered from one look to the next. Not thread-safe.
+
+    Args:
+        proc: where /proc is.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._jobs: dict[tuple[str, int], str] = {}
+        """(pid, inode of /proc/PID: a new one for a new process of that number) to job; empty for
+        processes of none. An exec may change it: see `look`."""
+
+    def look(self, inodes: Collection[int]) -> dict[int, str]:
+        """Socket inode to job, for those of `inodes` that a job's process holds."""
+        wanted = {f"socket:[{inode}]": inode for inode in inodes}
+        found: dict[int, str] = {}
+        for pid, job in self._processes().items():
+            if len(found) == len(wanted):
+                break
+            for link in self._links(pid):
+                if link in wanted:
+                    found[wanted[link]] = job
+        return found
+
+    def _processes(self) -> dict[str, str]:
+        """Processes of jobs. Their environment is read once: it changes only by exec, and whoever
+        runs a job sets it before the job begins, so only processes of no job are read again."""
+        jobs: dict[tuple[str, int], str] = {}
+        for entry in os.scandir(self._proc):
+            if not entry.name.isdigit():
+                continue
+            key = (entry.name, entry.inode())
+            jobs[key] = self._jobs.get(key) or self._job(entry.name)
+        self._jobs = jobs
+        return {pid: job for (pid, _), job in jobs.items() if job}
+
+    def _job(self, pid: str) -> str:
+        try:
+            environ = (self._proc / pid / "environ").read_bytes()
+        except OSError:
+            return ""  # gone, or not ours to see
+        for entry in environ.split(b"\0"):
+            if entry.startswith(VARIABLE):
+                return entry.removeprefix(VARIABLE)[:_MAX_NAME].decode(errors="replace")
+        return ""
+
+    def _links(self, pid: str) -> list[str]:
+        with suppress(OSError):  # ended meanwhile: the next look tells
+            return [_target(entry) for entry in Path(self._proc, pid, "fd").iterdir()]
+        return []
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""  # closed meanwhile

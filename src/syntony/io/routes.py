@@ -1,0 +1,159 @@
+"""Addresses, routes and rules of some NICs: noted while all is well, put back when they vanished.
+
+An administrative flap makes the kernel drop a NIC's routes (and its IPv6 addresses) without telling
+whoever installed them. Messages are kept as the kernel gave them, so nothing about a route is lost
+in translation (linux/rtnetlink.h, rtnetlink(7)).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import struct
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from syntony.errors import WireError
+from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
+from syntony.io.netlink_socket import CREATE, NetlinkSocket, attribute_list
+
+_log = logging.getLogger(__name__)
+
+_NETLINK_ROUTE = 0
+_NEWADDR, _GETADDR, _NEWROUTE, _GETROUTE, _NEWRULE, _GETRULE = 20, 22, 24, 26, 32, 34
+_ROUTE = struct.Struct("=BBBBBBBBI")
+"""Family, destination and source lengths, TOS, table, protocol, scope, type, flags."""
+_ADDR = struct.Struct("=BBBBi")
+"""Family, prefix length, flags, scope, interface."""
+_NEXT_HOP = struct.Struct("=HBBi")
+_RTA_OIF, _RTA_MULTIPATH, _RTA_CACHEINFO, _RTA_PREF = 4, 9, 12, 20
+_IFA_CACHEINFO = 6
+_UNICAST = 1
+_PROTO_KERNEL = 2
+"""Routes that the kernel makes by itself from addresses."""
+_SCOPE_LINK = 253
+_F_CLONED = 0x200
+_SCOPE_GLOBAL = 0
+
+
+class Kept(NamedTuple):
+    """One message that can be sent back as it is."""
+
+    kind: int
+    body: bytes
+    indexes: frozenset[int]
+    """Interfaces it belongs to; empty: to none (a rule)."""
+
+
+class Routes:
+    """Of the network namespace of its maker. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._socket = NetlinkSocket(_NETLINK_ROUTE)
+        self._kept: dict[Kept, None] = {}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def note(self, indexes: Collection[int]) -> None:
+        """Keep what these interfaces have now, in place of what was kept of them before."""
+        wanted = frozenset(indexes)
+        stays = [kept for kept in self._kept if kept.indexes and not kept.indexes & wanted]
+        self._kept = dict.fromkeys([*self._present(wanted), *stays])
+
+    def restore(self, index: int) -> int:
+        """Put back what an interface had and has no more; how many there were.
+
+        What the kernel refuses is logged: the next carrier event tries again.
+        """
+        present = set(self._present({index}))
+        missing = [
+            kept
+            for kept in self._kept
+            if kept not in present and (index in kept.indexes or not kept.indexes)
+        ]
+        # Addresses first, then routes of link scope: the others need them.
+        for kept in sorted(missing, key=_rank):
+            self._put(kept)
+        return len(missing)
+
+    def _put(self, kept: Kept) -> None:
+        try:
+            self._socket.ask(kept.kind, kept.body, CREATE)
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                _log.warning("route or address not restored reason=%s", error.strerror)
+
+    def _present(self, indexes: Collection[int]) -> Iterator[Kept]:
+        for message in self._socket.ask(_GETADDR, bytes(_ADDR.size), NLM_F_DUMP):
+            yield from _address(message, indexes)
+        for message in self._socket.ask(_GETROUTE, bytes(_ROUTE.size), NLM_F_DUMP):
+            yield from _route(message, indexes)
+        for message in self._socket.ask(_GETRULE, bytes(_ROUTE.size), NLM_F_DUMP):
+            yield Kept(_NEWRULE, message.payload, frozenset())
+
+
+def _rank(kept: Kept) -> tuple[int, bool]:
+    far = kept.kind == _NEWROUTE and _ROUTE.unpack_from(kept.body)[6] != _SCOPE_LINK
+    return kept.kind, far
+
+
+def _address(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
+    """Permanent global addresses; link-local ones come by themselves."""
+    if message.type != _NEWADDR or len(message.payload) < _ADDR.size:
+        return
+    family, prefix, _, scope, index = _ADDR.unpack_from(message.payload)
+    if index in indexes and scope == _SCOPE_GLOBAL:
+        head = _ADDR.pack(family, prefix, 0, scope, index)
+        yield Kept(_NEWADDR, head + _without(message.payload, _ADDR.size, {_IFA_CACHEINFO, 8}),
+                   frozenset({index}))  # fmt: skip
+
+
+def _route(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
+    """What someone has installed, whatever its table."""
+    if message.type != _NEWROUTE or len(message.payload) < _ROUTE.size:
+        return
+    *head, protocol, scope, kind, flags = _ROUTE.unpack_from(message.payload)
+    if kind != _UNICAST or protocol == _PROTO_KERNEL or flags & _F_CLONED:
+        return
+    found = attributes(message.payload, _ROUTE.size)
+    own = _interfaces(found)
+    if own & frozenset(indexes):
+        body = _ROUTE.pack(*head, protocol, scope, kind, 0)
+        rest = _without(message.payload, _ROUTE.size, {_RTA_CACHEINFO, _RTA_PREF})
+        yield Kept(_NEWROUTE, body + rest, own)
+
+
+def _without(body: bytes, head: int, unwanted: Collection[int]) -> bytes:
+    """The attributes but those that only tell of the present; next hops without their state."""
+    return b"".join(
+        attribute(kind, _plain_hops(data) if kind == _RTA_MULTIPATH and head == _ROUTE.size
+                       else data)
+        for kind, data in attribute_list(body[head:])
+        if kind not in unwanted
+    )  # fmt: skip
+
+
+def _interfaces(found: dict[int, bytes]) -> frozenset[int]:
+    if _RTA_OIF in found and len(found[_RTA_OIF]) == 4:
+        return frozenset({int.from_bytes(found[_RTA_OIF], "little")})
+    hops = found.get(_RTA_MULTIPATH, b"")
+    return frozenset(index for _, _, index in _hops(hops))
+
+
+def _plain_hops(data: bytes) -> bytes:
+    out = bytearray(data)
+    for at, _, _ in _hops(data):
+        out[at + 2] = 0
+    return bytes(out)
+
+
+def _hops(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Offset, length and interface of each struct rtnexthop. Raises `WireError`."""
+    at = 0
+    while at + _NEXT_HOP.size <= len(data):
+        length, _, _, index = _NEXT_HOP.unpack_from(data, at)
+        if length < _NEXT_HOP.size or at + length > len(data):
+            raise WireError(f"next hop of {length} bytes where {len(data) - at} are left")
+        yield at, length, index
+        at += (length + 3) & ~3

@@ -1,0 +1,29 @@
+"""At most so many actions per second."""
+
+from __future__ import annotations
+
+from syntony.model import S
+
+
+class Budget:
+    """A token bucket that holds one second's worth."""
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s = per_s
+        self._left_ns = per_s * S
+        self._at_ns = 0
+
+    def take(self, now_ns: int) -> bool:
+        """Whether one more action is allowed now."""
+        elapsed_ns = max(0, now_ns - self._at_ns)
+        self._at_ns = max(self._at_ns, now_ns)
+        self._left_ns = min(self._per_s * S, self._left_ns + elapsed_ns * self._per_s)
+        if self._left_ns < S:
+            return False
+        self._left_ns -= S
+        return True
+
+    @property
+    def wait_ns(self) -> int:
+        """Until the next action is allowed, seen from the last `take`."""
+        return max(0, -(-(S - self._left_ns) // self._per_s))

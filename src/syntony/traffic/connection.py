@@ -1,0 +1,174 @@
+"""One MPTCP connection as failover knows it: its subflows and where its peer can be joined."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple
+from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.policy import Policy
+
+FIRST_SUBFLOW_ID, LAST_SUBFLOW_ID = 32, 255
+"""Address ids of our subflows, one each: the kernel keeps one address and port per id until told
+otherwise. Below are the ids of announced NICs: rail + 1."""
+
+
+class State(enum.Enum):
+    """Of a subflow."""
+
+    COMING = enum.auto()
+    UP = enum.auto()
+
+
+class Subflow:
+    """One way of a connection."""
+
+    __slots__ = (
+        "acked", "acked_ns", "flow", "local_id", "nic", "rate_bps", "retransmits",
+        "seen_ns", "since_ns", "stalled", "state", "told",
+    )  # fmt: skip
+
+    def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
+        self.flow = flow
+        self.nic = nic
+        """The local NIC; None when the address is on none that we manage."""
+        self.state = state
+        self.since_ns = now_ns
+        self.local_id = 0
+        self.rate_bps = 0
+        self.acked = -1
+        self.retransmits = 0
+        """As of the last progress."""
+        self.acked_ns = now_ns
+        self.seen_ns = now_ns
+        self.stalled: Reason | None = None
+        self.told = ""
+        """The cause an operator has already been told while nothing may be done."""
+
+    def take(self, sample: FlowSample, policy: Policy) -> bool:
+        """What the kernel says of it now; whether it is stalled since this very sample.
+
+        Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
+        account and by ours, and the kernel has retransmitted meanwhile; or three times as long
+        whatever it did (a lone segment is not retransmitted before 200 ms, TCP_RTO_MIN).
+        """
+        elapsed_ns = sample.at_ns - self.seen_ns
+        if self.acked >= 0 and elapsed_ns > 0:
+            now_bps = max(0, sample.bytes_acked - self.acked) * 8 * S // elapsed_ns
+            # Over the last second, however often it is sampled.
+            share = min(1.0, elapsed_ns / S)
+            self.rate_bps += int((now_bps - self.rate_bps) * share)
+        self.seen_ns = max(self.seen_ns, sample.at_ns)
+        if sample.bytes_acked != self.acked or not sample.unacked:
+            self.acked, self.acked_ns = sample.bytes_acked, sample.at_ns
+            self.retransmits = sample.retransmits
+            self.stalled = None
+            return False
+        if self.stalled is not None or self.state is not State.UP:
+            return False
+        silent_ns = min(sample.last_ack_ns, sample.at_ns - self.acked_ns)
+        patience_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)
+        repeated = sample.retransmits > self.retransmits or sample.backoff > 0
+        if silent_ns < (patience_ns if repeated else 3 * patience_ns):
+            return False
+        evidence = (
+            f"{sample.unacked} segments unacknowledged for {silent_ns // MS} ms, "
+            f"{sample.retransmits - self.retransmits} retransmitted, backoff {sample.backoff}"
+        )
+        self.stalled = Reason(Cause.FABRIC, evidence, sample.at_ns, self.acked_ns)
+        return True
+
+    def excuse(self, now_ns: int) -> None:
+        """We were not watching: silence counts from now."""
+        self.acked_ns = now_ns
+        self.stalled = None
+
+
+class Remote:
+    """One address where the peer can be joined."""
+
+    __slots__ = ("address", "port", "rail", "withdrawn")
+
+    def __init__(self, address: str, port: int, rail: int) -> None:
+        self.address = address
+        self.port = port
+        self.rail = rail
+        self.withdrawn: Reason | None = None
+
+
+class Attempts:
+    """Tries in vain to make a subflow over one pair."""
+
+    __slots__ = ("count", "next_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.next_ns = 0
+
+    def failed(self, now_ns: int, policy: Policy) -> None:
+        """One more in vain: the next waits, the longer the more there were."""
+        wait_ns = policy.join_ns << max(0, min(self.count - 3, 32)) if self.count >= 3 else 0
+        self.count += 1
+        self.next_ns = now_ns + min(wait_ns, policy.join_max_ns)
+
+    def succeeded(self) -> None:
+        """It is up."""
+        self.count = 0
+
+
+class Connection:
+    """Known by its local token."""
+
+    def __init__(self, token: int, now_ns: int, *, accepted: bool) -> None:
+        self.token = token
+        self.accepted = accepted
+        self.job: str | None = None
+        """None: not known yet; empty: not ours to manage."""
+        self.subflows: dict[FourTuple, Subflow] = {}
+        self.remotes: dict[int, Remote] = {}
+        """By address id."""
+        self.announced: dict[str, int] = {}
+        """Our addresses that the peer knows: NIC to address id."""
+        self.attempts: dict[tuple[str, str], Attempts] = {}
+        self.lost: dict[tuple[str, str], Reason] = {}
+        """Pairs that were given up, and why."""
+        self.stalls: dict[tuple[str, str], HoldDown] = {}
+        """Pairs on which a subflow stalled; the first time is free, then it is held down."""
+        self.ended: deque[FourTuple] = deque(maxlen=64)
+        """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
+        self.seen_ns = now_ns
+        self._next_id = FIRST_SUBFLOW_ID
+
+    def new_id(self) -> int:
+        """An address id for a new subflow, not one in use."""
+        used = {subflow.local_id for subflow in self.subflows.values()}
+        while True:
+            found, self._next_id = self._next_id, self._next_id + 1
+            if self._next_id > LAST_SUBFLOW_ID:
+                self._next_id = FIRST_SUBFLOW_ID
+            if found not in used:
+                return found
+
+    def up(self) -> list[Subflow]:
+        """Those that can carry data."""
+        return [each for each in self.subflows.values() if each.state is State.UP]
+
+    def tries(self, nic: str, remote: str) -> Attempts:
+        """Of one pair."""
+        return self.attempts.setdefault((nic, remote), Attempts())
+
+    def free_from_ns(self, nic: str, remote: str) -> int:
+        """When the next subflow over a pair may be tried."""
+        stall = self.stalls.get((nic, remote))
+        held_ns = stall.until_ns if stall is not None and stall.repeated else 0
+        return max(self.tries(nic, remote).next_ns, held_ns)
+
+    def withdrawn(self, remote: str) -> Reason | None:
+        """Whether the peer has given an address up."""
+        for known in self.remotes.values():
+            if known.address == remote and known.withdrawn is not None:
+                return known.withdrawn
+        return None

@@ -1,0 +1,341 @@
+"""The failover state machine of one host: events in, instructions out, time an argument.
+
+It knows connections, paths and NICs, never mechanisms. What it is not told it does not assume:
+every decision follows from the present state (`Steering.settle`), so a lost event costs time, not
+correctness.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+from collections.abc import Iterable, Sequence
+
+from syntony.model import S
+from syntony.model.paths import (
+    FlowSample,
+    FourTuple,
+    LinkEvent,
+    LivenessEvent,
+    PathEvent,
+    StallEvent,
+)
+from syntony.traffic import events
+from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.instructions import (
+    Cause,
+    Create,
+    Instruction,
+    Reason,
+    Refused,
+    RestoreRoutes,
+    Watch,
+)
+from syntony.traffic.policy import Policy
+from syntony.traffic.steering import Steering
+
+FORGET_NS = 5 * S
+"""What the kernel's own listing has not shown for so long is gone: the event was lost."""
+_MAX_RAILS = 31
+_CONNECTION_GONE = (3, 107)  # ESRCH, ENOTCONN
+
+ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
+Event = PathEvent | ConnectionNews
+
+
+class Failover:
+    """All connections of one host.
+
+    Args:
+        policy: what may be done.
+        nics: this host's NICs that jobs may use.
+        seed: of the source ports drawn.
+    """
+
+    def __init__(self, policy: Policy, nics: Iterable[LocalNic], seed: int) -> None:
+        self._policy = policy
+        self.health = Health(policy, nics)
+        self.steering = Steering(policy, self.health, seed)
+        self.connections: dict[int, Connection] = {}
+        self._due: list[tuple[int, int]] = []
+        self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._newest_sample_ns = 0
+
+    # --- commands ---
+
+    def watch(self, flows: Sequence[WatchedFlow], now_ns: int) -> list[Instruction]:
+        """A new probe plan: who can be asked about which path."""
+        self.health.watch(flows)
+        for conn in self.connections.values():
+            for remote_id, remote in conn.remotes.items():
+                remote.rail = self._rail(remote.address, remote_id)
+        self._watched = frozenset()
+        return [*self._settle_all(now_ns), *self._watch()]
+
+    def stop(self, *, stopped: bool, now_ns: int) -> list[Instruction]:
+        """The stop switch: nothing is touched until started again."""
+        self.steering.stopped = stopped
+        return self._settle_all(now_ns)
+
+    # --- events ---
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """One event, and what follows from it at once."""
+        if isinstance(event, FlowSample):  # by far the most frequent
+            return self._sample(event)
+        if isinstance(event, LinkEvent | LivenessEvent | StallEvent):
+            return self._of_machine(event)
+        return self._of_connection(event)
+
+    def _of_machine(self, event: LinkEvent | LivenessEvent | StallEvent) -> list[Instruction]:
+        match event:
+            case LivenessEvent():
+                back = self.health.liveness(event)
+                out = self._settle_all(event.at_ns) if back else []
+                return [*out, *self.tick(event.at_ns)]
+            case LinkEvent():
+                return self._link(event)
+            case StallEvent():
+                return self._stall(event)
+
+    def _of_connection(self, event: ConnectionNews) -> list[Instruction]:
+        if isinstance(event, events.ConnectionUp):
+            return self._connection_up(event)
+        token = event.instruction.token if isinstance(event, Refused) else event.token
+        conn = self.connections.get(token)
+        if conn is None and isinstance(event, events.AddressAnnounced):
+            # The peer's side is established first; its announcement may overtake our own event.
+            conn = self.connections[token] = Connection(token, event.at_ns, accepted=True)
+        if conn is None:
+            return []
+        if isinstance(event, events.ConnectionDown):
+            del self.connections[token]
+            return self._watch()
+        self._take(conn, event)
+        if isinstance(event, Refused) and event.errno in _CONNECTION_GONE:
+            return []  # of its end we shall hear, or miss it in the kernel's listing
+        return [*self._settle(conn, event.at_ns), *self._watch()]
+
+    def _take(
+        self, conn: Connection, event: events.JobFound | events.SubflowUp | events.SubflowDown
+        | events.AddressEvent | Refused,
+    ) -> None:  # fmt: skip
+        match event:
+            case events.JobFound():
+                self._job(conn, event)
+            case events.SubflowUp():
+                self._subflow_up(conn, event)
+            case events.SubflowDown():
+                self._subflow_down(conn, event)
+            case events.AddressAnnounced():
+                self._announced(conn, event)
+            case events.AddressWithdrawn():
+                _withdrawn(conn, event)
+            case Refused():
+                self._refused(conn, event)
+
+    def next_due_ns(self) -> int | None:
+        """When `tick` should be called; None: after the next event."""
+        dues = [due for due in (self.health.due_ns(), self._first_due()) if due is not None]
+        return min(dues, default=None)
+
+    def tick(self, now_ns: int) -> list[Instruction]:
+        """What has become due."""
+        dead = self.health.conclude(now_ns)
+        out = self._settle_pairs(dead, now_ns) if dead else []
+        while self._due and self._due[0][0] <= now_ns:
+            _, token = heapq.heappop(self._due)
+            conn = self.connections.get(token)
+            if conn is not None:
+                out += self._settle(conn, now_ns)
+        return out
+
+    def forget(self, now_ns: int) -> list[Instruction]:
+        """Drop what the kernel no longer lists. To be called every second or so."""
+        if now_ns - self._newest_sample_ns > S:
+            return []  # nobody lists anything
+        for token, conn in list(self.connections.items()):
+            for flow, subflow in list(conn.subflows.items()):
+                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
+                    del conn.subflows[flow]
+            if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
+                del self.connections[token]
+        return self._watch()
+
+    # --- what the machine says ---
+
+    def _link(self, event: LinkEvent) -> list[Instruction]:
+        before = {nic.name for nic in self.health.nics() if self.health.dead(nic.name, "") is None}
+        if not self.health.link(event):
+            return []
+        out: list[Instruction] = []
+        if event.admin_up and event.nic not in before:
+            out.append(RestoreRoutes(nic=event.nic))
+        self._renamed(event)
+        return [*out, *self._settle_all(event.at_ns), *self._watch()]
+
+    def _renamed(self, event: LinkEvent) -> None:
+        for conn in self.connections.values():
+            for subflow in conn.subflows.values():
+                if subflow.nic is not None and subflow.flow.local in event.addresses:
+                    if subflow.nic in conn.announced and subflow.nic != event.nic:
+                        conn.announced[event.nic] = conn.announced.pop(subflow.nic)
+                    subflow.nic = event.nic
+
+    def _stall(self, event: StallEvent) -> list[Instruction]:
+        self.health.stall(event)
+        for conn in self.connections.values():
+            for subflow in conn.subflows.values():
+                subflow.excuse(event.at_ns)
+        return []
+
+    def _sample(self, sample: FlowSample) -> list[Instruction]:
+        """The kernel's listing: progress, and whatever its events have not told us."""
+        if not sample.token:
+            return []
+        self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
+        conn = self.connections.get(sample.token)
+        if conn is None:
+            conn = self._listed(sample)
+        conn.seen_ns = sample.at_ns
+        subflow = conn.subflows.get(sample.flow)
+        if subflow is None and sample.flow in conn.ended:
+            return []
+        if subflow is None:
+            subflow = self._add(conn, sample.flow, State.UP, sample.at_ns)
+        if not subflow.take(sample, self._policy):
+            return []
+        return self._settle(conn, sample.at_ns)
+
+    def _listed(self, sample: FlowSample) -> Connection:
+        """A connection older than we are. Who made it, the port tells: chosen by the kernel for
+        the initiator, by the application for the other."""
+        ours = sample.flow.local_port == self._policy.port
+        accepted = ours or sample.flow.local_port < sample.flow.remote_port
+        conn = Connection(sample.token, sample.at_ns, accepted=accepted)
+        self.connections[sample.token] = conn
+        return conn
+
+    # --- connections ---
+
+    def _connection_up(self, event: events.ConnectionUp) -> list[Instruction]:
+        conn = Connection(event.token, event.at_ns, accepted=event.accepted)
+        known = self.connections.get(event.token)
+        if known is not None:
+            conn.job, conn.remotes = known.job, known.remotes
+        self.connections[event.token] = conn
+        self._add(conn, event.flow, State.UP, event.at_ns)
+        return self._settle(conn, event.at_ns)
+
+    def _job(self, conn: Connection, event: events.JobFound) -> None:
+        managed = event.job and any(
+            fnmatch.fnmatchcase(event.job, pattern) for pattern in self._policy.jobs
+        )
+        # A connection that began on another network (front end, loopback) stays there.
+        ours = any(subflow.nic is not None for subflow in conn.subflows.values())
+        conn.job = event.job if managed and ours else ""
+
+    def _announced(self, conn: Connection, event: events.AddressAnnounced) -> None:
+        rail = self._rail(event.address, event.remote_id)
+        port = event.port or next((flow.remote_port for flow in conn.subflows), 0)
+        conn.remotes[event.remote_id] = Remote(event.address, port, rail)
+
+    def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> None:
+        for remote in conn.remotes.values():
+            if remote.address == event.flow.remote:
+                remote.withdrawn = None  # who joins from there has it again
+        subflow = conn.subflows.get(event.flow)
+        if subflow is None:
+            self._add(conn, event.flow, State.UP, event.at_ns)
+            return
+        subflow.state = State.UP
+        subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
+        pair = (subflow.nic or "", event.flow.remote)
+        conn.tries(*pair).succeeded()
+        conn.lost.pop(pair, None)
+
+    def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> None:
+        subflow = conn.subflows.pop(event.flow, None)
+        if subflow is not None:
+            tries = conn.tries(subflow.nic or "", event.flow.remote)
+            tries.failed(event.at_ns, self._policy)
+            # The whole connection may be closing: its other subflows go within a moment.
+            tries.next_ns = max(tries.next_ns, event.at_ns + self._policy.join_ns)
+
+    def _refused(self, conn: Connection, event: Refused) -> None:
+        instruction = event.instruction
+        if isinstance(instruction, Create):
+            subflow = conn.subflows.pop(instruction.flow, None)
+            flow = instruction.flow
+            self.steering.ports.avoid(flow.local, flow.remote, flow.local_port)
+            if subflow is not None:
+                conn.tries(subflow.nic or "", flow.remote).failed(event.at_ns, self._policy)
+
+    # --- within ---
+
+    def _add(self, conn: Connection, flow: FourTuple, state: State, now_ns: int) -> Subflow:
+        subflow = Subflow(flow, self.health.nic_of(flow.local), state, now_ns)
+        conn.subflows[flow] = subflow
+        return subflow
+
+    def _rail(self, address: str, remote_id: int) -> int:
+        """From the plan if the address is of it, else by the agents' convention; -1: unknown."""
+        known = self.health.known(address)
+        if known is not None:
+            return known.remote_rail
+        return remote_id - 1 if 1 <= remote_id <= _MAX_RAILS else -1
+
+    def _settle(self, conn: Connection, now_ns: int) -> list[Instruction]:
+        turn = self.steering.settle(conn, now_ns)
+        if turn.dues:
+            heapq.heappush(self._due, (max(min(turn.dues), now_ns + 1), conn.token))
+        return turn.out
+
+    def _settle_all(self, now_ns: int) -> list[Instruction]:
+        return [
+            instruction
+            for conn in self.connections.values()
+            for instruction in self._settle(conn, now_ns)
+        ]
+
+    def _settle_pairs(self, pairs: Sequence[tuple[str, str]], now_ns: int) -> list[Instruction]:
+        touched = set(pairs)
+        return [
+            instruction
+            for conn in self.connections.values()
+            if any((s.nic, s.flow.remote) in touched for s in conn.subflows.values())
+            for instruction in self._settle(conn, now_ns)
+        ]
+
+    def _first_due(self) -> int | None:
+        return self._due[0][0] if self._due else None
+
+    def _watch(self) -> list[Instruction]:
+        """Every pair that a managed connection uses or would use."""
+        pairs = {
+            (subflow.nic, subflow.flow.remote)
+            for conn in self.connections.values()
+            if conn.job
+            for subflow in conn.subflows.values()
+            if subflow.nic is not None
+        }
+        rails = {nic.rail: nic.name for nic in self.health.nics()}
+        pairs |= {
+            (rails[remote.rail], remote.address)
+            for conn in self.connections.values()
+            if conn.job
+            for remote in conn.remotes.values()
+            if remote.rail in rails
+        }
+        if pairs == self._watched:
+            return []
+        self._watched = frozenset(pairs)
+        return [Watch(paths=self._watched)]
+
+
+def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:
+    remote = conn.remotes.get(event.remote_id)
+    if remote is not None:
+        evidence = "the peer has withdrawn the address"
+        remote.withdrawn = Reason(Cause.PEER, evidence, event.at_ns, event.at_ns)

@@ -1,0 +1,286 @@
+"""Which NICs and paths live, and whose fault it is when they do not.
+
+A path here is a pair: local NIC and remote address. Three points of view: all of a NIC's paths dead
+while other NICs live is *my NIC*; all paths to one remote NIC dead while mine lives is *his NIC*;
+some flows of a pair dead and others alive is *the fabric* (and no reason to give the pair up).
+Everything dead at once says more of this host than of any path: then nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.model import S
+from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
+from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.policy import Policy
+
+SETTLED_NS = 5 * S
+"""A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
+
+
+class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
+    """One NIC of this host that jobs may use."""
+
+    name: str
+    rail: int
+    addresses: tuple[str, ...]
+
+
+class WatchedFlow(NamedTuple):
+    """One probed flow of the plan."""
+
+    flow_id: int
+    nic: str
+    remote: str
+    """Address of the remote NIC."""
+    remote_name: str
+    """``host/nic``."""
+    remote_rail: int
+
+
+Pair = tuple[str, str]
+"""(local NIC's name, remote address)."""
+
+
+class _Nic:
+    def __init__(self, nic: LocalNic) -> None:
+        self.name = nic.name
+        self.rail = nic.rail
+        self.addresses = nic.addresses
+        self.up = True
+        self.changed_ns = 0
+        self.hold = HoldDown()
+
+
+class _PairState:
+    def __init__(self) -> None:
+        self.alive: dict[int, bool] = {}
+        self.since_ns = 0
+        self.misses = 0
+        self.died_ns: int | None = None
+        """When the last of its flows died; None while any lives."""
+        self.dead: Reason | None = None
+        """Set once it has been dead long enough to be believed."""
+        self.hold = HoldDown()
+
+
+class Health:
+    """What carriers and probes say. Time is in the events, or an argument."""
+
+    def __init__(self, policy: Policy, nics: Iterable[LocalNic]) -> None:
+        self._policy = policy
+        self._nics = {nic.name: _Nic(nic) for nic in nics}
+        self._pairs: dict[Pair, _PairState] = {}
+        self._flows: dict[int, WatchedFlow] = {}
+        self._by_remote: dict[str, list[Pair]] = defaultdict(list)
+        self._by_nic: dict[str, list[Pair]] = defaultdict(list)
+        self._stalled_until_ns = 0
+        self.isolated = False
+        """Whether every probed path of every NIC is dead: nothing is concluded until one lives."""
+
+    # --- who is whom ---
+
+    def watch(self, flows: Sequence[WatchedFlow]) -> None:
+        """Take a new plan; what is known of flows that stay is kept."""
+        self._flows = {flow.flow_id: flow for flow in flows}
+        old, self._pairs = self._pairs, {}
+        self._by_remote.clear()
+        self._by_nic.clear()
+        for flow in flows:
+            pair = (flow.nic, flow.remote)
+            if pair not in self._pairs:
+                self._pairs[pair] = _PairState()
+                self._by_remote[flow.remote].append(pair)
+                self._by_nic[flow.nic].append(pair)
+                if pair in old:
+                    self._pairs[pair].hold = old[pair].hold
+                    self._pairs[pair].dead = old[pair].dead
+                    self._pairs[pair].died_ns = old[pair].died_ns
+                    self._pairs[pair].since_ns = old[pair].since_ns
+            known = old[pair].alive.get(flow.flow_id) if pair in old else None
+            if known is not None:
+                self._pairs[pair].alive[flow.flow_id] = known
+
+    def only(self, flow_ids: frozenset[int]) -> None:
+        """From now on only these flows are probed fast: what was known of others is out of date."""
+        for pair in self._pairs.values():
+            if not pair.alive.keys() <= flow_ids:
+                pair.alive = {key: alive for key, alive in pair.alive.items() if key in flow_ids}
+                if not pair.alive:
+                    pair.died_ns = pair.dead = None
+
+    def nic_of(self, address: str) -> str | None:
+        """The NIC that has a local address."""
+        for nic in self._nics.values():
+            if address in nic.addresses:
+                return nic.name
+        return None
+
+    def nics(self) -> list[LocalNic]:
+        """All of them, as they are now."""
+        return [
+            LocalNic(name=nic.name, rail=nic.rail, addresses=nic.addresses)
+            for nic in self._nics.values()
+        ]
+
+    def known(self, remote: str) -> WatchedFlow | None:
+        """Who has a remote address, if it is of the plan."""
+        pairs = self._by_remote.get(remote)
+        if not pairs:
+            return None
+        flow_ids = self._pairs[pairs[0]].alive or ()
+        for flow_id in flow_ids:
+            if flow_id in self._flows:
+                return self._flows[flow_id]
+        return next((flow for flow in self._flows.values() if flow.remote == remote), None)
+
+    # --- events ---
+
+    def link(self, event: LinkEvent) -> bool:
+        """A carrier event; whether anything changed. Renamed NICs are known by their addresses."""
+        nic = self._nics.get(event.nic) or self._renamed(event)
+        if nic is None:
+            return False
+        self.isolated = False
+        before = (nic.up, nic.addresses)
+        up = event.carrier and event.admin_up
+        if up or event.addresses:
+            # While it is down the kernel takes addresses away that will be back.
+            nic.addresses = event.addresses
+        if up != nic.up:
+            nic.up, nic.changed_ns = up, event.at_ns
+            (nic.hold.returned if up else nic.hold.failed)(event.at_ns, self._policy)
+        return before != (nic.up, nic.addresses)
+
+    def _renamed(self, event: LinkEvent) -> _Nic | None:
+        for nic in self._nics.values():
+            if set(nic.addresses) & set(event.addresses):
+                del self._nics[nic.name]
+                self._by_nic[event.nic] = self._by_nic.pop(nic.name, [])
+                nic.name = event.nic
+                self._nics[event.nic] = nic
+                return nic
+        return None
+
+    def liveness(self, event: LivenessEvent) -> bool:
+        """A probed flow died or came back; whether its pair is well again with it."""
+        flow = self._flows.get(event.flow_id)
+        if flow is None:
+            return False
+        pair = self._pairs[flow.nic, flow.remote]
+        pair.alive[event.flow_id] = event.alive
+        if event.alive:
+            back = pair.dead is not None
+            if back:
+                pair.hold.returned(event.at_ns, self._policy)
+            pair.died_ns = pair.dead = None
+            self.isolated = False
+            return back
+        pair.since_ns = max(pair.since_ns, event.since_ns)
+        pair.misses = event.misses
+        if pair.died_ns is None and not any(self._flows_alive(flow.nic, flow.remote)):
+            pair.died_ns = event.at_ns
+        return False
+
+    def stall(self, event: StallEvent) -> None:
+        """We were not scheduled ourselves: silence up to now proves nothing yet."""
+        self._stalled_until_ns = event.at_ns + self._policy.stall_grace_ns
+
+    # --- conclusions ---
+
+    def due_ns(self) -> int | None:
+        """When `conclude` may have something to say."""
+        if self.isolated:
+            return None
+        waiting = [
+            self._decide_ns(pair.died_ns)
+            for pair in self._pairs.values()
+            if pair.died_ns is not None and pair.dead is None
+        ]
+        return min(waiting, default=None)
+
+    def conclude(self, now_ns: int) -> list[Pair]:
+        """Pairs that are dead for good as of now."""
+        due = [
+            key
+            for key, pair in self._pairs.items()
+            if pair.died_ns is not None
+            and pair.dead is None
+            and self._decide_ns(pair.died_ns) <= now_ns
+        ]
+        self.isolated = bool(due) and self._all_dead()
+        if self.isolated:
+            return []
+        for key in due:
+            pair = self._pairs[key]
+            pair.dead = Reason(*self._cause(key), now_ns, pair.since_ns)
+            pair.hold.failed(now_ns, self._policy)
+        return due
+
+    def dead(self, nic: str, remote: str) -> Reason | None:
+        """Why a path must not be used now, or None."""
+        state = self._nics.get(nic)
+        if state is None or not state.up:
+            at_ns = state.changed_ns if state else 0
+            return Reason(Cause.MY_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
+        pair = self._pairs.get((nic, remote))
+        return pair.dead if pair is not None else None
+
+    def settled(self, nic: str, now_ns: int) -> bool:
+        """Whether a NIC has been as it is for a while."""
+        state = self._nics.get(nic)
+        return state is not None and now_ns - state.changed_ns > SETTLED_NS
+
+    def doubtful(self, nic: str, remote: str) -> bool:
+        """Whether probes on this very path go unanswered, believed dead or not yet."""
+        pair = self._pairs.get((nic, remote))
+        return pair is not None and pair.died_ns is not None
+
+    def usable_from_ns(self, nic: str, remote: str) -> int:
+        """When a path's hold-down is over; 0 for one that never failed."""
+        state = self._nics.get(nic)
+        pair = self._pairs.get((nic, remote))
+        return max(
+            state.hold.until_ns if state is not None else 0,
+            pair.hold.until_ns if pair is not None else 0,
+        )
+
+    def _decide_ns(self, died_ns: int) -> int:
+        soon_ns = died_ns + self._policy.settle_ns
+        # A host that stalls all the time must not wait for ever.
+        return min(max(soon_ns, self._stalled_until_ns), soon_ns + 4 * self._policy.stall_grace_ns)
+
+    def _flows_alive(self, nic: str, remote: str) -> Iterable[bool]:
+        """Flows never heard of count as dead: they prove nothing."""
+        pair = self._pairs.get((nic, remote))
+        return pair.alive.values() if pair is not None else ()
+
+    def _dying(self, key: Pair) -> bool:
+        return self._pairs[key].died_ns is not None
+
+    def _all_dead(self) -> bool:
+        heard = [key for key, pair in self._pairs.items() if pair.alive]
+        nics = {nic for nic, _ in heard if self._nics[nic].up} if heard else set()
+        return len(nics) > 1 and all(map(self._dying, heard))
+
+    def _cause(self, key: Pair) -> tuple[Cause, str]:
+        nic, remote = key
+        pair = self._pairs[key]
+        mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
+        his = [each for each in self._by_remote[remote] if self._pairs[each].alive]
+        mine_dead, his_dead = sum(map(self._dying, mine)), sum(map(self._dying, his))
+        evidence = (
+            f"{pair.misses} probes unanswered; {mine_dead} of {len(mine)} paths of {nic} dead, "
+            f"{his_dead} of {len(his)} to {remote}"
+        )
+        if mine_dead == len(mine) > 1:
+            return Cause.MY_NIC, evidence
+        if mine_dead < len(mine) and his_dead == len(his):
+            return Cause.HIS_NIC, evidence
+        return Cause.PATH, evidence

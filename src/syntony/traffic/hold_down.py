@@ -1,0 +1,42 @@
+"""How long something that failed is left alone after it came back."""
+
+from __future__ import annotations
+
+from syntony.traffic.policy import Policy
+
+
+class HoldDown:
+    """Doubles with every failure up to a cap, halves with every quiet `decay_ns`."""
+
+    __slots__ = ("_failed_ns", "_level", "_until_ns")
+
+    def __init__(self) -> None:
+        self._level = 0
+        self._failed_ns = 0
+        self._until_ns = 0
+
+    @property
+    def until_ns(self) -> int:
+        """From when on it may be used again; 0 if it never failed."""
+        return self._until_ns
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it failed more than once of late."""
+        return self._level > 1
+
+    def failed(self, now_ns: int, policy: Policy) -> None:
+        """It failed (again)."""
+        quiet = max(0, now_ns - self._failed_ns) // policy.decay_ns if self._level else 0
+        # 62 halvings: the exponent stays small whatever the cap.
+        self._level = min(62, max(0, self._level - quiet) + 1)
+        self._failed_ns = now_ns
+        self._hold(now_ns, policy)
+
+    def returned(self, now_ns: int, policy: Policy) -> None:
+        """It is well again: from now on it has to stay so for a while."""
+        self._hold(now_ns, policy)
+
+    def _hold(self, now_ns: int, policy: Policy) -> None:
+        length_ns = policy.hold_down_ns << (self._level - 1) if self._level else 0
+        self._until_ns = now_ns + min(length_ns, policy.hold_down_max_ns)

@@ -1,0 +1,123 @@
+"""What failover wants done; whoever carries it out reports refusals back as `Refused`."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.model.paths import FourTuple
+
+
+class Cause(enum.StrEnum):
+    """Whose fault a failure is, as far as three points of view can tell."""
+
+    JOIN = "join"
+    """No failure: a path is taken into use for the first time."""
+    MY_CARRIER = "my-carrier"
+    """This host's NIC has lost its carrier or was set down."""
+    MY_NIC = "my-nic"
+    """No peer is reached through this NIC, while other NICs reach theirs."""
+    HIS_NIC = "his-nic"
+    """Only paths to this one NIC are dead."""
+    PEER = "peer"
+    """The peer itself has given the address up."""
+    PATH = "path"
+    """Dead between two NICs; too few points of view to say where."""
+    FABRIC = "fabric"
+    """The NICs reach each other, but not on this flow's way."""
+    ADDRESS = "address"
+    """The local address is gone."""
+    SURPLUS = "surplus"
+    """Both ends replaced the same subflow; one of the two is enough."""
+    RETURN = "return"
+    """What had failed is well again, and its hold-down is over."""
+
+
+class Reason(NamedTuple):
+    """Why something is done."""
+
+    cause: Cause
+    evidence: str
+    at_ns: int
+    """When it was known."""
+    since_ns: int
+    """The last instant all was well, as far as is known."""
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a subflow from a chosen source port."""
+
+    token: int
+    job: str
+    flow: FourTuple
+    local_id: int
+    reason: Reason
+    old: FourTuple | None = None
+    """The subflow that it shall replace."""
+
+
+class Destroy(msgspec.Struct, frozen=True, kw_only=True):
+    """End a subflow, at once."""
+
+    token: int
+    job: str
+    flow: FourTuple
+    reason: Reason
+    new: FourTuple | None = None
+    """The subflow that replaces it, or one that remains."""
+
+
+class Announce(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the peer where it may join."""
+
+    token: int
+    address: str
+    port: int
+    local_id: int
+
+
+class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the peer that an address, announced before, is dead."""
+
+    token: int
+    address: str
+    port: int
+    local_id: int
+
+
+class RestoreRoutes(msgspec.Struct, frozen=True, kw_only=True):
+    """Put back the routes that the kernel dropped while a NIC was down."""
+
+    nic: str
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """Probe these paths fast, all others slowly. Replaces what was asked before."""
+
+    paths: frozenset[tuple[str, str]]
+    """(local NIC's name, remote address)."""
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an operator should read, with nothing to be done: what would have been done, what
+    was left alone, and why."""
+
+    token: int
+    job: str
+    action: str
+    reason: Reason
+    old: FourTuple | None = None
+    new: FourTuple | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """An event: the kernel would not carry an instruction out."""
+
+    at_ns: int
+    instruction: Create | Destroy | Announce | Withdraw
+    errno: int
+
+
+Instruction = Create | Destroy | Announce | Withdraw | RestoreRoutes | Watch | Note

@@ -1,0 +1,356 @@
+"""What one connection needs now: leave dead paths, replace stalled ones, take good ones into use.
+
+`Steering.settle` looks at the present state only, so it may be called at any time, and again: what
+an event that was lost would have told, the next call finds out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from syntony.model import MS
+from syntony.model.paths import FourTuple
+from syntony.traffic.budget import Budget
+from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.entropy import Ports
+from syntony.traffic.health import Health, LocalNic
+from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.instructions import (
+    Announce,
+    Cause,
+    Create,
+    Destroy,
+    Instruction,
+    Note,
+    Reason,
+    Withdraw,
+)
+from syntony.traffic.policy import Mode, Policy
+
+
+class Turn(NamedTuple):
+    """One look at one connection."""
+
+    conn: Connection
+    now_ns: int
+    out: list[Instruction]
+    dues: list[int]
+    """When to look again."""
+
+    @property
+    def job(self) -> str:
+        return self.conn.job or ""
+
+
+class _Way(NamedTuple):
+    """One pair to be joined."""
+
+    nic: str
+    local: str
+    remote: Remote
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.nic, self.remote.address
+
+
+class Steering:
+    """Decides for one connection at a time; owns no connection."""
+
+    def __init__(self, policy: Policy, health: Health, seed: int) -> None:
+        self._policy = policy
+        self._health = health
+        self._budget = Budget(policy.max_actions_per_s)
+        self.ports = Ports(policy, seed)
+        self.stopped = False
+
+    @property
+    def acting(self) -> bool:
+        """Whether anything may be touched."""
+        return self._policy.mode is Mode.ACT and not self.stopped
+
+    def settle(self, conn: Connection, now_ns: int) -> Turn:
+        """What to do now, and when to look again."""
+        turn = Turn(conn, now_ns, [], [])
+        if conn.job:
+            self._leave(turn)
+            self._renew(turn)
+            if self.acting and conn.subflows:
+                first = next(iter(conn.subflows)).local
+                self._announce(turn, _family(first))
+                self._join(turn, _family(first))
+                self._trim(turn)
+        return turn
+
+    def fault(self, conn: Connection, subflow: Subflow) -> Reason | None:
+        """Why a subflow's path must not be used, if so."""
+        if subflow.nic is None:
+            return None
+        flow = subflow.flow
+        if self._health.nic_of(flow.local) is None:
+            since_ns = subflow.seen_ns
+            return Reason(Cause.ADDRESS, f"{flow.local} is no longer here", since_ns, since_ns)
+        return self._health.dead(subflow.nic, flow.remote) or conn.withdrawn(flow.remote)
+
+    def living(self, conn: Connection) -> list[Subflow]:
+        """Subflows that carry data as far as anyone knows."""
+        return [
+            subflow
+            for subflow in conn.up()
+            if subflow.stalled is None and self.fault(conn, subflow) is None
+        ]
+
+    def _doubtful(self, subflow: Subflow) -> bool:
+        return self._health.doubtful(subflow.nic or "", subflow.flow.remote)
+
+    # --- leaving ---
+
+    def _leave(self, turn: Turn) -> None:
+        """End subflows on dead paths, and those that would not come up."""
+        for subflow in list(turn.conn.subflows.values()):
+            reason = self.fault(turn.conn, subflow)
+            if subflow.state is State.COMING:
+                late_ns = subflow.since_ns + self._policy.join_ns
+                if reason is not None or turn.now_ns >= late_ns:
+                    self._give_up(turn, subflow)
+                else:
+                    turn.dues.append(late_ns)
+            elif reason is not None:
+                self._end(turn, subflow, reason)
+
+    def _give_up(self, turn: Turn, subflow: Subflow) -> None:
+        """A subflow that did not come up: nothing was lost, the next port is tried."""
+        flow = subflow.flow
+        del turn.conn.subflows[flow]
+        turn.conn.ended.append(flow)
+        self.ports.avoid(flow.local, flow.remote, flow.local_port)
+        turn.conn.tries(subflow.nic or "", flow.remote).failed(turn.now_ns, self._policy)
+        reason = Reason(Cause.JOIN, "no answer to the join", turn.now_ns, subflow.since_ns)
+        turn.out.append(Destroy(token=turn.conn.token, job=turn.job, flow=flow, reason=reason))
+
+    def _end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
+        """End one, provided enough others live; else say so, once."""
+        conn, flow, nic = turn.conn, subflow.flow, subflow.nic or ""
+        others = [each for each in self.living(conn) if each is not subflow]
+        sure = [each for each in others if not self._doubtful(each)]
+        wanted = max(1, self._policy.min_paths)
+        if len(sure) < wanted <= len(others):
+            # What remains may be dying as well, a moment later: then this is no matter of one path.
+            turn.dues.append(turn.now_ns + self._policy.settle_ns)
+            return
+        if len(others) < wanted:
+            self._tell(turn, subflow, "keep-last-path", reason)
+            return
+        if not self.acting:
+            self._tell(turn, subflow, "would-leave", reason)
+            return
+        if not self._allowed(turn):
+            return
+        del conn.subflows[flow]
+        if reason.cause is not Cause.SURPLUS:
+            conn.lost[nic, flow.remote] = reason
+        if reason.cause is Cause.FABRIC:
+            conn.stalls.setdefault((nic, flow.remote), HoldDown()).failed(turn.now_ns, self._policy)
+        new = sure[0].flow
+        conn.ended.append(flow)
+        turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
+        # After the destruction: the kernel sends it over the first subflow it has.
+        if reason.cause not in {Cause.PEER, Cause.SURPLUS} and nic in conn.announced:
+            number = conn.announced.pop(nic)
+            turn.out.append(
+                Withdraw(
+                    token=conn.token,
+                    address=flow.local,
+                    port=self._policy.port,
+                    local_id=number,
+                )
+            )
+
+    def _allowed(self, turn: Turn) -> bool:
+        """Whether the second's budget has room; if not, it will be looked at again."""
+        if self._budget.take(turn.now_ns):
+            return True
+        turn.dues.append(turn.now_ns + max(1, self._budget.wait_ns))
+        return False
+
+    @staticmethod
+    def _tell(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
+        told = f"{action} {reason.cause}"
+        if subflow.told != told:
+            subflow.told = told
+            turn.out.append(
+                Note(
+                    token=turn.conn.token,
+                    job=turn.job,
+                    action=action,
+                    reason=reason,
+                    old=subflow.flow,
+                )
+            )
+
+    # --- replacing ---
+
+    def _renew(self, turn: Turn) -> None:
+        """Stalled subflows between NICs that live: the fabric has lost this flow's way."""
+        conn = turn.conn
+        for subflow in list(conn.subflows.values()):
+            flow = subflow.flow
+            if subflow.stalled is None or self.fault(conn, subflow) is not None:
+                continue
+            if self._doubtful(subflow):
+                continue  # no matter of this flow's way: the probes will tell of the pair
+            self.ports.avoid(flow.local, flow.remote, flow.local_port)
+            if len(self.living(conn)) >= max(1, self._policy.min_paths):
+                self._end(turn, subflow, subflow.stalled)
+            elif not self.acting:
+                self._tell(turn, subflow, "would-replace", subflow.stalled)
+            elif not any(each.state is State.COMING for each in conn.subflows.values()):
+                self._replace(turn, subflow, subflow.stalled)
+
+    def _replace(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
+        """Make before break: the stalled one ends when the new one is up."""
+        flow = subflow.flow
+        remote = _remote_at(turn.conn, flow.remote)
+        if remote is None:
+            self._tell(turn, subflow, "keep-last-path", reason)
+            return
+        way = _Way(subflow.nic or "", flow.local, remote)
+        due_ns = turn.conn.free_from_ns(*way.pair)
+        if turn.now_ns < due_ns:
+            turn.dues.append(due_ns)
+        else:
+            self._create(turn, way, reason, replaces=flow)
+
+    # --- taking into use ---
+
+    def _announce(self, turn: Turn, family: int) -> None:
+        """Tell the peer of every NIC that is fit, when its hold-down is over."""
+        conn = turn.conn
+        for nic in self._health.nics():
+            address = _of_family(nic, family)
+            if nic.name in conn.announced or address is None:
+                continue
+            remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
+            pairs = [(nic.name, remote) for remote in remotes or [""]]
+            if any(self._health.dead(*pair) is not None for pair in pairs):
+                continue
+            lost = any(pair in conn.lost for pair in pairs)
+            from_ns = max(self._health.usable_from_ns(*pair) for pair in pairs) if lost else 0
+            if turn.now_ns < from_ns:
+                turn.dues.append(from_ns)
+                continue
+            number = conn.announced[nic.name] = nic.rail + 1
+            turn.out.append(
+                Announce(token=conn.token, address=address, port=self._policy.port, local_id=number)
+            )
+
+    def _join(self, turn: Turn, family: int) -> None:
+        """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
+        conn = turn.conn
+        if conn.accepted:
+            return
+        alone = not self.living(conn)
+        for way in self._wanted(conn, family):
+            if _has(conn, way.pair) or self._health.dead(*way.pair) is not None:
+                continue
+            held_ns = 0 if alone else self._health.usable_from_ns(*way.pair)
+            due_ns = max(conn.free_from_ns(*way.pair), held_ns, self._given_back_ns(way.remote))
+            if turn.now_ns < due_ns:
+                turn.dues.append(due_ns)
+            else:
+                self._create(turn, way, _why(conn, way.pair, turn.now_ns))
+
+    def _trim(self, turn: Turn) -> None:
+        """One subflow a pair is enough; the initiator decides which, when both are settled."""
+        if turn.conn.accepted:
+            return
+        seen: set[tuple[str | None, str]] = set()
+        for subflow in self.living(turn.conn):
+            pair = (subflow.nic, subflow.flow.remote)
+            if pair not in seen:
+                seen.add(pair)
+                continue
+            due_ns = subflow.since_ns + self._policy.hold_down_ns
+            if turn.now_ns < due_ns:
+                turn.dues.append(due_ns)
+                continue
+            reason = Reason(Cause.SURPLUS, "two over one pair", turn.now_ns, turn.now_ns)
+            self._end(turn, subflow, reason)
+
+    def _given_back_ns(self, remote: Remote) -> int:
+        """When to try an address that the peer has withdrawn: we may have missed that it is back,
+        and a handshake tells."""
+        withdrawn = remote.withdrawn
+        return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
+
+    def _wanted(self, conn: Connection, family: int) -> Iterator[_Way]:
+        for nic in self._health.nics():
+            local = _of_family(nic, family)
+            if local is None:
+                continue
+            for remote in conn.remotes.values():
+                same = remote.rail == nic.rail and _family(remote.address) == family
+                if same:
+                    yield _Way(nic.name, local, remote)
+
+    def _create(
+        self, turn: Turn, way: _Way, reason: Reason, replaces: FourTuple | None = None
+    ) -> None:
+        if not self._allowed(turn):
+            return
+        conn, remote = turn.conn, way.remote
+        remote.withdrawn = None  # the handshake will tell
+        port = self.ports.draw(way.local, remote.address)
+        flow = FourTuple(way.local, port, remote.address, remote.port)
+        subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
+        subflow.local_id = conn.new_id()
+        conn.subflows[flow] = subflow
+        turn.out.append(
+            Create(
+                token=conn.token,
+                job=turn.job,
+                flow=flow,
+                local_id=subflow.local_id,
+                reason=reason,
+                old=replaces,
+            )
+        )
+        turn.dues.append(turn.now_ns + self._policy.join_ns)
+
+
+def _remote_at(conn: Connection, address: str) -> Remote | None:
+    """Where to join the peer at an address: where it announced, or where it was reached."""
+    for remote in conn.remotes.values():
+        if remote.address == address and remote.withdrawn is None:
+            return remote
+    for flow in conn.subflows:
+        if flow.remote == address and not conn.accepted:
+            return Remote(address, flow.remote_port, -1)
+    return None
+
+
+def _has(conn: Connection, pair: tuple[str, str]) -> bool:
+    """Whether a subflow uses the pair, or is about to."""
+    return any((each.nic, each.flow.remote) == pair for each in conn.subflows.values())
+
+
+def _why(conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
+    lost = conn.lost.get(pair)
+    if lost is None:
+        return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
+    if lost.cause is Cause.FABRIC:
+        return lost
+    away_ms = (now_ns - lost.at_ns) // MS
+    return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, now_ns)
+
+
+@lru_cache(4096)
+def _family(address: str) -> int:
+    return ipaddress.ip_address(address).version
+
+
+def _of_family(nic: LocalNic, family: int) -> str | None:
+    return next((each for each in nic.addresses if _family(each) == family), None)

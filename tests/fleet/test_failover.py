@@ -1,0 +1,241 @@
+"""Failover in the lab: real agents, real MPTCP connections, real faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from syntony.controller.client import ask_for
+from syntony.errors import MissingError, RemoteError
+from syntony.lab.testing import LiveLab, live, syntony
+from syntony.lab.world import unshare_argv
+from syntony.wire.messages import (
+    ConnectionsQuery,
+    ConnectionView,
+    FailoverLog,
+    FailoverLogQuery,
+    FailoverStatus,
+    FailoverStatusQuery,
+    FleetConnections,
+    PathEventRow,
+    SwitchCommand,
+)
+
+pytestmark = pytest.mark.lab
+
+PATIENCE_S = 90.0
+NAME = "t-failover"
+PAIR = Path(__file__).with_name("pair.py")
+
+
+def await_true(true: object, what: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if true():  # type: ignore[operator]
+                return
+        except RemoteError:
+            pass  # the controller is starting
+        assert time.monotonic() < end_s, f"never: {what}"
+        time.sleep(0.1)
+
+
+class Fleet:
+    def __init__(self, lab: LiveLab) -> None:
+        self.lab = lab
+        self.target = f"unix:{lab.controller_socket}"
+
+    def connections(self, job: str) -> dict[str, ConnectionView]:
+        """By host."""
+        answer = ask_for(self.target, ConnectionsQuery(job=job), FleetConnections)
+        return {each.host: conn for each in answer.hosts for conn in each.report.connections}
+
+    def rails(self, job: str, host: str) -> set[str]:
+        """NICs over which the job's connection goes, as its agent reports."""
+        conn = self.connections(job).get(host)
+        if conn is None:
+            return set()
+        return {
+            each.path.partition(":")[0].partition("/")[2]
+            for each in conn.subflows
+            if each.state == "up"
+        }
+
+    def both(self, job: str) -> bool:
+        return all(self.rails(job, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
+
+    def only(self, job: str, rail: str) -> bool:
+        return all(self.rails(job, host) == {rail} for host in ("h0", "h2"))
+
+    def log(self, job: str) -> tuple[PathEventRow, ...]:
+        return ask_for(self.target, FailoverLogQuery(job=job), FailoverLog).events
+
+    def causes(self, job: str) -> set[str]:
+        return {row.cause for row in self.log(job) if row.action == "destroy"}
+
+    @contextmanager
+    def job(self, name: str, family: int = 4) -> Iterator[Job]:
+        """A checked stream from h0 to h2 over rail 0, as any MPTCP program makes it."""
+        addresses = self.lab.addresses(family)
+        job = Job(self.lab, name, addresses["h0/rail0"], addresses["h2/rail0"])
+        try:
+            yield job
+        finally:
+            job.end()
+
+
+class Job:
+    """Two processes, one connection; they check every byte."""
+
+    def __init__(self, lab: LiveLab, name: str, client: str, server: str) -> None:
+        port = str(5200 + sum(map(ord, name)) % 400)
+        self._ends = [
+            subprocess.Popen(
+                lab.enter_argv(host, ["env", f"SYNTONY_JOB={name}", sys.executable, str(PAIR),
+                                      role, client, server, port]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for host, role in (("h2", "server"), ("h0", "client"))
+        ]  # fmt: skip
+
+    def steps(self) -> dict[str, float]:
+        """Ends the job; its account: steps, the longest step in s, wrong answers."""
+        client = self._ends[1]
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.close()
+        line = client.stdout.readline()
+        return dict(json.loads(line))
+
+    def end(self) -> None:
+        for process in self._ends:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None and not pipe.closed:
+                    pipe.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Fleet]:
+    try:
+        unshare_argv()
+    except MissingError as error:
+        pytest.skip(f"no lab here: {error}")
+    with live(NAME, "--hosts", "4", agents=True) as lab:
+        fleet = Fleet(lab)
+        await_true(lambda: len(status(fleet).hosts) == 4, "reports of all agents")
+        yield fleet
+
+
+def status(fleet: Fleet) -> FailoverStatus:
+    return ask_for(fleet.target, FailoverStatusQuery(), FailoverStatus)
+
+
+@pytest.fixture
+def fleet(running: Fleet) -> Fleet:
+    running.lab.clear()
+    return running
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "options"),
+    [
+        ("link-down", "h0/rail0", {}),
+        ("link-down", "h2/rail0", {"side": "leaf"}),
+        ("blackhole", "h0/rail0", {}),
+        pytest.param("blackhole", "h2/rail0", {"direction": "to"}, marks=pytest.mark.slow),
+        pytest.param("blackhole", "h0/rail0", {"direction": "from"}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_goes_on_over_the_other_nic_and_returns(
+    fleet: Fleet, kind: str, target: str, options: dict[str, str]
+) -> None:
+    name = f"{kind}-{target.replace('/', '-')}-{'-'.join(options.values())}"
+    with fleet.job(name) as job:
+        await_true(lambda: fleet.both(name), "a subflow over each rail, at both ends")
+        fault = fleet.lab.inject(kind, target, options)
+        await_true(lambda: fleet.only(name, "rail1"), "nothing over the dead NIC, at both ends")
+        fleet.lab.clear(fault.id)
+        await_true(lambda: fleet.both(name), "back on both rails")
+        account = job.steps()
+    assert account["wrong"] == 0
+    assert account["steps"] > 10
+    await_true(lambda: "return" in {row.cause for row in fleet.log(name)}, "the return in the log")
+    assert fleet.causes(name) <= {"my-carrier", "my-nic", "his-nic", "path", "peer", "fabric"}
+
+
+@pytest.mark.slow
+def test_ipv6_alone(fleet: Fleet) -> None:
+    with fleet.job("six", family=6) as job:
+        await_true(lambda: fleet.both("six"), "a subflow over each rail, over IPv6")
+        fault = fleet.lab.inject("blackhole", "h0/rail0")
+        await_true(lambda: fleet.only("six", "rail1"), "nothing over the dead NIC")
+        fleet.lab.clear(fault.id)
+        await_true(lambda: fleet.both("six"), "back on both rails")
+        assert job.steps()["wrong"] == 0
+
+
+def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
+    def throw(*, stopped: bool) -> None:
+        ask_for(fleet.target, SwitchCommand(stopped=stopped, by="tester", why="test"),
+                FailoverStatus)  # fmt: skip
+
+    with fleet.job("switch") as job:
+        await_true(lambda: fleet.both("switch"), "a subflow over each rail")
+        throw(stopped=True)
+        try:
+            obeyed = lambda: all(each.report.stopped for each in status(fleet).hosts)  # noqa: E731
+            await_true(obeyed, "all agents stopped")
+            fault = fleet.lab.inject("link-down", "h0/rail0")
+            told = lambda: "would-leave" in {row.action for row in fleet.log("switch")}  # noqa: E731
+            await_true(told, "what would have been done, in the log")
+            assert not fleet.causes("switch")
+            fleet.lab.clear(fault.id)
+        finally:
+            throw(stopped=False)
+        assert job.steps()["wrong"] == 0
+    rows = ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
+    assert [row.action for row in rows[-2:]] == ["stop", "start"]
+    assert all("tester" in row.evidence for row in rows)
+
+
+def test_an_agent_killed_in_the_middle_leaves_the_job_running_and_takes_over_again(
+    fleet: Fleet,
+) -> None:
+    with fleet.job("killed") as job:
+        await_true(lambda: fleet.both("killed"), "a subflow over each rail")
+        kill = fleet.lab.inject("agent-kill", "h0")
+        # The peer's agent alone has to leave the dead path now; ours comes back to the rest.
+        fault = fleet.lab.inject("blackhole", "h0/rail0")
+        await_true(lambda: fleet.rails("killed", "h2") == {"rail1"}, "the peer has left the path")
+        fleet.lab.clear(kill.id)
+        fleet.lab.clear(fault.id)
+        await_true(lambda: fleet.both("killed"), "both rails again, with the agent back")
+        assert job.steps()["wrong"] == 0
+
+
+def test_what_the_command_line_shows(fleet: Fleet) -> None:
+    with fleet.job("shown"):
+        await_true(lambda: fleet.both("shown"), "a subflow over each rail")
+        paths = syntony("paths", "--lab", NAME, "--job", "shown", "--json")
+        assert paths.returncode == 0, paths.stderr
+        hosts = {each["host"] for each in json.loads(paths.stdout)["hosts"]
+                 if each["report"]["connections"]}  # fmt: skip
+        assert hosts == {"h0", "h2"}
+        await_true(lambda: len(fleet.log("shown")) > 0, "the join in the log")
+        log = syntony("failover", "log", "--lab", NAME, "--job", "shown")
+        assert "create" in log.stdout
+    state = syntony("failover", "status", "--lab", NAME, "--json")
+    assert state.returncode == 0
+    assert {each["report"]["mode"] for each in json.loads(state.stdout)["hosts"]} == {"act"}

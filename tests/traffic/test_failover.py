@@ -1,0 +1,242 @@
+"""The state machine against a simulated network: faults, delays, lost and wrong events."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.traffic.network import World, moves, notes, rail_of
+
+from syntony.model import MS, S
+from syntony.traffic.instructions import Announce, Cause, Create, Destroy, Withdraw
+from syntony.traffic.policy import Mode, Policy
+
+NICS = [(host, f"nic{rail}") for host in "ab" for rail in (0, 1)]
+
+
+def settled(seed: int, **options: object) -> World:
+    world = World(seed, **options)  # type: ignore[arg-type]
+    world.run(1 * S)
+    return world
+
+
+def rails(world: World, host: str) -> list[int]:
+    return sorted(rail_of(flow.local) for flow in world.hosts[host].subflows)
+
+
+def causes(world: World) -> set[Cause]:
+    return {each.reason.cause for each in moves(world) if isinstance(each, Create | Destroy)}
+
+
+def test_one_subflow_over_every_rail_within_a_millisecond() -> None:
+    world = World(1)
+    world.run(1 * MS)
+    for host in "ab":
+        assert rails(world, host) == [0, 1]
+    assert len(moves(world)) == 1
+
+
+def test_quiet_means_nothing_is_done() -> None:
+    world = settled(2)
+    before = len(moves(world))
+    world.run(60 * S)
+    assert len(moves(world)) == before
+
+
+@pytest.mark.parametrize(("host", "nic"), NICS)
+def test_carrier_loss_leaves_at_once_and_returns_after_the_hold_down(host: str, nic: str) -> None:
+    world = settled(3)
+    world.link(host, nic, up=False)
+    world.run(2 * MS)
+    lost = int(nic[-1])
+    for each in "ab":
+        assert rails(world, each) == [1 - lost], "both ends know over the living subflow"
+    assert causes(world) == {Cause.JOIN, Cause.MY_CARRIER, Cause.PEER}
+    world.run(3 * S)
+    began_ns = world.now_ns
+    world.link(host, nic, up=True)
+    world.run(world.policy.hold_down_ns - 1)
+    assert not moves(world, began_ns)
+    world.run(100 * MS)
+    for each in "ab":
+        assert rails(world, each) == [0, 1]
+
+
+@pytest.mark.parametrize(("host", "nic"), NICS)
+def test_a_black_hole_is_left_by_the_word_of_the_probes(host: str, nic: str) -> None:
+    world = settled(4)
+    world.black.add((host, nic))
+    world.run(200 * MS)
+    for each in "ab":
+        assert rails(world, each) == [1 - int(nic[-1])]
+    world.black.clear()
+    world.run(3 * S)
+    for each in "ab":
+        assert rails(world, each) == [0, 1]
+
+
+def test_a_bad_spine_is_left_by_a_new_port_while_both_rails_stay() -> None:
+    for seed in range(8):
+        world = settled(seed)
+        world.bad_spines.add(1)
+        world.run(6 * S)
+        assert len(world.living("a")) == 2, f"seed {seed}"
+        assert rails(world, "a") == [0, 1], f"seed {seed}"
+
+
+def test_all_paths_dead_is_left_alone() -> None:
+    world = settled(5)
+    before = len(moves(world))
+    world.black |= set(NICS)
+    world.run(10 * S)
+    kept = sum(len(host.subflows) for host in world.hosts.values())
+    assert kept >= 2, "each end keeps a subflow to come back on"
+    assert len(moves(world)) - before <= 4
+    world.black.clear()
+    world.run(10 * S)
+    for each in "ab":
+        assert rails(world, each) == [0, 1]
+
+
+def test_one_nic_only_means_hands_off() -> None:
+    world = settled(6, rails=1)
+    world.black.add(("a", "nic0"))
+    world.run(5 * S)
+    assert len(world.hosts["a"].subflows) == 1
+    assert not [each for each in moves(world) if isinstance(each, Destroy) and each.new]
+    assert {note.action for note in notes(world)} == {"keep-last-path"}
+
+
+def test_observe_only_says_and_does_not() -> None:
+    world = settled(7, policy=Policy(mode=Mode.OBSERVE))
+    world.link("a", "nic0", up=False)
+    world.run(1 * S)
+    assert not moves(world)
+    assert notes(world)
+    assert not any(
+        isinstance(each, Announce | Withdraw)
+        for host in world.hosts.values()
+        for _, each in host.actions
+    )
+
+
+def test_the_stop_switch_stops_and_what_it_held_back_is_done_on_start() -> None:
+    world = settled(8)
+    before = len(moves(world))
+    for host in world.hosts.values():
+        world.do(host, host.machine.stop(stopped=True, now_ns=world.now_ns))
+    world.link("a", "nic0", up=False)
+    world.run(2 * S)
+    assert len(moves(world)) == before
+    for host in world.hosts.values():
+        world.do(host, host.machine.stop(stopped=False, now_ns=world.now_ns))
+    world.run(100 * MS)
+    assert rails(world, "a") == rails(world, "b") == [1]
+
+
+def test_a_flapping_nic_is_used_ever_less() -> None:
+    world = settled(9)
+    for _ in range(30):
+        world.link("a", "nic0", up=False)
+        world.run(300 * MS)
+        world.link("a", "nic0", up=True)
+        world.run(1_700 * MS)
+    # Held down 1, 2, 4, … s: used at most twice before the hold-down outlasts the flapping.
+    created = [each for each in moves(world) if isinstance(each, Create)]
+    assert len(created) <= 4
+    assert world.living("a")
+    world.run(world.policy.hold_down_max_ns + 1 * S)
+    assert rails(world, "a") == [0, 1]
+
+
+def test_no_more_actions_per_second_than_allowed() -> None:
+    world = World(10, policy=Policy(mode=Mode.ACT, max_actions_per_s=1))
+    world.run(5 * S)
+    world.link("a", "nic0", up=False)
+    world.run(10 * S)
+    for host in world.hosts.values():
+        acted = [at for at, each in host.actions if isinstance(each, Create | Destroy)]
+        assert all(
+            later - earlier > 0.9 * S for earlier, later in zip(acted, acted[2:], strict=False)
+        )
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_faults_never_cost_the_last_living_path_and_all_comes_back(seed: int) -> None:
+    world = settled(seed, event_loss=0.05)
+    chance = random.Random(seed)
+    for _ in range(6):
+        fault = chance.choice(NICS)
+        carrier = chance.random() < 0.5
+        began_ns = world.now_ns
+        if carrier:
+            world.link(*fault, up=False)
+        else:
+            world.black.add(fault)
+        for _ in range(20):
+            world.run(chance.randrange(1, 100) * MS)
+            # The other NIC of the host lives, so the connection must have a way.
+            assert world.hosts["a"].subflows, f"seed {seed}"
+            assert world.hosts["b"].subflows, f"seed {seed}"
+        assert len(moves(world, began_ns)) <= 12, f"seed {seed}: moves for one fault"
+        world.black.discard(fault)
+        if carrier:
+            world.link(*fault, up=True)
+        world.run(chance.randrange(100, 5_000) * MS)
+        assert world.living("a"), f"seed {seed}"
+    world.run(2 * world.policy.hold_down_max_ns)
+    assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_false_news_does_no_harm(seed: int) -> None:
+    world = settled(seed)
+    chance = random.Random(seed)
+    ids = sorted(world.told)
+    for _ in range(100):
+        host, flow_id = chance.choice(ids)
+        if chance.random() < 0.2:
+            world.stall(host, chance.randrange(50) * MS)
+        else:
+            world.lie(host, flow_id, alive=chance.random() < 0.5)
+        world.run(chance.randrange(1, 200) * MS)
+        if not world.living("a"):
+            # Both ends were lied to within a round trip, each about the way the other kept: they
+            # may part for a moment, and find together again.
+            world.run(1 * S)
+            assert world.living("a"), f"seed {seed}"
+    for host, flow_id in ids:
+        world.lie(host, flow_id, alive=True)
+    world.run(2 * world.policy.hold_down_max_ns)
+    assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
+
+
+def test_an_hour_of_noise_without_a_false_failover() -> None:
+    """Stalls of our own, single probed ports that die for a moment, acknowledgements that come
+    late: nothing of it is a failure."""
+    seed = 20
+    world = settled(seed)
+    before = len(moves(world))
+    chance = random.Random(seed)
+    ids = sorted(world.told)
+    while world.now_ns < 3600 * S:
+        host, flow_id = chance.choice(ids)
+        what = chance.random()
+        if what < 0.3:  # one port of a pair, the other lives
+            world.lie(host, flow_id, alive=False)
+            world.run(chance.randrange(1, 400) * MS)
+            world.lie(host, flow_id, alive=True)
+        elif what < 0.6:  # everything seems dead, as after a stall; answers come within the grace
+            world.stall(host, 40 * MS)
+            mine = [each for owner, each in ids if owner == host]
+            for each in mine:
+                world.lie(host, each, alive=False)
+            world.run(chance.randrange(1, 20) * MS)
+            for each in mine:
+                world.lie(host, each, alive=True)
+        world.run(chance.randrange(5_000, 40_000) * MS)
+    assert len(moves(world)) == before, f"seed {seed}"
