@@ -101,7 +101,8 @@ def measure(place: str, rounds: int, count: int, seconds: float) -> dict[str, An
     """All four ways at one place."""
     host, rate = PLACES[place]
     found: dict[str, list[dict[str, float]]] = {way: [] for way in ENVIRONMENTS}
-    with live(f"bench-run-{os.getpid()}", "--hosts", "2", "--leaves", "1", "--rate", rate) as lab:
+    name = f"bench-run-{place}-{os.getpid()}"
+    with live(name, "--hosts", "2", "--leaves", "1", "--rate", rate) as lab:
         address = lab.addresses(4)[f"{host}/rail0"]
         with serving(lab, host, address) as port:
             for _ in range(rounds):
