@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -100,12 +99,8 @@ def test_a_rail_swap_is_two_moves_and_a_dead_link_is_a_removal() -> None:
     assert diff(good, good) == ()
 
 
-@pytest.mark.captures
-def test_ibnetdiscover_of_a_real_fabric() -> None:
-    place = os.environ.get("SYNTONY_CAPTURES")
-    if not place:
-        pytest.skip("SYNTONY_CAPTURES is not set")
-    found = parse_topology((Path(place) / "topograph/example.out").read_text())
+def test_ibnetdiscover_of_a_real_fabric(captures: Path) -> None:
+    found = parse_topology((captures / "topograph/example.out").read_text())
     assert kinds(found) == {"nic": 542, "leaf": 31, "spine": 9}
 
 
