@@ -19,7 +19,6 @@ from syntony.fabric.names import ComponentKind
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.topology import topology as lab_topology
 
-CAPTURES = Path(__file__).parent / "captures"
 TOML = """
 [[device]]
 name = "h0/rail0"
@@ -46,6 +45,28 @@ graph fabric {  // the same
   a:1 -- b:7
 }
 """
+IBNETDISCOVER = """#
+# Topology file: generated on Sat Nov 21 10:00:00 2026
+vendid=0x0
+devid=0xb924
+sysimgguid=0x200000
+switchguid=0x200000(200000)
+Switch\t4 "S-0000000000200000"\t\t# "leaf0" base port 0 lid 3 lmc 0
+[1]\t"H-0000000000100000"[1](100001) \t\t# "gpu000 mlx5_0" lid 9 4xNDR
+[2]\t"H-0000000000100002"[1](100003) \t\t# "gpu001 mlx5_0" lid 7 4xNDR
+
+vendid=0x0
+devid=0x1021
+caguid=0x100000
+Ca\t1 "H-0000000000100000"\t\t# "gpu000 mlx5_0"
+[1](100001) \t"S-0000000000200000"[1]\t\t# lid 9 lmc 0 "leaf0" lid 3 4xNDR
+
+vendid=0x0
+devid=0x1021
+caguid=0x100002
+Ca\t1 "H-0000000000100002"\t\t# "gpu001 mlx5_0"
+[1](100003) \t"S-0000000000200000"[2]\t\t# lid 7 lmc 0 "leaf0" lid 3 4xNDR
+"""
 LLDP = {
     "lldp": {
         "interface": [
@@ -64,8 +85,13 @@ LLDP = {
 }
 
 
-def capture(name: str) -> Topology:
-    return parse_topology((CAPTURES / f"{name}.ibnetdiscover.txt").read_text())
+def simulated(captures: Path, name: str) -> Path:
+    """What ibnetdiscover said of a simulated fabric of 16 HCAs."""
+    return captures / "ibsim-ours" / f"{name}.ibnetdiscover.txt"
+
+
+def capture(captures: Path, name: str) -> Topology:
+    return parse_topology(simulated(captures, name).read_text())
 
 
 def kinds(topology: Topology) -> dict[str, int]:
@@ -80,21 +106,21 @@ def test_toml_json_and_dot_say_the_same_and_tiers_are_found_out() -> None:
     assert parse_topology(DOT) == told
 
 
-def test_ibnetdiscover_of_a_small_fabric() -> None:
-    found = capture("good")
+def test_ibnetdiscover_of_a_small_fabric(captures: Path) -> None:
+    found = capture(captures, "good")
     assert kinds(found) == {"nic": 16, "leaf": 4, "spine": 2}
     assert len(found.cables) == 32
     assert found.neighbours["gpu000/mlx5_0"] == ("leaf0",)
 
 
-def test_a_rail_swap_is_two_moves_and_a_dead_link_is_a_removal() -> None:
-    good = capture("good")
-    swapped = diff(good, capture("bad-rail-swap"))
+def test_a_rail_swap_is_two_moves_and_a_dead_link_is_a_removal(captures: Path) -> None:
+    good = capture(captures, "good")
+    swapped = diff(good, capture(captures, "bad-rail-swap"))
     assert [(c.change, c.name, c.detail) for c in swapped] == [
         ("moved", "gpu000/mlx5_0", "from leaf0 to leaf1"),
         ("moved", "gpu000/mlx5_1", "from leaf1 to leaf0"),
     ]
-    gone = diff(good, capture("bad-link-down"))
+    gone = diff(good, capture(captures, "bad-link-down"))
     assert ("removed", "gpu001/mlx5_1--leaf1") in [(c.change, c.name) for c in gone]
     assert diff(good, good) == ()
 
@@ -159,8 +185,10 @@ def test_a_port_is_in_one_cable() -> None:
         parse_topology(text)
 
 
-def test_import_and_diff_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad = (str(CAPTURES / f"{n}.ibnetdiscover.txt") for n in ("good", "bad-rail-swap"))
+def test_import_and_diff_on_the_command_line(
+    captures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = (str(simulated(captures, name)) for name in ("good", "bad-rail-swap"))
     assert run(["fabric", "import", good]) == 0
     assert "16 nic" in capsys.readouterr().out
     assert run(["fabric", "diff", good, good, "--json"]) == 0
@@ -184,7 +212,7 @@ def test_truncated_and_garbled_files_end_in_a_topology_or_a_named_error(
     cut: int, junk: str, place: int
 ) -> None:
     texts = {
-        "ibnetdiscover": (CAPTURES / "good.ibnetdiscover.txt").read_text(),
+        "ibnetdiscover": IBNETDISCOVER,
         "toml": TOML,
         "dot": DOT,
         "lldp": json.dumps(LLDP),
