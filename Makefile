@@ -48,7 +48,6 @@ lint: setup ## Format, lint, types, walls between rooms
 	$(BIN)/lint-imports --no-logo
 
 bench: setup ## Every number in the docs, printed again on this machine
-	@sh deploy/system-packages.sh --bench
 	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
 	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 

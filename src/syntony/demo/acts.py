@@ -13,6 +13,7 @@ from syntony.demo.claims import (
     darkness,
     darkness_claims,
 )
+from syntony.demo.named_cause import named_cause
 from syntony.demo.stage import Stage
 from syntony.model import S, format_ns
 
@@ -84,4 +85,5 @@ def _find_clocks(stage: Stage) -> int:
 ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
     "one-clock": one_clock,
     "every-path": every_path,
+    "named-cause": named_cause,
 }

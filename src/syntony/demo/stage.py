@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from syntony.controller.client import ask_for
 from syntony.demo.claims import Truth
@@ -16,6 +17,8 @@ from syntony.wire.messages import (
     Clocks,
     Fleet,
     FleetQuery,
+    IncidentsQuery,
+    IncidentsReply,
     Matrix,
     MatrixCell,
     MatrixQuery,
@@ -60,6 +63,10 @@ class Stage:
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:
         """Second by second, every pair."""
         return ask_for(self._target, SeriesQuery(window_ns=window_ns), Series).points
+
+    def incidents(self) -> tuple[dict[str, Any], ...]:
+        """Live incidents, those explained by others included."""
+        return ask_for(self._target, IncidentsQuery(), IncidentsReply).incidents
 
     def fleet_ns(self) -> int:
         """Fleet time now, as the first host's clock and timeline tell it."""
