@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
@@ -11,6 +12,10 @@ from syntony.lab.plan import Link, LinkKind, Plan, Port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+TURN_ROOM_NS = 100_000_000
+LAST_ROOM_NS = 1_000_000_000
+"""What one turn may take beyond its period, and the last one beyond that."""
 
 
 def _end(link: Link, order: Order) -> Port:
@@ -83,7 +88,9 @@ class Flap(_Carrier):
 
     @classmethod
     def natural_ns(cls, order: Order) -> int:
-        return order.integer("period") * order.integer("count")
+        """All turns and some room: on a busy machine they take longer, and none is cut off."""
+        count = order.integer("count")
+        return count * (order.integer("period") + TURN_ROOM_NS) + LAST_ROOM_NS if count else 0
 
     def apply(self) -> None:
         port = self.port
@@ -92,7 +99,8 @@ class Flap(_Carrier):
     async def _turn(self, port: Port) -> None:
         period_s = self.order.integer("period") / 1e9
         down_s = period_s * float(self.order.values["duty"])
-        while True:
+        count = self.order.integer("count")
+        for _ in range(count) if count else itertools.count():
             self.site.ports.hold_down(self.number, [port])
             await asyncio.sleep(down_s)
             self.site.ports.release(self.number, [port])
