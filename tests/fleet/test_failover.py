@@ -205,9 +205,12 @@ def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
         finally:
             throw(stopped=False)
         assert job.steps()["wrong"] == 0
-    rows = ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
-    assert [row.action for row in rows[-2:]] == ["stop", "start"]
-    assert all("tester" in row.evidence for row in rows)
+
+    def rows() -> tuple[PathEventRow, ...]:
+        return ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
+
+    await_true(lambda: [row.action for row in rows()][-2:] == ["stop", "start"], "both in the log")
+    assert all("tester" in row.evidence for row in rows())
 
 
 def test_an_agent_killed_in_the_middle_leaves_the_job_running_and_takes_over_again(

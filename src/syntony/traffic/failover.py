@@ -242,9 +242,6 @@ class Failover:
         conn.remotes[event.remote_id] = Remote(event.address, port, rail)
 
     def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> None:
-        for remote in conn.remotes.values():
-            if remote.address == event.flow.remote:
-                remote.withdrawn = None  # who joins from there has it again
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
             self._add(conn, event.flow, State.UP, event.at_ns)
@@ -277,6 +274,10 @@ class Failover:
     def _add(self, conn: Connection, flow: FourTuple, state: State, now_ns: int) -> Subflow:
         subflow = Subflow(flow, self.health.nic_of(flow.local), state, now_ns)
         conn.subflows[flow] = subflow
+        conn.local = conn.local or flow.local
+        for remote in conn.remotes.values():
+            if remote.address == flow.remote:
+                remote.withdrawn = None  # who joins from there has it again
         return subflow
 
     def _rail(self, address: str, remote_id: int) -> int:

@@ -78,10 +78,9 @@ class Steering:
         if conn.job:
             self._leave(turn)
             self._renew(turn)
-            if self.acting and conn.subflows:
-                first = next(iter(conn.subflows)).local
-                self._announce(turn, _family(first))
-                self._join(turn, _family(first))
+            if self.acting and conn.local:
+                self._announce(turn, _family(conn.local))
+                self._join(turn, _family(conn.local))
                 self._trim(turn)
         return turn
 
@@ -229,6 +228,14 @@ class Steering:
     def _announce(self, turn: Turn, family: int) -> None:
         """Tell the peer of every NIC that is fit, when its hold-down is over."""
         conn = turn.conn
+        used = {subflow.nic for subflow in conn.subflows.values()}
+        again_ns = conn.announced_ns + self._policy.hold_down_max_ns
+        if not conn.announced.keys() <= used:
+            if turn.now_ns >= again_ns:
+                # Announced and never joined: the peer's agent may have missed it.
+                conn.announced = {nic: at for nic, at in conn.announced.items() if nic in used}
+            else:
+                turn.dues.append(again_ns)
         for nic in self._health.nics():
             address = _of_family(nic, family)
             if nic.name in conn.announced or address is None:
@@ -243,6 +250,7 @@ class Steering:
                 turn.dues.append(from_ns)
                 continue
             number = conn.announced[nic.name] = nic.rail + 1
+            conn.announced_ns = turn.now_ns
             turn.out.append(
                 Announce(token=conn.token, address=address, port=self._policy.port, local_id=number)
             )
