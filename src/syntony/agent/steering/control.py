@@ -368,7 +368,7 @@ class PathControl:
     # --- what need not be prompt ---
 
     def _routine(self, now_ns: int) -> None:
-        self._carry_out(self._failover.forget(now_ns))
+        self._failover.forget(now_ns)
         self._listen()
         if now_ns >= self._note_ns:
             self._note_ns = now_ns + NOTE_ROUTES_NS
