@@ -282,7 +282,8 @@ class Failover:
     def _add(self, conn: Connection, flow: FourTuple, state: State, now_ns: int) -> Subflow:
         subflow = Subflow(flow, self.health.nic_of(flow.local), state, now_ns)
         conn.subflows[flow] = subflow
-        conn.local = conn.local or flow.local
+        if not conn.local:
+            conn.local, conn.local_port = flow.local, flow.local_port
         for remote in conn.remotes.values():
             if remote.address == flow.remote:
                 remote.withdrawn = None  # who joins from there has it again

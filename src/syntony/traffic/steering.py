@@ -163,7 +163,7 @@ class Steering:
                 Withdraw(
                     token=conn.token,
                     address=flow.local,
-                    port=self._policy.port,
+                    port=self._join_port(flow.local),
                     local_id=number,
                 )
             )
@@ -251,9 +251,21 @@ class Steering:
                 continue
             number = conn.announced[nic.name] = nic.rail + 1
             conn.announced_ns = turn.now_ns
+            port = self._join_port(address)
             turn.out.append(
-                Announce(token=conn.token, address=address, port=self._policy.port, local_id=number)
+                Announce(
+                    token=conn.token,
+                    address=address,
+                    port=port,
+                    local_id=number,
+                    listen_port=0 if port or not conn.accepted else conn.local_port,
+                )
             )
+
+    def _join_port(self, address: str) -> int:
+        """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is
+        announced without a port, which means the connection's own."""
+        return 0 if _family(address) == 6 else self._policy.port
 
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
