@@ -205,9 +205,12 @@ def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
         finally:
             throw(stopped=False)
         assert job.steps()["wrong"] == 0
-    rows = ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
-    assert [row.action for row in rows[-2:]] == ["stop", "start"]
-    assert all("tester" in row.evidence for row in rows)
+
+    def rows() -> tuple[PathEventRow, ...]:
+        return ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
+
+    await_true(lambda: [row.action for row in rows()][-2:] == ["stop", "start"], "both in the log")
+    assert all("tester" in row.evidence for row in rows())
 
 
 def test_an_agent_killed_in_the_middle_leaves_the_job_running_and_takes_over_again(
@@ -223,6 +226,49 @@ def test_an_agent_killed_in_the_middle_leaves_the_job_running_and_takes_over_aga
         fleet.lab.clear(fault.id)
         await_true(lambda: fleet.both("killed"), "both rails again, with the agent back")
         assert job.steps()["wrong"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [100, 1_000])
+def test_a_crowd_of_connections_leaves_and_returns_together(fleet: Fleet, count: int) -> None:
+    name = f"crowd{count}"
+    addresses = fleet.lab.addresses(4)
+    words = [str(count), addresses["h0/rail0"], addresses["h2/rail0"], str(6000 + count)]
+    ends = [
+        subprocess.Popen(
+            fleet.lab.enter_argv(host, ["env", f"SYNTONY_JOB={name}", sys.executable,
+                                        str(PAIR.with_name("crowd.py")), role, *words]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for host, role in (("h2", "server"), ("h0", "client"))
+    ]  # fmt: skip
+
+    def over(rails: int) -> bool:
+        answer = ask_for(fleet.target, ConnectionsQuery(job=name, host="h0"), FleetConnections)
+        found = [conn for each in answer.hosts for conn in each.report.connections]
+        return len(found) == count and all(
+            sum(each.state == "up" for each in conn.subflows) == rails for conn in found
+        )
+
+    client = ends[1]
+    assert client.stdin is not None
+    assert client.stdout is not None
+    try:
+        assert client.stdout.readline() == "ready\n"
+        await_true(lambda: over(2), "all connections over both rails")
+        fault = fleet.lab.inject("link-down", "h0/rail0")
+        await_true(lambda: over(1), "all connections over the rail that is left")
+        fleet.lab.clear(fault.id)
+        await_true(lambda: over(2), "all connections over both rails again")
+        client.stdin.close()
+        assert client.stdout.readline() == f"{count}\n"
+    finally:
+        for process in ends:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None and not pipe.closed:
+                    pipe.close()
 
 
 def test_what_the_command_line_shows(fleet: Fleet) -> None:

@@ -15,15 +15,21 @@ from syntony.errors import MissingError
 
 _log = logging.getLogger(__name__)
 _IPPROTO_MPTCP = 262
-_BACKLOG = 128
+_BACKLOG = 4096
+"""Joins under way at once; beyond it the kernel falls back to SYN cookies, which lose joins (of a
+thousand at once into a backlog of 128, 863 were lost on Linux 6.18). somaxconn may be lower."""
 
 
 class JoinListeners:
-    """One listener per address; they come and go with the addresses."""
+    """They come and go with the addresses and ports that are wanted.
+
+    Args:
+        port: where all agents of the fleet listen.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._listeners: dict[str, socket.socket] = {}
+        self._listeners: dict[tuple[str, int], socket.socket] = {}
 
     def close(self) -> None:
         """Connections that have been joined stay."""
@@ -31,20 +37,45 @@ class JoinListeners:
             listener.close()
         self._listeners.clear()
 
-    def listen(self, addresses: set[str]) -> list[socket.socket]:
-        """Listen on exactly these; the listeners, to be watched for `refuse`.
+    def keep(self, addresses: set[str], ports: set[int]) -> tuple[list[socket.socket], ...]:
+        """Listen on every address at the agents' port, and go on listening at others only for
+        these `ports`.
+
+        Returns:
+            New listeners, to be watched for `refuse`, and old ones that are closed.
 
         Raises:
-            MissingError: no MPTCP in this kernel, or the port is taken.
+            MissingError: no MPTCP in this kernel, or the agents' port is taken.
         """
-        for address in set(self._listeners) - addresses:
-            self._listeners.pop(address).close()
-        for address in addresses - set(self._listeners):
-            with suppress(_AddressGoneError):
-                self._listeners[address] = self._open(address)
-        return list(self._listeners.values())
+        gone = [
+            key for key in self._listeners if key[0] not in addresses or key[1] not in
+            {self._port, *ports}
+        ]  # fmt: skip
+        closed = [self._listeners.pop(key) for key in gone]
+        for listener in closed:
+            listener.close()
+        wanted = [(each, self._port) for each in addresses]
+        return [new for key in wanted if (new := self._add(*key)) is not None], closed
 
-    def _open(self, address: str) -> socket.socket:
+    def also(self, address: str, port: int) -> socket.socket | None:
+        """Listen at one more port, unless we or the application do already."""
+        try:
+            return self._add(address, port)
+        except MissingError as error:
+            _log.debug("no listener of ours reason=%s", error)
+            return None
+
+    def _add(self, address: str, port: int) -> socket.socket | None:
+        if (address, port) in self._listeners:
+            return None
+        try:
+            listener = self._listeners[address, port] = self._open(address, port)
+        except _AddressGoneError:
+            return None
+        return listener
+
+    @staticmethod
+    def _open(address: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             listener = socket.socket(family, socket.SOCK_STREAM, _IPPROTO_MPTCP)
@@ -55,14 +86,14 @@ class JoinListeners:
             ) from error
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address, self._port))
+            listener.bind((address, port))
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
             if error.errno == 99:  # EADDRNOTAVAIL
                 raise _AddressGoneError from error
             raise MissingError(
-                f"cannot listen on {address} port {self._port}: {error.strerror}; is another "
+                f"cannot listen on {address} port {port}: {error.strerror}; is another "
                 "agent running? [traffic] port chooses another"
             ) from error
         listener.setblocking(False)

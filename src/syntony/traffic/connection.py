@@ -137,6 +137,10 @@ class Connection:
         """Pairs that were given up, and why."""
         self.stalls: dict[tuple[str, str], HoldDown] = {}
         """Pairs on which a subflow stalled; the first time is free, then it is held down."""
+        self.local = ""
+        """Address of its first subflow: of the family that all others have."""
+        self.local_port = 0
+        self.announced_ns = now_ns
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns

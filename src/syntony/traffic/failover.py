@@ -11,7 +11,7 @@ import fnmatch
 import heapq
 from collections.abc import Iterable, Sequence
 
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.model.paths import (
     FlowSample,
     FourTuple,
@@ -37,6 +37,8 @@ from syntony.traffic.steering import Steering
 
 FORGET_NS = 5 * S
 """What the kernel's own listing has not shown for so long is gone: the event was lost."""
+WATCH_EVERY_NS = 50 * MS
+"""Between two looks at which paths are in use: a job makes its connections all at once."""
 _MAX_RAILS = 31
 _CONNECTION_GONE = (3, 107)  # ESRCH, ENOTCONN
 
@@ -60,6 +62,8 @@ class Failover:
         self.connections: dict[int, Connection] = {}
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._watch_due_ns: int | None = None
+        self._watched_ns = -WATCH_EVERY_NS
         self._newest_sample_ns = 0
 
     # --- commands ---
@@ -70,8 +74,7 @@ class Failover:
         for conn in self.connections.values():
             for remote_id, remote in conn.remotes.items():
                 remote.rail = self._rail(remote.address, remote_id)
-        self._watched = frozenset()
-        return [*self._settle_all(now_ns), *self._watch()]
+        return [*self._settle_all(now_ns), *self._rewatch(now_ns)]
 
     def stop(self, *, stopped: bool, now_ns: int) -> list[Instruction]:
         """The stop switch: nothing is touched until started again."""
@@ -111,11 +114,13 @@ class Failover:
             return []
         if isinstance(event, events.ConnectionDown):
             del self.connections[token]
-            return self._watch()
+            self._watch(event.at_ns)
+            return []
         self._take(conn, event)
         if isinstance(event, Refused) and event.errno in _CONNECTION_GONE:
             return []  # of its end we shall hear, or miss it in the kernel's listing
-        return [*self._settle(conn, event.at_ns), *self._watch()]
+        self._watch(event.at_ns)
+        return self._settle(conn, event.at_ns)
 
     def _take(
         self, conn: Connection, event: events.JobFound | events.SubflowUp | events.SubflowDown
@@ -137,8 +142,8 @@ class Failover:
 
     def next_due_ns(self) -> int | None:
         """When `tick` should be called; None: after the next event."""
-        dues = [due for due in (self.health.due_ns(), self._first_due()) if due is not None]
-        return min(dues, default=None)
+        dues = (self.health.due_ns(), self._first_due(), self._watch_due_ns)
+        return min((due for due in dues if due is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Instruction]:
         """What has become due."""
@@ -149,19 +154,21 @@ class Failover:
             conn = self.connections.get(token)
             if conn is not None:
                 out += self._settle(conn, now_ns)
+        if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
+            out += self._rewatch(now_ns)
         return out
 
-    def forget(self, now_ns: int) -> list[Instruction]:
+    def forget(self, now_ns: int) -> None:
         """Drop what the kernel no longer lists. To be called every second or so."""
         if now_ns - self._newest_sample_ns > S:
-            return []  # nobody lists anything
+            return  # nobody lists anything
         for token, conn in list(self.connections.items()):
             for flow, subflow in list(conn.subflows.items()):
                 if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
                     del conn.subflows[flow]
             if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
                 del self.connections[token]
-        return self._watch()
+        self._watch(now_ns)
 
     # --- what the machine says ---
 
@@ -173,7 +180,8 @@ class Failover:
         if event.admin_up and event.nic not in before:
             out.append(RestoreRoutes(nic=event.nic))
         self._renamed(event)
-        return [*out, *self._settle_all(event.at_ns), *self._watch()]
+        self._watch(event.at_ns)
+        return [*out, *self._settle_all(event.at_ns)]
 
     def _renamed(self, event: LinkEvent) -> None:
         for conn in self.connections.values():
@@ -242,9 +250,6 @@ class Failover:
         conn.remotes[event.remote_id] = Remote(event.address, port, rail)
 
     def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> None:
-        for remote in conn.remotes.values():
-            if remote.address == event.flow.remote:
-                remote.withdrawn = None  # who joins from there has it again
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
             self._add(conn, event.flow, State.UP, event.at_ns)
@@ -277,6 +282,11 @@ class Failover:
     def _add(self, conn: Connection, flow: FourTuple, state: State, now_ns: int) -> Subflow:
         subflow = Subflow(flow, self.health.nic_of(flow.local), state, now_ns)
         conn.subflows[flow] = subflow
+        if not conn.local:
+            conn.local, conn.local_port = flow.local, flow.local_port
+        for remote in conn.remotes.values():
+            if remote.address == flow.remote:
+                remote.withdrawn = None  # who joins from there has it again
         return subflow
 
     def _rail(self, address: str, remote_id: int) -> int:
@@ -311,23 +321,25 @@ class Failover:
     def _first_due(self) -> int | None:
         return self._due[0][0] if self._due else None
 
-    def _watch(self) -> list[Instruction]:
-        """Every pair that a managed connection uses or would use."""
-        pairs = {
-            (subflow.nic, subflow.flow.remote)
-            for conn in self.connections.values()
-            if conn.job
-            for subflow in conn.subflows.values()
-            if subflow.nic is not None
-        }
+    def _watch(self, now_ns: int) -> None:
+        """What is used may have changed; looked at soon, for many changes at once."""
+        if self._watch_due_ns is None:
+            self._watch_due_ns = max(now_ns, self._watched_ns + WATCH_EVERY_NS)
+
+    def _rewatch(self, now_ns: int) -> list[Instruction]:
+        """Every pair that a managed connection uses or would use, if that is news."""
+        self._watch_due_ns, self._watched_ns = None, now_ns
         rails = {nic.rail: nic.name for nic in self.health.nics()}
-        pairs |= {
-            (rails[remote.rail], remote.address)
-            for conn in self.connections.values()
-            if conn.job
-            for remote in conn.remotes.values()
-            if remote.rail in rails
-        }
+        pairs: set[tuple[str, str]] = set()
+        for conn in self.connections.values():
+            if not conn.job:
+                continue
+            for subflow in conn.subflows.values():
+                if subflow.nic is not None:
+                    pairs.add((subflow.nic, subflow.flow.remote))
+            for remote in conn.remotes.values():
+                if remote.rail in rails:
+                    pairs.add((rails[remote.rail], remote.address))
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)

@@ -75,7 +75,10 @@ class Announce(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     address: str
     port: int
+    """0: the connection's own."""
     local_id: int
+    listen_port: int = 0
+    """Joins are to be expected at this port, where nobody may listen yet; 0: at the agents' own."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, kw_only=True):

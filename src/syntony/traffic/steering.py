@@ -78,10 +78,9 @@ class Steering:
         if conn.job:
             self._leave(turn)
             self._renew(turn)
-            if self.acting and conn.subflows:
-                first = next(iter(conn.subflows)).local
-                self._announce(turn, _family(first))
-                self._join(turn, _family(first))
+            if self.acting and conn.local:
+                self._announce(turn, _family(conn.local))
+                self._join(turn, _family(conn.local))
                 self._trim(turn)
         return turn
 
@@ -164,7 +163,7 @@ class Steering:
                 Withdraw(
                     token=conn.token,
                     address=flow.local,
-                    port=self._policy.port,
+                    port=self._join_port(flow.local),
                     local_id=number,
                 )
             )
@@ -229,6 +228,14 @@ class Steering:
     def _announce(self, turn: Turn, family: int) -> None:
         """Tell the peer of every NIC that is fit, when its hold-down is over."""
         conn = turn.conn
+        used = {subflow.nic for subflow in conn.subflows.values()}
+        again_ns = conn.announced_ns + self._policy.hold_down_max_ns
+        if not conn.announced.keys() <= used:
+            if turn.now_ns >= again_ns:
+                # Announced and never joined: the peer's agent may have missed it.
+                conn.announced = {nic: at for nic, at in conn.announced.items() if nic in used}
+            else:
+                turn.dues.append(again_ns)
         for nic in self._health.nics():
             address = _of_family(nic, family)
             if nic.name in conn.announced or address is None:
@@ -243,9 +250,22 @@ class Steering:
                 turn.dues.append(from_ns)
                 continue
             number = conn.announced[nic.name] = nic.rail + 1
+            conn.announced_ns = turn.now_ns
+            port = self._join_port(address)
             turn.out.append(
-                Announce(token=conn.token, address=address, port=self._policy.port, local_id=number)
+                Announce(
+                    token=conn.token,
+                    address=address,
+                    port=port,
+                    local_id=number,
+                    listen_port=0 if port or not conn.accepted else conn.local_port,
+                )
             )
+
+    def _join_port(self, address: str) -> int:
+        """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is
+        announced without a port, which means the connection's own."""
+        return 0 if _family(address) == 6 else self._policy.port
 
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""

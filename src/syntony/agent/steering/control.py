@@ -141,8 +141,6 @@ class PathControl:
         self._kernel = PathManagerEvents()
         self._actuator: PathActuator = MptcpActuator()
         self._listeners = JoinListeners(policy.port)
-        self._listening: dict[socket.socket, None] = {}
-        self._addresses: set[str] = set()
         self._routine_ns = self._note_ns = 0
         self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
         self._listen()
@@ -315,6 +313,10 @@ class PathControl:
                     waiting.extend(self._steer(instruction))
 
     def _steer(self, instruction: Create | Destroy | Announce | Withdraw) -> list[Instruction]:
+        if isinstance(instruction, Announce) and instruction.listen_port:
+            listener = self._listeners.also(instruction.address, instruction.listen_port)
+            if listener is not None:
+                self._selector.register(listener, selectors.EVENT_READ)
         try:
             self._actuator.do(instruction)
         except OSError as error:
@@ -368,7 +370,7 @@ class PathControl:
     # --- what need not be prompt ---
 
     def _routine(self, now_ns: int) -> None:
-        self._carry_out(self._failover.forget(now_ns))
+        self._failover.forget(now_ns)
         self._listen()
         if now_ns >= self._note_ns:
             self._note_ns = now_ns + NOTE_ROUTES_NS
@@ -401,13 +403,9 @@ class PathControl:
         """Join listeners where our NICs have addresses; only while paths are managed."""
         if self._policy.mode is not Mode.ACT:
             return
-        addresses = self._own_addresses()
-        if addresses == self._addresses:
-            return
-        for listener in self._listening:
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(listener)
-        self._listening = dict.fromkeys(self._listeners.listen(addresses))
-        for listener in self._listening:
+        ports = {conn.local_port for conn in self._failover.connections.values() if conn.accepted}
+        fresh, closed = self._listeners.keep(self._own_addresses(), ports)
+        for listener in closed:
+            self._selector.unregister(listener)
+        for listener in fresh:
             self._selector.register(listener, selectors.EVENT_READ)
-        self._addresses = addresses

@@ -1,0 +1,56 @@
+"""The stop switch and the agents' reports, without a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from syntony.controller.traffic import TrafficDesk
+from syntony.errors import UsageError
+from syntony.wire.messages import (
+    ConnectionsQuery,
+    ConnectionView,
+    PathsReport,
+    SubflowView,
+    SwitchCommand,
+)
+
+
+def report(*jobs: str) -> PathsReport:
+    way = SubflowView(path="h0/rail0:1 > h1/rail0:2", state="up", rate_bps=5)
+    connections = tuple(
+        ConnectionView(job=job, connection="00000001", subflows=(way,)) for job in jobs
+    )
+    return PathsReport(mode="act", stopped=False, connections=connections)
+
+
+def test_the_switch_never_goes_back_in_time() -> None:
+    desk = TrafficDesk()
+    stop, row = desk.throw(SwitchCommand(stopped=True, by="ann", why="test"), "", 1_000)
+    start, _ = desk.throw(SwitchCommand(stopped=False, by="ann"), "", 900)
+    assert (stop.stopped, start.stopped) == (True, False)
+    assert start.at_ns > stop.at_ns
+    values = row.rows.to_pylist()[0]
+    assert (values["host"], values["action"], values["evidence"]) == (
+        "controller", "stop", "ann: test",
+    )  # fmt: skip
+
+
+def test_somebody_must_say_so_and_the_certificate_is_named_first() -> None:
+    desk = TrafficDesk()
+    with pytest.raises(UsageError, match="who throws it"):
+        desk.throw(SwitchCommand(stopped=True, by="  "), "", 1)
+    switch, _ = desk.throw(SwitchCommand(stopped=True, by="ann\nbob"), "ops", 1)
+    assert switch.by == "ops ann bob"
+
+
+def test_reports_are_found_by_host_and_job() -> None:
+    desk = TrafficDesk()
+    desk.take("h0", report("a", "b"), 10)
+    desk.take("h1", report("b"), 20)
+    found = desk.paths(ConnectionsQuery(job="b"), 30).hosts
+    assert [(each.host, each.age_ns, len(each.report.connections)) for each in found] == [
+        ("h0", 20, 1),
+        ("h1", 10, 1),
+    ]
+    assert [each.host for each in desk.paths(ConnectionsQuery(host="h1"), 30).hosts] == ["h1"]
+    assert [each.report.left_out for each in desk.status(30).hosts] == [2, 1]

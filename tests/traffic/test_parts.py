@@ -1,0 +1,195 @@
+"""The parts that failover is made of, each by itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.agent.steering.liveness import FASTEST_NS, PORTS_PER_PAIR, WATCH_PPS, choose
+from syntony.agent.steering.rows import columns, is_news, path_row
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
+from syntony.traffic.budget import Budget
+from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.instructions import Cause, Create, Destroy, Reason
+from syntony.traffic.policy import Policy
+from syntony.wire.messages import ProbeFlow
+from syntony.wire.tables import PATH_EVENTS
+
+POLICY = Policy()
+FLOW = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
+NICS = [LocalNic(name=f"nic{rail}", rail=rail, addresses=(f"10.{rail}.0.1",)) for rail in (0, 1)]
+
+
+def test_hold_down_doubles_to_its_cap_and_decays() -> None:
+    hold = HoldDown()
+    assert hold.until_ns == 0
+    lengths = []
+    for number in range(8):
+        now_ns = number * S
+        hold.failed(now_ns, POLICY)
+        lengths.append((hold.until_ns - now_ns) // S)
+    assert lengths == [1, 2, 4, 8, 16, 32, 60, 60]
+    later_ns = 8 * S + 5 * POLICY.decay_ns
+    hold.failed(later_ns, POLICY)
+    assert (hold.until_ns - later_ns) // S < 32
+    hold.failed(later_ns + 1000 * POLICY.decay_ns, POLICY)
+    assert hold.until_ns - (later_ns + 1000 * POLICY.decay_ns) == POLICY.hold_down_ns
+
+
+@given(st.lists(st.integers(0, 2 * S), max_size=200), st.integers(1, 50))
+def test_no_window_of_a_second_sees_more_than_twice_the_budget(gaps: list[int], per_s: int) -> None:
+    budget, now_ns, taken = Budget(per_s), 0, []
+    for gap_ns in gaps:
+        now_ns += gap_ns
+        if budget.take(now_ns):
+            taken.append(now_ns)
+    for at_ns in taken:
+        # A full bucket, and what flows in meanwhile.
+        assert sum(at_ns <= each < at_ns + S for each in taken) <= 2 * per_s
+
+
+def test_a_budget_says_when_to_come_again() -> None:
+    budget = Budget(10)
+    assert all(budget.take(S) for _ in range(10))
+    assert not budget.take(S)
+    assert budget.take(S + budget.wait_ns)
+
+
+def sample(at_ns: int, acked: int, *, unacked: int, retransmits: int = 0) -> FlowSample:
+    return FlowSample(
+        at_ns=at_ns, flow=FLOW, token=1, inode=1, bytes_acked=acked, bytes_received=0,
+        unacked=unacked, notsent_bytes=0, retransmits=retransmits, backoff=0, last_ack_ns=at_ns,
+        rtt_ns=1 * MS, pacing_bps=0, delivery_bps=0,
+    )  # fmt: skip
+
+
+def test_stalled_means_data_under_way_no_progress_and_repetition() -> None:
+    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    assert not subflow.take(sample(0, 100, unacked=5), POLICY)
+    assert not subflow.take(sample(50 * MS, 100, unacked=5, retransmits=1), POLICY)
+    assert subflow.take(sample(61 * MS, 100, unacked=5, retransmits=1), POLICY)
+    assert not subflow.take(sample(70 * MS, 100, unacked=5, retransmits=2), POLICY), "told once"
+    subflow.take(sample(80 * MS, 101, unacked=5, retransmits=2), POLICY)
+    assert subflow.stalled is None, "any progress is life"
+
+
+def test_a_lone_segment_gets_the_time_that_the_kernel_gives_it() -> None:
+    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow.take(sample(0, 100, unacked=0), POLICY)
+    assert not subflow.take(sample(150 * MS, 100, unacked=1), POLICY)
+    assert subflow.take(sample(181 * MS, 100, unacked=1), POLICY)
+
+
+def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:
+    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow.take(sample(10 * S, 100, unacked=0), POLICY)
+    assert not subflow.take(sample(10 * S + 15 * MS, 100, unacked=9, retransmits=1), POLICY)
+
+
+PEERS = ("p", "q")
+
+
+def health() -> Health:
+    """Two NICs, each with two peers on its rail; every path answers."""
+    found = Health(POLICY, NICS)
+    flows = [
+        WatchedFlow(10 * rail + number, f"nic{rail}", f"10.{rail}.0.{number + 2}",
+                    f"{peer}/nic{rail}", rail)
+        for rail in (0, 1)
+        for number, peer in enumerate(PEERS)
+    ]  # fmt: skip
+    found.watch(flows)
+    for flow in flows:
+        found.liveness(life(flow.flow_id, at_ns=0, alive=True))
+    return found
+
+
+def life(flow_id: int, *, at_ns: int, alive: bool) -> LivenessEvent:
+    return LivenessEvent(at_ns=at_ns, flow_id=flow_id, alive=alive, since_ns=at_ns, misses=4)
+
+
+@pytest.mark.parametrize(
+    ("dead", "cause"),
+    [((0, 1), Cause.MY_NIC), ((0,), Cause.HIS_NIC)],
+)
+def test_whose_fault_it_is(dead: tuple[int, ...], cause: Cause) -> None:
+    found = health()
+    for flow_id in dead:
+        found.liveness(life(flow_id, at_ns=S, alive=False))
+    assert found.conclude(S) == [], "not before its siblings are known"
+    assert len(found.conclude(S + POLICY.settle_ns)) == len(dead)
+    reason = found.dead("nic0", "10.0.0.2")
+    assert reason is not None
+    assert reason.cause is cause
+
+
+def test_everything_dead_is_no_conclusion_until_something_lives() -> None:
+    found = health()
+    for flow_id in (0, 1, 10, 11):
+        found.liveness(life(flow_id, at_ns=S, alive=False))
+    assert found.conclude(2 * S) == []
+    assert found.isolated
+    assert found.due_ns() is None, "and no reason to look again and again"
+    found.liveness(life(10, at_ns=3 * S, alive=True))
+    assert len(found.conclude(3 * S)) == 3
+
+
+def test_a_nic_is_known_by_its_address_when_it_is_renamed() -> None:
+    found = health()
+    event = LinkEvent(at_ns=S, nic="new", carrier=True, admin_up=True,
+                      addresses=("10.0.0.1",), carrier_down_count=0)  # fmt: skip
+    found.link(event)
+    assert found.nic_of("10.0.0.1") == "new"
+    gone = msgspec.structs.replace(event, nic="nic0", carrier=False, addresses=())
+    assert not found.link(gone), "the old name is nobody's any more"
+    assert found.dead("new", "10.0.0.2") is None
+
+
+def test_ids_of_subflows_go_round_and_skip_those_in_use() -> None:
+    conn = Connection(1, 0, accepted=False)
+    held = Subflow(FLOW, "nic0", State.UP, 0)
+    held.local_id = 40
+    conn.subflows[FLOW] = held
+    given = [conn.new_id() for _ in range(400)]
+    assert min(given) == 32
+    assert max(given) == 255
+    assert 40 not in given
+
+
+def probe_flow(src: str, number: int) -> ProbeFlow:
+    return ProbeFlow(
+        flow_id=number, src=src, dst="p/nic", dst_nic_id=1, dst_addr=f"10.0.{number % 50}.1",
+        dst_port=8620, src_port=61_000 + number, interval_ns=S,
+    )  # fmt: skip
+
+
+def test_watching_stays_within_its_budget() -> None:
+    flows = [probe_flow("nic0", number) for number in range(500)]
+    everything = frozenset(("nic0", flow.dst_addr) for flow in flows)
+    few = choose(flows, frozenset([("nic0", "10.0.1.1")]))
+    assert len(few) == PORTS_PER_PAIR
+    assert {flow.interval_ns for flow in few} == {len(few) * S // WATCH_PPS}
+    many = choose(flows, everything)
+    assert len(many) == 50 * PORTS_PER_PAIR
+    assert many[0].interval_ns > FASTEST_NS
+    assert choose(flows, frozenset()) == []
+
+
+def test_rows_have_exactly_the_tables_columns() -> None:
+    reason = Reason(Cause.PATH, "seen", 5 * MS, 2 * MS)
+    left = Destroy(token=0xAB, job="j", flow=FLOW, reason=reason)
+    row = path_row(left, 6 * MS, "", lambda flow: str(flow.local_port) if flow else "")
+    assert (row.detect_ns, row.act_ns, row.old_path, row.connection) == (
+        3 * MS, 1 * MS, "61000", "000000ab",
+    )  # fmt: skip
+    made = columns([row], "h0", 1_000)
+    assert set(made) == {column.name for column in PATH_EVENTS.columns}
+    assert made["ts_ns"][0] == 6 * MS + 1_000
+    vain = Destroy(token=1, job="j", flow=FLOW, reason=Reason(Cause.JOIN, "", 0, 0))
+    assert not is_news(vain)
+    assert is_news(Create(token=1, job="j", flow=FLOW, local_id=32, reason=reason))
