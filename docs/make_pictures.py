@@ -1,10 +1,12 @@
-"""Draw the docs' pictures: python docs/make_pictures.py [clocks]
+"""Draw the docs' pictures: python docs/make_pictures.py [clocks | drill]
 
 What a running lab shows is what `syntony demo` shows; nothing is edited afterwards. Pictures of
 clocks (all that `clocks` draws) are made of docs/data/clock-report.json, which is the output of
 `syntony clock report --json` in a lab of four hosts while one UDP flow of 190 Mb/s ran from h0 to
 h2 (its first recording had the gauge of errors at the upper of two middle clocks; it was shifted to
 their mean, as the report has it now).
+The picture of a NIC that dies under a job (all that `drill` draws) is what `syntony lab drill
+nic-flap` draws.
 """
 
 from __future__ import annotations
@@ -24,9 +26,14 @@ from syntony.demo.acts import ACTS
 from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
 from syntony.lab.client import Lab
+from syntony.lab.drill import nic_flap, scenarios
+from syntony.lab.drill.chart import picture
+from syntony.lab.drill.figures import figures
+from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
+from syntony.view import throughput_chart
 from syntony.view.clock_plots import pictures
 from syntony.view.clock_story import Story
 
@@ -50,8 +57,19 @@ def draw_clocks() -> None:
         (IMAGES / f"clock-{name}.svg").write_bytes(svg)
 
 
+def draw_drill(screen: Screen) -> None:
+    wish = nic_flap.Wish(framework="gloo", kind="ddp", python=find_torch())
+    trials = nic_flap.drill(wish, screen.say)
+    drawn = picture(trials, [figures(t) for t in trials], scenarios.meaning(wish.fault))
+    for kind in throughput_chart.FORMATS:
+        (IMAGES / f"nic-flap.{kind}").write_bytes(throughput_chart.render(drawn, kind))
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
+    if "drill" in sys.argv[1:]:
+        draw_drill(Screen(Console(stderr=True)))
+        return
     draw_clocks()
     if "clocks" in sys.argv[1:]:
         return
@@ -66,6 +84,7 @@ def main() -> None:
         stage.lab.inject("blackhole", "h3/rail0", for_ns=9 * S)
         time.sleep(8.5)
         save("blackhole.svg", "syntony demo", draw(stage.scene(), width=WIDTH))
+    draw_drill(screen)
 
 
 if __name__ == "__main__":

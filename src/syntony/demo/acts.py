@@ -14,6 +14,7 @@ from syntony.demo.claims import (
     darkness_claims,
 )
 from syntony.demo.named_cause import named_cause
+from syntony.demo.nobody_noticed import nobody_noticed
 from syntony.demo.stage import Stage
 from syntony.model import S, format_ns
 
@@ -86,4 +87,5 @@ ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
     "one-clock": one_clock,
     "every-path": every_path,
     "named-cause": named_cause,
+    "nobody-noticed": nobody_noticed,
 }

@@ -1,0 +1,95 @@
+"""Nobody noticed: a NIC dies under a real training job. Act and claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.demo.claims import Claim
+from syntony.errors import MissingError
+from syntony.lab.drill import nic_flap, scenarios
+from syntony.lab.drill.figures import RunFigures, figures
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.trial import Times
+from syntony.lab.jobs.torch_build import ensure_torch
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.demo.stage import Stage
+
+FAULT = "link-down"
+OUTAGE_NS = 3 * S
+TIMES = Times(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
+"""Three runs within a minute, PyTorch's start included."""
+NOTICED_NS = 500 * MS
+"""Claimed longest pause beyond an ordinary step, on a busy machine of two cores. What a quiet one
+does is in docs/reference/figures.md."""
+FELT = 0.8
+"""Share of the outage that the same job must stall for today: else the fault was none."""
+RETURNED = 0.8
+"""Share of the throughput before that must be back after."""
+
+
+def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
+    """Nobody noticed: the same training job three times; a NIC dies under the second and third."""
+    try:
+        python = ensure_torch(stage.screen.say)
+    except MissingError as error:
+        stage.screen.say(f"act skipped, no PyTorch here: {error}")
+        stage.screen.say("the same without PyTorch: syntony lab drill nic-flap --job builtin")
+        return ()
+    wish = nic_flap.Wish(
+        framework="gloo",
+        kind="ddp",
+        python=python,
+        fault=FAULT,
+        outage_ns=OUTAGE_NS,
+        times=TIMES,
+    )
+    wait_ready(stage.lab)
+    stage.screen.say(f"PyTorch DDP on {wish.hosts} hosts, every gradient checked; three runs")
+    trials = nic_flap.drill(wish, stage.screen.say, lab=stage.lab)
+    return claims([figures(trial) for trial in trials], scenarios.meaning(FAULT), OUTAGE_NS)
+
+
+def claims(runs: Sequence[RunFigures], meaning: str, outage_ns: int) -> tuple[Claim, ...]:
+    """On the three runs, in order: no failure, today, Syntony. Pure."""
+    _calm, today, ours = runs
+    felt = today.longest_step_s is None or today.longest_step_s >= FELT * outage_ns / S
+    pause_s = None
+    if ours.longest_step_s is not None and ours.step_p50_s is not None:
+        pause_s = ours.longest_step_s - ours.step_p50_s
+    return (
+        Claim(
+            text=f"{meaning} under a training job: it finishes, every result right",
+            measured=f"{ours.outcome}, {ours.steps} steps, {ours.wrong} wrong, "
+            f"{ours.resets} connections lost",
+            held=ours.outcome == "finished" and ours.wrong == ours.resets == 0 < ours.steps,
+        ),
+        Claim(
+            text=f"nobody notices: no pause beyond {NOTICED_NS // MS} ms "
+            f"where the job stalls for {outage_ns / S:.0f} s today",
+            measured=f"longest step {_seconds(ours)} (median {_median(ours)}), "
+            f"today {_seconds(today)}{_not(today)}",
+            held=felt and pause_s is not None and pause_s * S <= NOTICED_NS,
+        ),
+        Claim(
+            text=f"it returns: at least {RETURNED:.0%} of the throughput when the NIC is back",
+            measured=f"steps/s before {ours.throughput_before:.1f}, "
+            f"during {ours.throughput_during:.1f}, after {ours.throughput_after:.1f}",
+            held=ours.throughput_after >= RETURNED * ours.throughput_before > 0,
+        ),
+    )
+
+
+def _seconds(run: RunFigures) -> str:
+    return "unknown" if run.longest_step_s is None else f"{run.longest_step_s:.2f} s"
+
+
+def _median(run: RunFigures) -> str:
+    return "unknown" if run.step_p50_s is None else f"{run.step_p50_s * 1000:.0f} ms"
+
+
+def _not(run: RunFigures) -> str:
+    return "" if run.outcome == "finished" else f", {run.outcome}"
