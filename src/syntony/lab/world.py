@@ -129,7 +129,7 @@ def _with_tapes(file: LabFile, directory: Path) -> LabFile:
     """The lab with clocks that can be adjusted while it runs."""
     try:
         from syntony.io.clocks import make_tape
-    except ModuleNotFoundError:
+    except (MissingError, ModuleNotFoundError):
         return file  # no native library: no agents and no truth either
     clocks = {}
     for host, spec in file.clocks.items():
