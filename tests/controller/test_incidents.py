@@ -36,9 +36,13 @@ class Links:
     def __init__(self) -> None:
         self.seen: tuple[LinkStatus, ...] = ()
         self.counted: tuple[LinkCounterRow, ...] = ()
+        self.measured: dict[str, tuple[str, str]] = {}
 
     def ports(self, *_: int) -> tuple[LinkStatus, ...]:
         return self.seen
+
+    def modules(self, *_: int) -> dict[str, tuple[str, str]]:
+        return self.measured
 
     def counters(self, *_: int) -> tuple[LinkCounterRow, ...]:
         return self.counted
@@ -109,6 +113,15 @@ def test_a_management_nic_is_never_an_incident(control: Control) -> None:
     )
     control.tick(9)
     assert control.live() == {}
+
+
+def test_a_hot_module(control: Control) -> None:
+    control.store.links.measured = {
+        "h0/rail0": ("beyond limit", "temperature 76.0 °C, limit 75.0"),
+        "h1/rail0": ("well", "temperature 60.0 °C, limit 75.0"),
+    }
+    control.tick()
+    assert control.live() == {"h0/rail0": "module-limit"}
 
 
 def test_a_port_at_half_speed_among_equals(control: Control) -> None:

@@ -16,7 +16,16 @@ from syntony.store.clickhouse import parse_url
 from syntony.store.columnar import ColumnarStore
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
 from syntony.wire.messages import MatrixCell, SeriesPoint
-from syntony.wire.tables import AGENT, CLOCK, PROBE, TABLES
+from syntony.wire.tables import (
+    AGENT,
+    CLOCK,
+    LINK_COUNTER,
+    LINK_EVENT,
+    LINK_PORT,
+    PROBE,
+    TABLES,
+    Table,
+)
 
 A, B = "a/n", "b/n"
 END = T0 + 60 * S
@@ -25,6 +34,38 @@ END = T0 + 60 * S
 def cell(store: Store, src: str, dst: str) -> MatrixCell:
     cells = {(each.src, each.dst): each for each in store.matrix(T0, END)}
     return cells[src, dst]
+
+
+def test_links_newest_look_flaps_and_worst_reading(store: Store) -> None:
+    fill_table(store, LINK_PORT, [
+        {"nic": "a/n", "state": "no-peer", "ts_ns": T0, "temperature_c": math.nan},
+        {"nic": "a/n", "state": "active", "ts_ns": T0 + S, "gbps": 400.0, "rx_dbm": math.nan,
+         "temperature_c": 41.5, "bias_ma": math.nan},
+    ])  # fmt: skip
+    fill_table(store, LINK_EVENT, [
+        {"nic": "a/n", "kind": "carrier", "losses": 2, "ts_ns": T0 + S, "before": "up"},
+        {"nic": "a/n", "kind": "carrier", "losses": 1, "ts_ns": T0 + 2 * S, "after": "down"},
+        {"nic": "a/n", "kind": "module", "ts_ns": T0, "after": "beyond limit", "detail": "hot"},
+        {"nic": "a/n", "kind": "module", "ts_ns": T0 + S, "after": "well", "detail": "cool"},
+    ])  # fmt: skip
+    fill_table(store, LINK_COUNTER, [
+        {"nic": "a/n", "counter": "c", "increase": 3, "reading": "saturated", "ts_ns": T0},
+        {"nic": "a/n", "counter": "c", "increase": 4, "reading": "counted", "ts_ns": T0 + S},
+    ])  # fmt: skip
+    (port,) = store.links.ports(T0, END)
+    assert (port.state, port.gbps, port.flaps, port.last_flap_ns) == (
+        "active", 400.0, 3, T0 + 2 * S,
+    )  # fmt: skip
+    assert (port.temperature_c, port.rx_dbm) == (41.5, None)
+    assert [event.losses for event in store.links.events(T0, END, "a/n")] == [0, 2, 0, 1]
+    assert store.links.events(T0, END, "b/n") == ()
+    assert store.links.modules(T0, END) == {"a/n": ("well", "cool")}
+    (counter,) = store.links.counters(T0, END)
+    assert (counter.increase, counter.reading) == (7, "saturated")
+
+
+def fill_table(store: Store, table: Table, rows: list[dict[str, Any]]) -> None:
+    store.insert(table, rows_of(table, rows))
 
 
 def test_an_empty_store_answers(store: Store) -> None:

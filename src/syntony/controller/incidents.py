@@ -37,7 +37,7 @@ from syntony.wire.messages import (
 _log = logging.getLogger(__name__)
 
 BOOK_FILE = "incidents.json"
-HOUR_NS = 3600 * S
+HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent that has said nothing for so long is silent: it speaks every second."""
 STARTING_NS = 30 * S
@@ -179,6 +179,7 @@ class AlertDesk:
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
         return [
             *observe.of_links(links.ports(*window), links.counters(*window), silent, fleet_ns),
+            *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
             *observe.of_clocks(timelines, silent),
             *observe.of_findings(findings),

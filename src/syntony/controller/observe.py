@@ -23,7 +23,9 @@ STALE_NS = 150 * S
 """Two looks at a port missed: what is known of it is the past."""
 WORTH_COMPARING = 3
 """Fewer ports of a kind have no majority to be slower than."""
-LINK_METRICS = frozenset({"flaps_1h", "port_down", "port_degraded", "port_errors_1h"})
+LINK_METRICS = frozenset(
+    {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
+)
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
 FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
@@ -109,6 +111,14 @@ def _errors_of(port: LinkStatus, errors: Mapping[str, list[LinkCounterRow]]) -> 
     return Observation(
         "port_errors_1h", port.nic, float(sum(row.increase for row in rows)), evidence
     )
+
+
+def of_modules(states: Mapping[str, tuple[str, str]]) -> list[Observation]:
+    """Modules that have said something of themselves: whether each is beyond its limit."""
+    return [
+        Observation("module_beyond_limit", nic, float(state == "beyond limit"), (detail,))
+        for nic, (state, detail) in states.items()
+    ]
 
 
 def _where(port: LinkStatus) -> tuple[str, ...]:

@@ -69,6 +69,19 @@ class LinkRows:
             for row in rows
         )
 
+    def modules(self, first_ns: int, last_ns: int) -> dict[str, tuple[str, str]]:
+        """Port → the newest ``well`` or ``beyond limit`` of its module, and what was measured."""
+        rows = self._engine.select(_modules(first_ns, last_ns))
+        return {str(nic): (str(after), str(detail)) for nic, after, detail in rows}
+
+
+def _modules(first_ns: int, last_ns: int) -> str:
+    return (
+        f"SELECT nic, argMax(after, ts_ns), argMax(detail, ts_ns) FROM {LINK_EVENT.name} "
+        f"WHERE {window(first_ns, last_ns)} AND kind = 'module' "
+        "AND (after = 'well' OR after = 'beyond limit') GROUP BY nic"
+    )
+
 
 def _ports(first_ns: int, last_ns: int) -> str:
     newest = ", ".join(f"argMax({name}, ts_ns)" for name in _LOOK)
