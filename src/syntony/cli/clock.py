@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from syntony.cli.clock_now import now
+from syntony.cli.clock_pairs import pairs
 from syntony.cli.clock_report import report
 from syntony.cli.clock_solve import solve
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
@@ -53,6 +54,7 @@ def command() -> None:
 
 command.add_command(solve)
 command.add_command(report)
+command.add_command(pairs)
 command.add_command(now)
 
 

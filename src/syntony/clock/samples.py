@@ -31,6 +31,9 @@ class PairSamples(NamedTuple):
     rev_rx: Instants
     fwd_pair: Instants | None = None
     rev_pair: Instants | None = None
+    fwd_path: Instants | None = None
+    rev_path: Instants | None = None
+    """Which path each probe took, where several are put together."""
 
     def usable(self) -> bool:
         """Whether both directions have enough probes, not all at one instant."""

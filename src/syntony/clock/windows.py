@@ -98,6 +98,8 @@ def _samples(records: Records) -> PairSamples:
         rev_rx=answered["t4_ns"],
         fwd_pair=_pair_numbers(records),
         rev_pair=_pair_numbers(answered),
+        fwd_path=records["flow_id"].astype(np.int64),
+        rev_path=answered["flow_id"].astype(np.int64),
     )
 
 

@@ -31,7 +31,9 @@ StoreQuery = (
     | wire.FailoverLogQuery
     | wire.FleetQuery
 )
-PresentQuery = wire.ClockQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
+PresentQuery = (
+    wire.ClockQuery | wire.PairsQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
+)
 
 
 class Answers:
@@ -74,6 +76,8 @@ class Answers:
         match query:
             case wire.ClockQuery():
                 return wire.Clocks(timelines=self._solving.timelines)
+            case wire.PairsQuery():
+                return wire.Pairs(edges=self._solving.edges())
             case wire.FindingsQuery():
                 return self._locating.answer
             case wire.PathsQuery():

@@ -33,6 +33,10 @@ class Solver(Protocol):
 
     def memory(self) -> FleetMemory: ...
 
+    def edges(self) -> tuple[Edge, ...]:
+        """What every agent last said of its pairs."""
+        return tuple(edge for _, edges in sorted(self._newest.items()) for edge in edges)
+
     def inherit(self, memory: FleetMemory) -> None: ...
 
     def update(self, edges: Sequence[Edge], now_ns: int) -> None: ...
@@ -49,6 +53,7 @@ class SolveLoop:
         self.timelines: tuple[Timeline, ...] = ()
         self._solver = solver
         self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
+        self._newest: dict[str, tuple[Edge, ...]] = {}
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
         self._solved_ns: int | None = None
@@ -69,6 +74,7 @@ class SolveLoop:
         own = tuple(edge for edge in edges if _is_of(host, edge.a))
         readings = tuple(reading for reading in utc if _is_of(host, reading.node))
         self._waiting[host] = (own, readings)
+        self._newest[host] = own
         return len(edges) - len(own) + len(utc) - len(readings)
 
     def inherit(self, memory: FleetMemory) -> None:

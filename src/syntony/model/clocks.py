@@ -45,6 +45,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """Samples used, both directions together."""
     mode: str = ""
     """How the newest window was used: first, both, forward, reverse, held, rebased, stepped."""
+    paths: int = 0
+    """Paths of the pair that were compared with each other; 0 where there was one."""
+    path_spread_ns: float = 0.0
+    """How far the path furthest from the others is from them; 0 where they agree."""
+    path_correction_ns: float = 0.0
+    """What their disagreement added to `theta_ns`."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

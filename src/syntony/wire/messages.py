@@ -212,6 +212,10 @@ class ClockHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-hi
     """At most one sample per clock and this much time; 0: as fine as fits an answer."""
 
 
+class PairsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
+    """What agents last said of their own pairs of clocks."""
+
+
 class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
     """Agents, their NICs, connection and counters."""
 
@@ -312,6 +316,7 @@ Query = (
     | SeriesQuery
     | ClockQuery
     | ClockHistoryQuery
+    | PairsQuery
     | FleetQuery
     | PlanQuery
     | LinksQuery
@@ -400,6 +405,10 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     timelines: tuple[Timeline, ...]
+
+
+class Pairs(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
+    edges: tuple[Edge, ...]
 
 
 class ClockHistory(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
@@ -567,6 +576,7 @@ Answer = (
     | Series
     | Clocks
     | ClockHistory
+    | Pairs
     | Fleet
     | ProbePlan
     | Links

@@ -1,0 +1,48 @@
+"""`syntony clock pairs`: what each pair of clocks says by itself."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, print_json
+from syntony.model import format_ns
+from syntony.wire.messages import Pairs, PairsQuery
+
+
+@click.command()
+@fleet_options
+def pairs(target: FleetTarget, as_json: bool) -> None:
+    """What each pair of clocks says, before the fleet-wide solve: for who asks why.
+
+    `spread` is how far the path furthest from the others is from them, `corrected` what that added
+    to the pair's offset; both are empty where the paths agree.
+
+    \b
+    Example:
+      syntony clock pairs
+    """
+    answer = ask(target, PairsQuery(), Pairs, until=lambda answer: bool(answer.edges))
+    if as_json:
+        print_json(msgspec.to_builtins(answer.edges))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("from", "to", "1-sigma", "least round trip", "probes", "paths", "spread",
+                    "corrected", "window"):  # fmt: skip
+        table.add_column(heading)
+    for edge in sorted(answer.edges, key=lambda edge: (-edge.path_spread_ns, edge.a, edge.b)):
+        apart = edge.path_spread_ns > 0
+        table.add_row(
+            edge.a,
+            edge.b,
+            format_ns(edge.sigma_ns),
+            format_ns(edge.rtt_floor_ns),
+            str(edge.probes),
+            str(edge.paths or "–"),
+            format_ns(edge.path_spread_ns) if apart else "",
+            format_ns(edge.path_correction_ns) if apart else "",
+            edge.mode,
+        )
+    console.print(table)

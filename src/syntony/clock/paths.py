@@ -1,0 +1,134 @@
+"""Paths of one pair that disagree: seen by rotating source ports, and corrected by the majority.
+
+All paths of a pair of NICs share one pair of clocks, so they must give one offset. Where one path
+is shorter in one direction only, the lowest forward and the lowest reverse probe come from
+different paths, and half the difference is taken for an offset. Each path by itself says what the
+offset would be; a path of unequal halves says something else than the others, and the median of at
+least three is right as long as most of them are alike in both directions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_PATHS = 3
+"""Two that disagree cannot say which is right."""
+MIN_WINDOWS = 8
+"""Of a path before it has a voice: half a minute."""
+FOLLOW = 0.1
+"""Share of a difference by which a path's floors follow a window's, both ways alike."""
+LEAST_NS = 30.0
+NOISES = 5.0
+"""Paths disagree when one is further from the median than this, and than so many times the noise
+of the paths' own windows (both): what kernel stamps scatter is no disagreement."""
+_MAD_TO_SIGMA = 1.4826
+_MEDIAN_LOSS = 1.2533
+"""1-sigma of a median over that of a mean of as many (√(π/2))."""
+FORGET_WINDOWS = 60
+"""A path not heard of for so many windows is no longer one of the pair's."""
+
+
+class Disagreement(NamedTuple):
+    """What the paths of one pair say beside each other."""
+
+    paths: int
+    """That have a voice."""
+    spread_ns: float
+    """The offset of the path furthest from the median, 0 where they agree within their noise."""
+    correction_ns: float
+    """To be added to the offset of all paths together."""
+    sigma_ns: float
+    """1-sigma of the correction."""
+
+
+AGREED = Disagreement(0, 0.0, 0.0, 0.0)
+
+
+class _Path:
+    def __init__(self, forward_ns: float, reverse_ns: float) -> None:
+        self.forward_ns = forward_ns
+        self.reverse_ns = reverse_ns
+        self.noise_var = 0.0
+        self.windows = 1
+        self.missed = 0
+
+    @property
+    def offset_ns(self) -> float:
+        return (self.forward_ns - self.reverse_ns) / 2
+
+    def follow(self, forward_ns: float, reverse_ns: float) -> None:
+        self.windows += 1
+        self.missed = 0
+        # The mean of the first windows, then an average that forgets.
+        share = max(FOLLOW, 1 / self.windows)
+        off = (forward_ns - reverse_ns) / 2 - self.offset_ns
+        self.forward_ns += share * (forward_ns - self.forward_ns)
+        self.reverse_ns += share * (reverse_ns - self.reverse_ns)
+        self.noise_var += share * (off * off - self.noise_var)
+
+    @property
+    def noise_ns(self) -> float:
+        """1-sigma of `offset_ns`: that of one window, averaged over those it remembers."""
+        share = max(FOLLOW, 1 / self.windows)
+        return math.sqrt(self.noise_var * share / (2 - share))
+
+
+class PathBalance:
+    """The paths of one pair over many windows."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, _Path] = {}
+
+    def take(
+        self,
+        forward: tuple[NDArray[np.int64], NDArray[np.float64]],
+        reverse: tuple[NDArray[np.int64], NDArray[np.float64]],
+    ) -> Disagreement:
+        """One window.
+
+        Args:
+            forward: path numbers and delays (ns, up to a constant shared by all) of the forward
+                probes, each of shape (n,), on the relation of all paths together.
+            reverse: the same of the reverse ones, (m,).
+        """
+        there, back = _floors(*forward), _floors(*reverse)
+        for number in there.keys() & back.keys():
+            known = self._paths.get(number)
+            if known is None:
+                self._paths[number] = _Path(there[number], back[number])
+            else:
+                known.follow(there[number], back[number])
+        for number in list(self._paths.keys() - (there.keys() & back.keys())):
+            self._paths[number].missed += 1
+            if self._paths[number].missed > FORGET_WINDOWS:
+                del self._paths[number]
+        return self._judge()
+
+    def _judge(self) -> Disagreement:
+        voices = [path for path in self._paths.values() if path.windows >= MIN_WINDOWS]
+        if len(voices) < MIN_PATHS:
+            return Disagreement(len(voices), 0.0, 0.0, 0.0)
+        offsets = np.array([path.offset_ns for path in voices])
+        median = float(np.median(offsets))
+        away = np.abs(offsets - median)
+        noise_ns = float(np.median([path.noise_ns for path in voices]))
+        spread_ns = float(away.max())
+        if spread_ns <= max(LEAST_NS, NOISES * noise_ns):
+            return Disagreement(len(voices), 0.0, 0.0, 0.0)
+        scatter_ns = max(_MAD_TO_SIGMA * float(np.median(away)), noise_ns)
+        sigma_ns = _MEDIAN_LOSS * scatter_ns / math.sqrt(len(voices))
+        return Disagreement(len(voices), spread_ns, median, sigma_ns)
+
+
+def _floors(path: NDArray[np.int64], delay: NDArray[np.float64]) -> dict[int, float]:
+    """Each path's least delay."""
+    if not len(path):
+        return {}
+    order = np.argsort(path, kind="stable")
+    numbers, starts = np.unique(path[order], return_index=True)
+    least = np.minimum.reduceat(delay[order], starts)
+    return dict(zip(numbers.tolist(), least.tolist(), strict=True))
