@@ -33,10 +33,6 @@ class Solver(Protocol):
 
     def memory(self) -> FleetMemory: ...
 
-    def edges(self) -> tuple[Edge, ...]:
-        """What every agent last said of its pairs."""
-        return tuple(edge for _, edges in sorted(self._newest.items()) for edge in edges)
-
     def inherit(self, memory: FleetMemory) -> None: ...
 
     def update(self, edges: Sequence[Edge], now_ns: int) -> None: ...
@@ -76,6 +72,10 @@ class SolveLoop:
         self._waiting[host] = (own, readings)
         self._newest[host] = own
         return len(edges) - len(own) + len(utc) - len(readings)
+
+    def edges(self) -> tuple[Edge, ...]:
+        """What every agent last said of its pairs."""
+        return tuple(edge for _, edges in sorted(self._newest.items()) for edge in edges)
 
     def inherit(self, memory: FleetMemory) -> None:
         """Go on from a predecessor's timelines; before the first step."""
