@@ -2,8 +2,8 @@
 
 enum {
     RTT_WEIGHT = 16, /* of the old value: a few tens of milliseconds at usual intervals */
-    /* What a path has shown once it may show again; forgotten by half every 30 s. */
-    PEAK_HALF_LIFE_S = 30,
+    /* What a path has shown once it may show again; forgotten by half every 8 s. */
+    PEAK_HALF_LIFE_S = 8,
 };
 
 static const int64_t HALF_LIFE_NS = INT64_C(1000000000) * PEAK_HALF_LIFE_S;
