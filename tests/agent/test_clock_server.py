@@ -137,3 +137,20 @@ def test_without_a_place_to_write_the_agent_goes_on(tmp_path: Path) -> None:
     assert not server.tick()
     server.close()
     host.server.close()
+
+
+def test_a_step_of_fleet_time_is_taken_once(host: Host) -> None:
+    host.server.take([host.solved()], step=0)
+    first = host.server.served()
+    assert first is not None
+    moved = msgspec.structs.replace(host.solved(), offset_ns=host.solved().offset_ns + 50 * MS)
+    for _ in range(2):
+        host.server.take([moved], step=7)
+        piece = host.server.served()
+        assert piece is not None
+        assert piece.steps == first.steps + 1
+        assert piece.residual_ns == 0
+    host.server.take([host.solved()], step=0)
+    piece = host.server.served()
+    assert piece is not None
+    assert piece.residual_ns != 0, "a controller that has just started knows of no step: slewed"

@@ -94,6 +94,16 @@ def test_it_arrives_at_the_solved_time_at_the_slew_rate() -> None:
     assert second.bound_ns(second.from_ns + needed_ns) < 200
 
 
+def test_it_steps_where_fleet_time_itself_was_stepped() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    later_ns = START_NS + S
+    piece = served.take(line(later_ns, 50.0 * MS), later_ns, stepped=True)
+    assert piece is not None
+    assert piece.to_fleet_ns(later_ns + S) == later_ns + S + 50 * MS
+    assert piece.steps == 1
+
+
 def test_states() -> None:
     served = Served()
     assert served.tick(START_NS) is None

@@ -48,6 +48,7 @@ class ClockServer:
         self._bounds: list[BoundWriter] = []
         self._disruptions = 0
         self._disrupted = False
+        self._step = 0
         self._bounds_due_ns = 0
         self._watch = self._new_watch()
         self._served = Served(step_ns=config.step_ns or math.inf)
@@ -60,14 +61,17 @@ class ClockServer:
         disrupted, self._disrupted = self._disrupted, False
         return disrupted
 
-    def take(self, timelines: Sequence[Timeline]) -> None:
-        """What the controller says of this host's clocks and its peers'."""
+    def take(self, timelines: Sequence[Timeline], step: int = 0) -> None:
+        """What the controller says of this host's clocks and its peers'; `step` names the fleet
+        timeline's last step."""
         line = next((line for line in timelines if line.node == self._clock.node), None)
         if line is None:
             return
         now = self._look()
         before = self._served.newest
-        piece = self._served.take(line, now.local_ns)
+        stepped = step not in {0, self._step}
+        self._step = step or self._step
+        piece = self._served.take(line, now.local_ns, stepped=stepped)
         if piece is not None and (before is None or before.state is not piece.state):
             _log.info(
                 "fleet time state=%s bound_ns=%.0f", piece.state, piece.bound_ns(now.local_ns)

@@ -244,7 +244,7 @@ class Agent:
                 self._take_plan(message)
             elif isinstance(message, Timelines):
                 self._pipeline.timelines(message.timelines, message.utc)
-                self._clock_server.take(message.timelines)
+                self._clock_server.take(message.timelines, message.step)
                 self._steer(message.timelines)
             elif isinstance(message, Switch):
                 self._steering.switch(message)

@@ -94,12 +94,16 @@ class Served:
         found = (piece for piece in reversed(self._pieces) if piece.from_ns <= local_ns)
         return next(found, None)
 
-    def take(self, line: Timeline, local_ns: int) -> Piece | None:
-        """A newly solved timeline; returns the piece that follows, if it is of use."""
+    def take(self, line: Timeline, local_ns: int, *, stepped: bool = False) -> Piece | None:
+        """A newly solved timeline; returns the piece that follows, if it is of use.
+
+        Args:
+            stepped: fleet time itself was stepped, so that what is served steps as well.
+        """
         if line.state is ClockState.UNKNOWN or not self._credible(line, local_ns):
             return None
         self._taken_ns, self._disrupted = local_ns, None
-        return self._add(self._towards(line, local_ns + LEAD_NS))
+        return self._add(self._towards(line, local_ns + LEAD_NS, stepped=stepped))
 
     def tick(self, local_ns: int) -> Piece | None:
         """Time has passed; returns a piece if that changes the state."""
@@ -164,13 +168,14 @@ class Served:
         moved_ns = line.to_fleet_ns(local_ns) - last.to_fleet_ns(local_ns)
         return abs(moved_ns + step_ns) <= abs(step_ns) / 2
 
-    def _towards(self, line: Timeline, from_ns: int) -> Piece:
+    def _towards(self, line: Timeline, from_ns: int, *, stepped: bool) -> Piece:
         last = self.newest
         bare = Piece(from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps)
         if last is None:
             return bare
         residual_ns = last.shift_ns(from_ns) - bare.shift_ns(from_ns)
-        if last.state is ClockState.DISRUPTED or abs(residual_ns) > self._step_ns:
+        told = stepped or last.state is ClockState.DISRUPTED
+        if told or abs(residual_ns) > self._step_ns:
             return bare._replace(steps=last.steps + 1)
         return bare._replace(residual_ns=residual_ns)
 

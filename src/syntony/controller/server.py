@@ -279,7 +279,9 @@ class Controller:
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        told = timelines_per_host(timelines, self._fleet.mesh.clocks, self._solving.utc)
+        told = timelines_per_host(
+            timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
+        )
         for host, message in told.items():
             session = self._sessions.get(host)
             if session is not None and message.timelines:

@@ -53,6 +53,8 @@ class SolveLoop:
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
         self._solved_ns: int | None = None
+        self.last_step = 0
+        """Names the last step of fleet time; 0 before the first."""
         self._seq = 0
 
     @property
@@ -102,6 +104,7 @@ class SolveLoop:
         self.timelines = self._solver.solve(now_ns)
         if self._solver.stepped_ns:
             self._time = FleetTime()
+            self.last_step = now_ns
         for timeline in self.timelines:
             if timeline.state is ClockState.SYNCHRONIZED:
                 fleet_ns = timeline.to_fleet_ns(timeline.ref_ns)
@@ -152,12 +155,15 @@ def timelines_per_host(
     timelines: Sequence[Timeline],
     clocks_of: Mapping[str, frozenset[str]],
     utc: Utc | None = None,
+    step: int = 0,
 ) -> dict[str, Timelines]:
-    """What each host must know: its own clocks and its peers', and where UTC is."""
+    """What each host must know: its own clocks and its peers', where UTC is, the last step."""
     by_node = {timeline.node: timeline for timeline in timelines}
     return {
         host: Timelines(
-            timelines=tuple(by_node[node] for node in sorted(nodes & by_node.keys())), utc=utc
+            timelines=tuple(by_node[node] for node in sorted(nodes & by_node.keys())),
+            utc=utc,
+            step=step,
         )
         for host, nodes in clocks_of.items()
     }

@@ -163,6 +163,9 @@ class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
     timelines: tuple[Timeline, ...]
     utc: Utc | None = None
     """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
+    step: int = 0
+    """Another one than before: fleet time was stepped, and what is served steps with it. 0: not
+    since this controller started."""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
