@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -199,6 +199,12 @@ def test_a_controller_at_another_address_is_not_trusted(
 def _forwarded(address: str, port: int) -> Iterator[None]:
     """The loopback controller, reachable at another loopback address."""
     listener = socket.create_server((address, port))
+    ends: list[socket.socket] = [listener]
+    threads: list[threading.Thread] = []
+
+    def start(work: Callable[..., None], *words: socket.socket) -> None:
+        threads.append(threading.Thread(target=work, args=words, daemon=True))
+        threads[-1].start()
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -211,14 +217,21 @@ def _forwarded(address: str, port: int) -> Iterator[None]:
             while True:
                 client, _ = listener.accept()
                 server = socket.create_connection(("127.0.0.1", port))
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
+                ends.extend((client, server))
+                start(pump, client, server)
+                start(pump, server, client)
 
-    threading.Thread(target=accept, daemon=True).start()
+    start(accept)
     try:
         yield
     finally:
-        listener.close()
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(10)
+        for end in ends:
+            end.close()
 
 
 def test_an_expired_certificate_is_one_clear_line(

@@ -86,7 +86,7 @@ def a_killed_maker_takes_its_routes_along() -> None:
         )
         os.kill(maker.pid, signal.SIGKILL)
     until(lambda: not any(str(TABLE) in line for line in said("rule")), "the rule gone")
-    assert not any(str(TABLE) in line for line in said("-6 rule"))
+    until(lambda: not any(str(TABLE) in line for line in said("-6 rule")), "the IPv6 rule gone")
 
 
 def routes_are_replaced_and_left() -> None:
