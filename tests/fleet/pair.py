@@ -54,18 +54,21 @@ def connect(client: str, server: str, port: int) -> socket.socket:
             return sock
 
 
-def ask(sock: socket.socket) -> dict[str, float]:
-    steps = wrong = 0
+def ask(sock: socket.socket) -> dict[str, object]:
+    steps = 0
+    wrong: list[str] = []
     longest_s = 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         data = steps.to_bytes(8, "big") * (STEP_BYTES // 8)
         began_s = time.monotonic()
         sock.sendall(data)
-        wrong += receive(sock, 64) != hashlib.blake2b(data).digest()
+        answer = receive(sock, 64)
+        if answer != hashlib.blake2b(data).digest():
+            wrong.append(f"step {steps}: {len(answer)} bytes {answer[:8].hex()}")
         longest_s = max(longest_s, time.monotonic() - began_s)
         steps += 1
         time.sleep(0.01)
-    return {"steps": steps, "longest_s": longest_s, "wrong": wrong}
+    return {"steps": steps, "longest_s": longest_s, "wrong": len(wrong), "which": wrong}
 
 
 if __name__ == "__main__":
