@@ -40,7 +40,7 @@ ALL = (True, True, True)
         ({"wrong": 1}, {}, (False, True, True)),
         ({"resets": 1, "outcome": "died"}, {}, (False, True, True)),
         ({"outcome": "hung", "longest_step_s": 23.0}, {}, (False, False, True)),
-        ({"longest_step_s": 0.6}, {}, (True, False, True)),
+        ({"longest_step_s": 1.2}, {}, (True, False, True)),
         ({"step_p50_s": None}, {}, (True, False, True)),
         ({"throughput_after": 5.0}, {}, (True, True, False)),
         ({"steps": 0}, {}, (False, True, True)),
