@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fleet import waiting
 
 from syntony.controller.client import ask_for
-from syntony.errors import MissingError, RemoteError
+from syntony.errors import MissingError
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.wire.messages import (
@@ -36,16 +37,7 @@ NAME = "t-failover"
 PAIR = Path(__file__).with_name("pair.py")
 
 
-def await_true(true: object, what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if true():  # type: ignore[operator]
-                return
-        except RemoteError:
-            pass  # the controller is starting
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.1)
+await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.1)
 
 
 class Fleet:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from tests.fleet import waiting
 
 from syntony.controller.client import ask_for
-from syntony.errors import MissingError, RemoteError
+from syntony.errors import MissingError
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
@@ -36,16 +37,7 @@ class Located:
         return {each.component for each in answer.findings} if answer.ts_ns else None
 
 
-def await_true(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if true():
-                return
-        except RemoteError:
-            pass  # the controller is starting
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.2)
+await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.2)
 
 
 @pytest.fixture(scope="module")

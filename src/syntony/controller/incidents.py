@@ -20,7 +20,8 @@ from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
 from syntony.controller import observe
 from syntony.controller.config import AlertSettings
-from syntony.controller.notify import Notifier, write_atomically
+from syntony.controller.notify import Notifier
+from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError, UsageError
 from syntony.model import S
 from syntony.model.clocks import Timeline

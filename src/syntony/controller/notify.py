@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import json
 import logging
-import os
 import ssl
 import urllib.parse
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ import msgspec
 from syntony.alerts import render
 from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explained
 from syntony.alerts.rules import Severity
+from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError
 from syntony.model import S
 
@@ -231,16 +231,6 @@ def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
         return False
     first_ns = outgoing.resolved_at.setdefault(incident.number, now_ns)
     return now_ns - first_ns < ECHO_NS
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Whole or not at all, and on the disk when this returns."""
-    scratch = path.with_suffix(".new")
-    with scratch.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str]) -> Answer:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from syntony.clock.anchored import FleetMemory
+from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -53,9 +54,4 @@ class TimelineFile:
         Raises:
             OSError: the disk is full or gone.
         """
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(memory))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        write_atomically(self._path, msgspec.json.encode(memory))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import socket
 import struct
@@ -10,14 +9,13 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.io._library import ffi
+from syntony.io.ethtool import ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CAP_NET_ADMIN = 12  # linux/capability.h
 _CAP_NET_RAW = 13
-_SIOCETHTOOL = 0x8946  # linux/sockios.h
 _ETHTOOL_GET_TS_INFO = 0x41  # linux/ethtool.h
 _TS_INFO = struct.Struct("=IIiI12xI12x")
 """struct ethtool_ts_info: command, abilities, PHC index, transmit types, receive filters."""
@@ -67,12 +65,8 @@ def stamp_abilities(nic: str) -> StampAbilities:
     Raises:
         OSError: no such interface, or a driver that does not say.
     """
-    info = ffi.new("uint8_t[]", _TS_INFO.size)
-    ffi.buffer(info)[:] = _TS_INFO.pack(_ETHTOOL_GET_TS_INFO, 0, 0, 0, 0)
-    request = struct.pack("=16sQ16x", nic.encode(), int(ffi.cast("uintptr_t", info)))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        fcntl.ioctl(asker, _SIOCETHTOOL, request)
-    _, abilities, phc_index, _, filters = _TS_INFO.unpack(bytes(ffi.buffer(info)))
+    answer = ask(nic, _TS_INFO.pack(_ETHTOOL_GET_TS_INFO, 0, 0, 0, 0))
+    _, abilities, phc_index, _, filters = _TS_INFO.unpack(answer)
     both = _TX_HARDWARE | _RX_HARDWARE
     return StampAbilities(
         tx_software=bool(abilities & _TX_SOFTWARE),

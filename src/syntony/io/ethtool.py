@@ -45,7 +45,7 @@ class NicStatistics:
         if not self._places:
             return {}
         header = struct.pack("=II", _GET_STATS, self._count)
-        answer = _ask(self._nic, header + bytes(8 * self._count))
+        answer = ask(self._nic, header + bytes(8 * self._count))
         count = struct.unpack_from("=I", answer, 4)[0]
         values = struct.unpack_from(f"={min(count, self._count)}Q", answer, 8)
         return {name: values[at] for name, at in self._places.items() if at < len(values)}
@@ -57,27 +57,32 @@ def module_eeprom(nic: str) -> bytes:
     Raises:
         OSError: no module, no privilege, or a driver that reads modules page by page only.
     """
-    info = _ask(nic, struct.pack("=III8I", _GET_MODULE_INFO, 0, 0, *([0] * 8)))
+    info = ask(nic, struct.pack("=III8I", _GET_MODULE_INFO, 0, 0, *([0] * 8)))
     length = min(struct.unpack_from("=II", info, 4)[1], _MAX_EEPROM)
     request = struct.pack("=IIII", _GET_MODULE_EEPROM, 0, 0, length)
-    answer = _ask(nic, request + bytes(length))
+    answer = ask(nic, request + bytes(length))
     return answer[16 : 16 + length]
 
 
 def _names(nic: str) -> list[str]:
-    info = _ask(nic, struct.pack("=IIQI", _GET_SET_INFO, 0, 1 << _STRING_SET_STATS, 0))
+    info = ask(nic, struct.pack("=IIQI", _GET_SET_INFO, 0, 1 << _STRING_SET_STATS, 0))
     mask = struct.unpack_from("=Q", info, 8)[0]
     count = struct.unpack_from("=I", info, 16)[0] if mask else 0
     count = min(count, _MAX_STATISTICS)
     header = struct.pack("=III", _GET_STRINGS, _STRING_SET_STATS, count)
-    raw = _ask(nic, header + bytes(_STRING_BYTES * count))[12:]
+    raw = ask(nic, header + bytes(_STRING_BYTES * count))[12:]
     pieces = (raw[at : at + _STRING_BYTES] for at in range(0, _STRING_BYTES * count, _STRING_BYTES))
     return [piece.split(b"\0", 1)[0].decode("ascii", "replace").strip() for piece in pieces]
 
 
-def _ask(nic: str, request: bytes) -> bytes:
-    """One ioctl; the driver answers in the request's own memory."""
-    memory = ffi.new("uint8_t[]", request)
+def ask(nic: str, request: bytes) -> bytes:
+    """One ioctl; the driver answers in the request's own memory.
+
+    Raises:
+        OSError: no such interface, or a driver that does not know the command.
+    """
+    memory = ffi.new("uint8_t[]", len(request))
+    ffi.buffer(memory)[:] = request
     frame = struct.pack("=16sQ16x", nic.encode()[:15], int(ffi.cast("uintptr_t", memory)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         fcntl.ioctl(asker, _SIOCETHTOOL, frame)
