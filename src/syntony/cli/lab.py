@@ -17,8 +17,9 @@ from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
 from syntony.lab.messages import LabFile
-from syntony.lab.plan import FabricSpec
+from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.rates import parse_rate_bps
+from syntony.lab.scrape import scrape_config
 from syntony.lab.world import World, new_lab
 from syntony.model import S, parse_duration_ns
 
@@ -295,6 +296,23 @@ def truth(name: str | None, as_json: bool) -> None:
         click.echo(msgspec.json.encode(found))
     else:
         _labview.show_truth(found)
+
+
+@command.command()
+@_which
+def scrape(name: str | None) -> None:
+    """Print a Prometheus configuration that scrapes every daemon of a lab, from inside it.
+
+    \b
+    Example (then ask http://127.0.0.1:9090 from inside, too):
+      syntony lab scrape > /tmp/lab.yml
+      syntony lab exec ctl -- prometheus --config.file=/tmp/lab.yml --storage.tsdb.path=/tmp/lab-db
+    """
+    lab = open_lab(name)
+    file = lab.file()
+    if not file.agents:
+        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+    click.echo(scrape_config(lab.directory, make_plan(file.spec)), nl=False)
 
 
 @command.command()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, explained
+from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, explained
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
@@ -68,7 +69,12 @@ class AlertDesk:
             raise ConfigError("alerts.receivers: set state_dir, so that no message can be lost")
         self._path = None if state_dir is None else state_dir / BOOK_FILE
         self._book = Book(self.rules, _read_book(self._path) if self._path else None)
-        self._notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
+        self.notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
+        self.opened: Counter[str] = Counter()
+        """Rule → incidents opened or reopened since this began."""
+        self.resolved: Counter[str] = Counter()
+        self.evaluated_ns = 0
+        """Fleet time of the newest evaluation; 0 before the first."""
         self._cluster = settings.cluster
 
     def evaluate(
@@ -98,11 +104,13 @@ class AlertDesk:
         with self._lock:
             changes = self._book.evaluate(fleet_ns, measured(seen, metrics), observe.Names())
             self._settle(changes)
+        self.evaluated_ns = fleet_ns
         return changes
 
-    def deliver(self, now_ns: int, fleet_ns: int) -> None:
-        """Tell whoever is due; `now_ns` is monotonic. Waits for the network: not for a loop."""
-        self._notifier.deliver(now_ns, fleet_ns, self._book)
+    def deliver(self, now_ns: int, fleet_ns: int, wall_ns: int) -> None:
+        """Tell whoever is due; `now_ns` is monotonic, `wall_ns` what this host calls the time.
+        Waits for the network: not for a loop."""
+        self.notifier.deliver(now_ns, fleet_ns, self._book, fleet_ns - wall_ns)
 
     # --- questions and commands ---
 
@@ -116,7 +124,7 @@ class AlertDesk:
                 found.reverse()
             plain = tuple(render.plain(each) for each in found)
             silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
-        return IncidentsReply(incidents=plain, silences=silences, waiting=self._notifier.waiting())
+        return IncidentsReply(incidents=plain, silences=silences, waiting=self.notifier.waiting())
 
     def act(self, action: IncidentAction, who: str, fleet_ns: int) -> IncidentsReply:
         """Acknowledge or clear. Raises `UsageError`."""
@@ -162,6 +170,11 @@ class AlertDesk:
             self._save()
         return self.incidents(IncidentsQuery())
 
+    def live(self) -> list[Incident]:
+        """Copies of the incidents that are not resolved."""
+        with self._lock:
+            return [msgspec.structs.replace(each) for each in self._book.incidents if each.live]
+
     def told_rules(self) -> RulesReply:
         """The rules in force."""
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
@@ -200,9 +213,13 @@ class AlertDesk:
         """With the lock held: what follows from changes, in the order that loses nothing."""
         if not changes:
             return
-        self._notifier.take(changes, self._book)
+        self.notifier.take(changes, self._book)
         self._save()
         for change in changes:
+            if change.kind in {ChangeKind.OPENED, ChangeKind.REOPENED}:
+                self.opened[change.incident.rule] += 1
+            elif change.kind is ChangeKind.RESOLVED:
+                self.resolved[change.incident.rule] += 1
             if change.kind not in {ChangeKind.PAGE, ChangeKind.CLEAR}:
                 _log.warning(
                     "incident %s number=%d severity=%s cause=%d summary=%s",
