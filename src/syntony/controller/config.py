@@ -59,6 +59,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
     metrics: MetricsConfig = MetricsConfig()
+    sla: str = ""
+    """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""

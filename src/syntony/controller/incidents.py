@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from syntony.errors import ConfigError, UsageError
 from syntony.model import S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding
+from syntony.model.sla import SlaRow
 from syntony.store import Store
 from syntony.wire.messages import (
     IncidentAction,
@@ -45,6 +47,18 @@ SILENT_NS = 10 * S
 STARTING_NS = 30 * S
 """After its own start the controller gives agents so long to come back before it misses them."""
 MAX_TEXT = 500
+
+
+class Slas(NamedTuple):
+    """What was found of latency."""
+
+    rows: tuple[SlaRow, ...] | None
+    """Verdicts on pairs of NICs; None: not looked yet."""
+    crossing: Mapping[str, frozenset[str]]
+    """``a->b`` → what its paths cross."""
+
+
+_NO_SLAS = Slas(None, {})
 
 
 class AlertDesk:
@@ -83,6 +97,7 @@ class AlertDesk:
         silent_ns: Mapping[str, int],
         timelines: tuple[Timeline, ...],
         findings: tuple[Finding, ...],
+        slas: Slas = _NO_SLAS,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -91,6 +106,7 @@ class AlertDesk:
             silent_ns: host → how long its agent has said nothing.
             timelines: of every clock.
             findings: what localisation blames.
+            slas: what was found of latency.
 
         Raises:
             StoreError: the store failed; nothing has changed.
@@ -101,8 +117,12 @@ class AlertDesk:
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
             | observe.FINDING_METRICS
         )  # fmt: skip
+        if slas.rows is not None:
+            seen += observe.of_slas(slas.rows)
+            metrics |= observe.SLA_METRICS
+        places = observe.Places(slas.crossing)
         with self._lock:
-            changes = self._book.evaluate(fleet_ns, measured(seen, metrics), observe.Names())
+            changes = self._book.evaluate(fleet_ns, measured(seen, metrics), places)
             self._settle(changes)
         self.evaluated_ns = fleet_ns
         return changes

@@ -20,6 +20,7 @@ from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
 from syntony.model.findings import Finding
+from syntony.model.sla import SlaRow, SlaStatus
 
 PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
@@ -129,6 +130,15 @@ def put_findings(sheet: Sheet, findings: Iterable[Finding]) -> None:
         labels = {"component": each.component, "kind": each.kind, "fault": each.fault}
         sheet.put("finding_loss_ratio", each.loss, **labels)
         sheet.put("finding_delay_seconds", each.delay_ns / S, **labels)
+
+
+def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
+    """Verdicts on latency; absent before the first look."""
+    if rows is None:
+        return
+    statuses = Counter(row.status for row in rows)
+    for status in SlaStatus:
+        sheet.put("sla_pairs", statuses[status], status=status.value)
 
 
 def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:

@@ -10,13 +10,15 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
-from syntony.fabric.names import link_ends
+from syntony.fabric.names import CABLE, link_ends, link_name
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
 from syntony.model import S, format_ns
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding
+from syntony.model.sla import SlaRow, SlaStatus
+from syntony.sla.subjects import troubles
 from syntony.wire.messages import LinkCounterRow, LinkStatus
 
 STALE_NS = 150 * S
@@ -28,6 +30,7 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
 _LINKS = frozenset({"link", "cable", "group"})
@@ -144,6 +147,20 @@ def _of_finding(found: Finding) -> Observation:
     return Observation(metric, found.component, found.loss, evidence)
 
 
+def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
+    """What breaks an objective, and what is merely worse than usual or than its like."""
+    told = tuple(rows)
+    kinds = (
+        ("latency_sla", frozenset({SlaStatus.BREACH})),
+        ("latency_unusual", frozenset({SlaStatus.BREACH, SlaStatus.WARNING})),
+    )
+    return [
+        Observation(metric, trouble.subject, trouble.share, trouble.reasons)
+        for metric, bad in kinds
+        for trouble in troubles(told, bad)
+    ]
+
+
 class Names:
     """What contains what, as far as names tell: hosts their NICs, devices the links at them."""
 
@@ -154,6 +171,29 @@ class Names:
         if ends is None:
             return narrower.startswith(f"{wider}/")
         return any(end == wider or end.startswith(f"{wider}/") for end in ends)
+
+
+class Places:
+    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
+    that its paths cross.
+
+    Args:
+        crossing: ``a->b`` → the components of its paths, links by direction.
+    """
+
+    def __init__(self, crossing: Mapping[str, frozenset[str]]) -> None:
+        self._crossing = crossing
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        """Whether `narrower` would fail with `wider`."""
+        if Names.holds(wider, narrower):
+            return True
+        crossed = self._crossing.get(narrower)
+        if crossed is None:
+            return False
+        ends = link_ends(wider)
+        both = {wider} if ends is None else {wider, link_name(*ends), link_name(*ends[::-1])}
+        return bool(both & crossed) if CABLE in wider else wider in crossed
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:

@@ -18,12 +18,13 @@ from syntony.controller.answers import Answers
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
-from syntony.controller.incidents import STARTING_NS, AlertDesk
+from syntony.controller.incidents import STARTING_NS, AlertDesk, Slas
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
+from syntony.controller.sla import SlaDesk, SlaQuestions
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
@@ -59,6 +60,8 @@ PLAN_CHECK_NS = 200 * MS
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
 TELL_INTERVAL_NS = 1 * S
+LOOK_INTERVAL_NS = 10 * S
+"""Between two looks at the latency of the past minute."""
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -94,10 +97,12 @@ class Controller:
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology)
         self._alerts = AlertDesk(config.alerts, state_dir, store)
+        self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
-        self._answers = Answers(store, self._fleet, self._solving, self._locating)
         self._traffic = TrafficDesk()
+        questions = SlaQuestions(self._slas, self._traffic, self._alerts)
+        self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._sessions: dict[str, Session] = {}
         self._loops: dict[str, metrics.LoopCount] = {}
         self._steps = 0
@@ -148,6 +153,7 @@ class Controller:
         metrics.put_ingest(sheet, self._ingest)
         metrics.put_loops(sheet, self._loops)
         metrics.put_findings(sheet, self._locating.answer.findings)
+        metrics.put_slas(sheet, self._slas.rows)
         await asyncio.to_thread(metrics.put_incidents, sheet, self._alerts)
         return sheet
 
@@ -172,6 +178,7 @@ class Controller:
                 group.create_task(self._every(EXPIRE_INTERVAL_NS, self._expire)),
                 group.create_task(self._every(JUDGE_INTERVAL_NS, self._judge)),
                 group.create_task(self._every(TELL_INTERVAL_NS, self._tell)),
+                group.create_task(self._every(LOOK_INTERVAL_NS, self._look)),
             ]
             await stop.wait()
             for task in tasks:
@@ -370,9 +377,23 @@ class Controller:
                 silent_ns,
                 self._solving.timelines,
                 self._locating.answer.findings,
+                self._found_slas(),
             )
         except StoreError as error:
             _log.error("rules not evaluated reason=%s", error)
+
+    def _found_slas(self) -> Slas:
+        crossed = self._locating.crossings()
+        return Slas(self._slas.rows, {pair: each.components for pair, each in crossed.items()})
+
+    async def _look(self) -> None:
+        fleet_now_ns = self._fleet_now()
+        if fleet_now_ns is None:
+            return
+        try:
+            await asyncio.to_thread(self._slas.look, fleet_now_ns)
+        except StoreError as error:
+            _log.error("latency not judged reason=%s", error)
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()

@@ -76,6 +76,19 @@ class TrafficDesk:
         """Connections of one job or host, or of all."""
         return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
 
+    def pairs(self) -> dict[str, frozenset[tuple[str, str]]]:
+        """Job → the pairs of NICs, both directions, that its connections go between."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for host in self._reports.values():
+            for connection in host.report.connections:
+                ends = found.setdefault(connection.job, set())
+                for subflow in connection.subflows:
+                    a, _, b = subflow.path.partition(" > ")
+                    pair = (a.rpartition(":")[0], b.rpartition(":")[0])
+                    if all(pair):
+                        ends |= {pair, pair[::-1]}
+        return {job: frozenset(ends) for job, ends in found.items()}
+
     def status(self, now_ns: int) -> FailoverStatus:
         """The switch, and every host's mode without its connections."""
         hosts = (
