@@ -194,7 +194,7 @@ _INCIDENTS = (
     _controller("finding_delay_seconds", "gauge", "component kind fault",
                 "how much later packets are than before, across a component to blame"),
     _controller("sla_pairs", "gauge", "status",
-                "pairs of NICs, each direction, by the verdict on their latency of the past minute"),
+                "pairs of NICs, each direction, by the verdict on their past minute"),
     _controller("messages_waiting", "gauge", "", "messages that no receiver has taken yet"),
     _controller("messages_delivered_total", "counter", "", "messages that receivers took"),
     _controller("messages_refused_total", "counter", "", "messages that receivers refused for "
