@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -67,6 +68,8 @@ def command() -> None:
 )
 @click.option("--mesh-peers", type=click.IntRange(1, 64), help="Peers of each NIC.")
 @click.option("--probe-interval", metavar="T", help="Between two probe pairs of one path.")
+@click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
+@click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
 @_json
@@ -145,6 +148,10 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
     if options["probe_interval"]:
         interval_ns = parse_duration_ns(options["probe_interval"])
         chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
+    # The controller runs elsewhere: a path of its own.
+    for name in ("rules", "sla"):
+        if options[name]:
+            chosen[name] = str(Path(options[name]).resolve())
     return chosen
 
 

@@ -11,7 +11,14 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
-from syntony.wire.messages import SlaChecked, SlaCheckQuery, SlaReport, SlaReportQuery
+from syntony.wire.messages import (
+    Queues,
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
 
 _STYLES = {
     SlaStatus.OK: "green",
@@ -152,3 +159,32 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading)
     return table
+
+
+@command.command()
+@fleet_options
+@click.pass_context
+def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> None:
+    """Links at which packets wait, second after second, and the flows that share them.
+
+    Exit status: 0 none, 1 there are some, 3 too little was measured to say.
+
+    \b
+    Example:
+      syntony sla congestion --json
+    """
+    found = ask(target, QueuesQuery(), Queues, until=lambda answer: answer.looked)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    elif not found.queues:
+        console.print("no packets wait anywhere" if found.looked else "not known yet")
+    for queue in () if as_json else found.queues:
+        console.print(
+            f"{queue.component}: packets wait {format_ns(queue.delay_ns)}", style="yellow"
+        )
+        if queue.alternatives:
+            console.print(f"  or {', '.join(queue.alternatives)}", style="dim")
+        console.print(f"  crossed by the probes of {len(queue.pairs)} pairs of NICs")
+        for flow in queue.flows:
+            console.print(f"  job {flow.job}: {flow.pair} {flow.rate_bps / 1e6:.1f} Mb/s")
+    context.exit(1 if found.queues else 0 if found.looked else 3)

@@ -33,6 +33,7 @@ StoreQuery = (
     | wire.FleetQuery
     | wire.SlaReportQuery
     | wire.SlaCheckQuery
+    | wire.QueuesQuery
 )
 PresentQuery = (
     wire.ClockQuery | wire.PairsQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
@@ -72,7 +73,7 @@ class Answers:
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
             case wire.ClockHistoryQuery() | wire.FailoverLogQuery():
                 return await self._past(query, fleet_now_ns)
-            case wire.SlaReportQuery() | wire.SlaCheckQuery():
+            case wire.SlaReportQuery() | wire.SlaCheckQuery() | wire.QueuesQuery():
                 return await self._slas.answer(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)

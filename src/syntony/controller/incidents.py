@@ -27,7 +27,7 @@ from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError, UsageError
 from syntony.model import S
 from syntony.model.clocks import Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow
 from syntony.store import Store
 from syntony.wire.messages import (
@@ -50,15 +50,19 @@ MAX_TEXT = 500
 
 
 class Slas(NamedTuple):
-    """What was found of latency."""
+    """What is known of latency and of who needs it."""
 
     rows: tuple[SlaRow, ...] | None
     """Verdicts on pairs of NICs; None: not looked yet."""
+    queues: tuple[Queue, ...] | None
+    """Links at which packets wait; None: not looked yet."""
     crossing: Mapping[str, frozenset[str]]
     """``a->b`` → what its paths cross."""
+    jobs: Mapping[str, frozenset[tuple[str, str]]]
+    """Job → the pairs of NICs that its connections go between."""
 
 
-_NO_SLAS = Slas(None, {})
+_NO_SLAS = Slas(None, None, {}, {})
 
 
 class AlertDesk:
@@ -112,7 +116,8 @@ class AlertDesk:
             StoreError: the store failed; nothing has changed.
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
-        seen = self._observations(fleet_ns, silent_ns, silent, timelines, findings)
+        seen = self._observations(fleet_ns, silent_ns, silent, timelines)
+        seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
             | observe.FINDING_METRICS
@@ -120,6 +125,9 @@ class AlertDesk:
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
+        if slas.queues is not None:
+            seen += observe.of_queues(slas.queues)
+            metrics |= observe.QUEUE_METRICS
         places = observe.Places(slas.crossing)
         with self._lock:
             changes = self._book.evaluate(fleet_ns, measured(seen, metrics), places)
@@ -207,7 +215,6 @@ class AlertDesk:
         silent_ns: Mapping[str, int],
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
-        findings: tuple[Finding, ...],
     ) -> list[Observation]:
         links = self._store.links
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
@@ -216,7 +223,6 @@ class AlertDesk:
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
             *observe.of_clocks(timelines, silent),
-            *observe.of_findings(findings),
         ]
 
     def _missed(self) -> frozenset[str]:

@@ -16,10 +16,10 @@ from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ComponentKind, link_name
+from syntony.fabric.names import ComponentKind, crosses, link_name
 from syntony.fabric.watch import FlowCounts, Watch, path_ids
 from syntony.model import MS, S
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
 from syntony.store import FlowSecond, Store
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import Findings, LearntPath
@@ -41,6 +41,8 @@ _SWITCHES = frozenset(
     }
 )  # fmt: skip
 """Between two NICs, a device that no topology names is a switch."""
+QUEUE_S = 2
+"""Between two looks for queues."""
 LATE_NS = 10 * S
 """Paths may arrive so late."""
 
@@ -65,6 +67,9 @@ class LocateLoop:
 
     def __init__(self, store: Store, topology: str) -> None:
         self.answer = Findings(ts_ns=0, findings=())
+        self.queues: tuple[Queue, ...] | None = None
+        """Links at which packets wait; None: not looked yet."""
+        self._queued_second = 0
         self._store = store
         self._book = PathBook(_read(topology) if topology else None)
         self._watch = Watch(self._book)
@@ -96,6 +101,9 @@ class LocateLoop:
         before = self.answer.findings
         self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
         _tell(before, self.answer.findings)
+        if last >= self._queued_second + QUEUE_S:
+            self._queued_second = last
+            self.queues = self._queues(self.answer.ts_ns)
         return self._rows(self.answer)
 
     def paths(self) -> tuple[LearntPath, ...]:
@@ -127,6 +135,26 @@ class LocateLoop:
     def cabled_to(self, nic: str) -> str:
         """The switch that the topology cables a NIC to; empty where it does not say."""
         return self._book.cabled_to(nic)
+
+    def _queues(self, now_ns: int) -> tuple[Queue, ...]:
+        since = {queue.component: queue.since_ns for queue in self.queues or ()}
+        found = self._watch.queues()
+        crossing = self.crossings() if found else {}
+        return tuple(
+            Queue(
+                component=each.component,
+                delay_ns=each.delay_ns,
+                since_ns=since.get(each.component, now_ns),
+                confidence=each.confidence,
+                alternatives=each.alternatives,
+                pairs=tuple(
+                    pair
+                    for pair, crossed in sorted(crossing.items())
+                    if crosses(each.component, crossed.components)
+                ),
+            )
+            for each in found
+        )
 
     def _learn(self, fleet_now_ns: int) -> None:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS

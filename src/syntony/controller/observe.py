@@ -10,13 +10,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
-from syntony.fabric.names import CABLE, link_ends, link_name
+from syntony.fabric.names import crosses, link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
 from syntony.model import S, format_ns
 from syntony.model.clocks import ClockState, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
 from syntony.sla.subjects import troubles
 from syntony.wire.messages import LinkCounterRow, LinkStatus
@@ -30,6 +30,9 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+QUEUE_METRICS = frozenset({"queueing_ns"})
+TOLD = 5
+"""Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
@@ -147,6 +150,61 @@ def _of_finding(found: Finding) -> Observation:
     return Observation(metric, found.component, found.loss, evidence)
 
 
+def with_jobs(
+    found: Iterable[Observation],
+    jobs: Mapping[str, frozenset[tuple[str, str]]],
+    crossing: Mapping[str, frozenset[str]],
+) -> list[Observation]:
+    """The same, each with the jobs that use its subject.
+
+    Args:
+        found: few observations, of things that are wrong.
+        jobs: job → the pairs of NICs that its connections go between.
+        crossing: ``a->b`` → what the learnt paths between them cross.
+    """
+    return [
+        each._replace(
+            jobs=tuple(
+                sorted(
+                    job
+                    for job, pairs in jobs.items()
+                    if any(_uses(pair, each.subject, crossing) for pair in pairs)
+                )
+            )
+        )
+        for each in found
+    ]
+
+
+def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
+    at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
+    return at_end or crosses(subject, crossing.get("->".join(pair), ()))
+
+
+def of_queues(queues: Iterable[Queue]) -> list[Observation]:
+    """Links at which packets wait, and who shares them."""
+    return [
+        Observation(
+            "queueing_ns",
+            queue.component,
+            queue.delay_ns,
+            (_sharers(queue), *map(_flow, queue.flows[:TOLD])),
+            tuple(sorted({flow.job for flow in queue.flows})),
+        )
+        for queue in queues
+    ]
+
+
+def _sharers(queue: Queue) -> str:
+    told = ", ".join(queue.pairs[:TOLD])
+    more = len(queue.pairs) - TOLD
+    return f"shared by {told}" + (f" and {more} more pairs" if more > 0 else "")
+
+
+def _flow(flow: QueueFlow) -> str:
+    return f"job {flow.job}: {flow.pair}"
+
+
 def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
     """What breaks an objective, and what is merely worse than usual or than its like."""
     told = tuple(rows)
@@ -188,12 +246,7 @@ class Places:
         """Whether `narrower` would fail with `wider`."""
         if Names.holds(wider, narrower):
             return True
-        crossed = self._crossing.get(narrower)
-        if crossed is None:
-            return False
-        ends = link_ends(wider)
-        both = {wider} if ends is None else {wider, link_name(*ends), link_name(*ends[::-1])}
-        return bool(both & crossed) if CABLE in wider else wider in crossed
+        return crosses(wider, self._crossing.get(narrower, ()))
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:

@@ -24,7 +24,7 @@ from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
-from syntony.controller.sla import SlaDesk, SlaQuestions
+from syntony.controller.sla import SlaDesk, SlaQuestions, with_flows
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
@@ -101,7 +101,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
         self._traffic = TrafficDesk()
-        questions = SlaQuestions(self._slas, self._traffic, self._alerts)
+        questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._sessions: dict[str, Session] = {}
         self._loops: dict[str, metrics.LoopCount] = {}
@@ -384,7 +384,13 @@ class Controller:
 
     def _found_slas(self) -> Slas:
         crossed = self._locating.crossings()
-        return Slas(self._slas.rows, {pair: each.components for pair, each in crossed.items()})
+        queues = self._locating.queues
+        return Slas(
+            self._slas.rows,
+            None if queues is None else with_flows(queues, self._traffic.flows()),
+            {pair: each.components for pair, each in crossed.items()},
+            self._traffic.pairs(),
+        )
 
     async def _look(self) -> None:
         fleet_now_ns = self._fleet_now()

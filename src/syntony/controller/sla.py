@@ -15,12 +15,20 @@ from syntony.controller.observe import Names
 from syntony.controller.traffic import TrafficDesk
 from syntony.errors import UsageError
 from syntony.model import MS, S
+from syntony.model.findings import Queue, QueueFlow
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
 from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
 from syntony.sla.terms import Terms, check_terms
 from syntony.store import Store
-from syntony.wire.messages import SlaChecked, SlaCheckQuery, SlaReport, SlaReportQuery
+from syntony.wire.messages import (
+    Queues,
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
 
 SETTLED_NS = 2_500 * MS
 """Rows of a second are in the store so long after its end (see `locating.SETTLED_NS`)."""
@@ -29,6 +37,8 @@ WINDOW_NS = 60 * S
 USUAL_AGE_NS = 300 * S
 """How long an answer about the past serves: it changes little, and reads many rows."""
 GROUPINGS = ("pair", "host", "rail", "job")
+MAX_FLOWS = 100
+"""Told of one queue."""
 MAX_WINDOW_NS = 7 * 86_400 * S
 
 JobPairs = Mapping[str, frozenset[tuple[str, str]]]
@@ -193,17 +203,31 @@ class SlaDesk:
         }
 
 
+def with_flows(queues: Iterable[Queue], flows: Iterable[QueueFlow]) -> tuple[Queue, ...]:
+    """Queues with the jobs' flows between the NICs that share them, fastest first."""
+    sending = sorted(flows, key=lambda flow: (-flow.rate_bps, flow.job, flow.pair))
+    found = []
+    for queue in queues:
+        pairs = frozenset(queue.pairs)
+        sharing = tuple(flow for flow in sending if flow.pair in pairs)
+        found.append(structs.replace(queue, flows=sharing[:MAX_FLOWS]))
+    return tuple(found)
+
+
 class SlaQuestions:
     """What command lines ask of latency; reads, never changes anything."""
 
-    def __init__(self, desk: SlaDesk, traffic: TrafficDesk, alerts: AlertDesk) -> None:
+    def __init__(
+        self, desk: SlaDesk, traffic: TrafficDesk, alerts: AlertDesk, locating: LocateLoop
+    ) -> None:
+        self._locating = locating
         self._desk = desk
         self._traffic = traffic
         self._alerts = alerts
 
     async def answer(
-        self, query: SlaReportQuery | SlaCheckQuery, fleet_ns: int | None
-    ) -> SlaReport | SlaChecked:
+        self, query: SlaReportQuery | SlaCheckQuery | QueuesQuery, fleet_ns: int | None
+    ) -> SlaReport | SlaChecked | Queues:
         """One question, with the window ending at `fleet_ns`.
 
         Raises:
@@ -212,6 +236,10 @@ class SlaQuestions:
         """
         if fleet_ns is None:
             raise UsageError("there is no fleet time yet; nothing has been measured")
+        if isinstance(query, QueuesQuery):
+            queues = self._locating.queues
+            told = with_flows(queues or (), self._traffic.flows())
+            return Queues(queues=told, looked=queues is not None)
         if isinstance(query, SlaReportQuery):
             pairs = self._traffic.pairs()
             return await asyncio.to_thread(

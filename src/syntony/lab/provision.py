@@ -75,13 +75,16 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     )
     map_file = directory / "topology.json"
     map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
+    options = dict(file.options)
+    rules = options.pop("rules", "")
     settings: dict[str, Any] = {
         "store": str(directory / "store"),
         "state_dir": str(directory / "state"),
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
         "topology": str(map_file),
-        **file.options,
+        "alerts": {"rules": rules, "cluster": file.name},
+        **options,
     }
     config = msgspec.convert(
         {

@@ -16,7 +16,7 @@ import msgspec
 
 from syntony.errors import WireError
 from syntony.model.clocks import ClockState, Edge, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaItem, SlaRow, SlaStatus
 from syntony.model.utc import Utc, UtcReading
 
@@ -330,6 +330,10 @@ class SlaCheckQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
     window_ns: int = 60_000_000_000
 
 
+class QueuesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    """Links at which packets wait now."""
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -352,6 +356,7 @@ Query = (
     | SwitchCommand
     | SlaReportQuery
     | SlaCheckQuery
+    | QueuesQuery
 )
 
 
@@ -600,6 +605,12 @@ class SlaChecked(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
     items: tuple[SlaItem, ...]
 
 
+class Queues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    queues: tuple[Queue, ...]
+    looked: bool
+    """False while too little was measured to say that there are none."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -625,6 +636,7 @@ Answer = (
     | FailoverStatus
     | SlaReport
     | SlaChecked
+    | Queues
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")
