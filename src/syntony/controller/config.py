@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from syntony.controller.notify import Receiver
+from syntony.metrics.settings import MetricsConfig
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +58,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     seed: int = 1
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
+    metrics: MetricsConfig = MetricsConfig()
+    sla: str = ""
+    """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""
