@@ -1,0 +1,57 @@
+"""What is measured of links, flows and paths, with the instant of each measurement. Pure.
+
+Instants are whatever `now_ns` of the caller is; the age of a measurement is ``now_ns - at_ns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from syntony.traffic.demand import Capacities
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """Bits per second on one directional link, averaged over a window that ended at `at_ns`."""
+
+    at_ns: int
+    bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRate:
+    """Bits per second of one flow, averaged over a window that ended at `at_ns`, and the path it
+    was on at the time (empty: as the mover believes)."""
+
+    at_ns: int
+    bps: float
+    path_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PathDelay:
+    """One-way delay of one path of a flow: queueing is `owd_ns` less `base_ns`."""
+
+    at_ns: int
+    owd_ns: int
+    base_ns: int
+    """Least delay of the path when nothing queues."""
+
+    @property
+    def queue_ns(self) -> int:
+        """Queueing delay, never negative."""
+        return max(0, self.owd_ns - self.base_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything known at one instant. Whatever is not measured is absent."""
+
+    loads: Mapping[str, LinkLoad] = field(default_factory=dict)
+    """By link."""
+    rates: Mapping[str, FlowRate] = field(default_factory=dict)
+    """By flow."""
+    delays: Mapping[tuple[str, str], PathDelay] = field(default_factory=dict)
+    """By (flow, path)."""
+    capacities: Capacities = field(default_factory=dict)
