@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from syntony.errors import InputError
-from syntony.sim.fluid.net import Net, Numbers
+from syntony.sim.fluid.net import LineRates, Net, Numbers
 from syntony.traffic.fair import Ints
 
 
@@ -71,6 +71,10 @@ class LeafSpine(Net):
             self._ports + dst * self.planes + plane,
         )
         return np.stack(columns, axis=1).astype(np.int32)
+
+    def line_rates(self) -> LineRates:
+        tx, rx = self.capacity[: 2 * self._ports].reshape(2, self.nics, self.planes)
+        return LineRates(tx.sum(axis=1), rx.sum(axis=1), tx.max(axis=1))
 
     def link_name(self, link: int) -> str:
         if link < 2 * self._ports:
@@ -141,6 +145,10 @@ class ThreeTier(Net):
             self.nics + dst,
         )
         return np.stack(columns, axis=1).astype(np.int32)
+
+    def line_rates(self) -> LineRates:
+        tx, rx = self.capacity[: 2 * self.nics].reshape(2, self.nics)
+        return LineRates(tx, rx, tx)
 
     def link_name(self, link: int) -> str:
         if link < 2 * self.nics:

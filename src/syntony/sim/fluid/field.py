@@ -111,9 +111,11 @@ class Field:
 
     def wanted(self, flows: Numbers) -> Floats:
         """What each flow would get if only NICs were in its way, all `flows` running, (flows,)."""
-        ways = self.path(flows, np.maximum(self.pick[flows], 0))
-        ends = ways[:, [0, -1]]
-        return self.share(np.ascontiguousarray(ends), self.net.capacity, self._weight[flows])
+        tx, rx, port = self.net.line_rates()
+        src, dst = self.traffic.src[flows], self.traffic.dst[flows]
+        ends = np.column_stack((src, self.net.nics + dst)).astype(np.int32)
+        most = np.minimum(port[src], port[dst])
+        return self.share(ends, np.concatenate((tx, rx)), self._weight[flows], most)
 
     def observe(
         self, now_ns: float, noise: float = 0.0, rng: np.random.Generator | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from syntony.errors import InputError
 from syntony.fabric.graph import Cable, Topology
 from syntony.fabric.names import ComponentKind
-from syntony.sim.fluid.net import Net, Numbers
+from syntony.sim.fluid.net import LineRates, Net, Numbers
 from syntony.traffic.fair import Ints
 
 MAX_PATHS = 1_024
@@ -69,6 +69,19 @@ class GraphNet(Net):
             found[place, : len(row) - 1] = row[:-1]
             found[place, -1] = row[-1]
         return found
+
+    def line_rates(self) -> LineRates:
+        tx, rx, port = np.zeros((3, self.nics))
+        numbers = self.number_of()
+        for link, name in enumerate(self._names):
+            a, _, b = (end.partition(":")[0] for end in name.partition("->"))
+            speed = self.capacity[link]
+            if a in numbers:
+                tx[numbers[a]] += speed
+                port[numbers[a]] = max(port[numbers[a]], speed)
+            if b in numbers:
+                rx[numbers[b]] += speed
+        return LineRates(tx, rx, port)
 
     def link_name(self, link: int) -> str:
         return self._names[link]

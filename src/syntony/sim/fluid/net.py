@@ -30,6 +30,15 @@ class Candidates(NamedTuple):
     """Links of each row, (rows, hops); -1 where a path has fewer."""
 
 
+class LineRates(NamedTuple):
+    """What NICs can do, all their living ports together, in Gb/s, (nics,) each."""
+
+    tx: Floats
+    rx: Floats
+    port: Floats
+    """Of a NIC's fastest port: what one flow can have."""
+
+
 class Net(ABC):
     """A fabric. Capacities are in Gb/s, which are bits per nanosecond."""
 
@@ -46,6 +55,10 @@ class Net(ABC):
     @abstractmethod
     def path(self, src: Numbers, dst: Numbers, pick: Numbers) -> Ints:
         """Links in order, from the sender's to the receiver's, (flows, hops); -1 fills up."""
+
+    @abstractmethod
+    def line_rates(self) -> LineRates:
+        """Of all NICs."""
 
     @abstractmethod
     def link_name(self, link: int) -> str:
