@@ -9,7 +9,7 @@ import click
 
 from syntony.cli.output import console, messages, print_json
 from syntony.cli.sim_options import make_scene, scene_options
-from syntony.errors import UsageError
+from syntony.errors import MissingError, UsageError
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.run import Settings
@@ -76,4 +76,9 @@ def _settings(options: dict[str, Any]) -> Settings:
 
 
 def _tools(*, known: bool) -> Tools:
-    return Tools(known=known)
+    """Native code where it is built: the answers are the same."""
+    try:
+        from syntony.io.fluid import NativeColouring, max_min
+    except MissingError:
+        return Tools(known=known)
+    return Tools(share=max_min, colouring=NativeColouring, known=known)

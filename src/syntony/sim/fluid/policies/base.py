@@ -9,6 +9,7 @@ import numpy as np
 
 from syntony.sim.fluid.field import Field, Telemetry
 from syntony.sim.fluid.net import Numbers
+from syntony.traffic.colouring import ChainColouring, MakeColouring
 from syntony.traffic.fair import Floats, Ints, Sharer, max_min
 from syntony.traffic.place import Placer, solve
 
@@ -28,6 +29,7 @@ class Tools(NamedTuple):
 
     share: Sharer = max_min
     place: Placer = solve
+    colouring: MakeColouring = ChainColouring
     known: bool = True
     """Whether a controller knows the flows of a job when they start (from the job's earlier
     iterations), or only by and by from telemetry."""

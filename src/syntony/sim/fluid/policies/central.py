@@ -6,20 +6,51 @@ from typing import ClassVar
 
 import numpy as np
 
+from syntony.sim.fluid.clos import LeafSpine
+from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy
+from syntony.sim.fluid.policies.base import Policy, Tools
+from syntony.traffic.colouring import Colouring
 from syntony.traffic.fair import Ints
 from syntony.traffic.problem import DEAD, Problem
 
 
 class Central(Policy):
-    """Edge colouring by chains of moves (`traffic.place`), flow lists known when flows start.
-    Flows under way stay where they are."""
+    """Flow lists are known when flows start. On two tiers of equal links the flows of one size
+    are an edge colouring that they join and leave, and flows under way are moved to make room; on
+    other fabrics chains of moves (`traffic.place`) place those that start."""
 
     name: ClassVar[str] = "central"
 
+    def __init__(
+        self, field: Field, rng: np.random.Generator, epoch_ns: float, tools: Tools
+    ) -> None:
+        super().__init__(field, rng, epoch_ns, tools)
+        net = field.net
+        plain = isinstance(net, LeafSpine) and net.planes == 1 and net.healthy
+        self._colouring: Colouring | None = None
+        if plain and isinstance(net, LeafSpine) and np.ptp(net.capacity[2 * net.nics :]) == 0:
+            self._leaf = net.leaf.astype(np.int32)
+            self._colouring = tools.colouring(net.leaves, net.spines, field.traffic.flows)
+
     def start(self, flows: Numbers) -> Numbers:
-        return place_new(self, flows)
+        if self._colouring is None:
+            return place_new(self, flows)
+        field = self.field
+        up, down = self._leaf[field.traffic.src[flows]], self._leaf[field.traffic.dst[flows]]
+        far = up != down
+        self._colouring.add(flows[far].astype(np.int32), up[far], down[far])
+        colours = self._colouring.colours()
+        running = field.running
+        moved = running[(colours[running] >= 0) & (colours[running] != field.pick[running])]
+        if len(moved):
+            field.move(moved, colours[moved].astype(np.int64))
+        return np.where(far, np.maximum(colours[flows], 0), 0).astype(np.int64)
+
+    def ended(self, flows: Numbers) -> None:
+        if self._colouring is not None:
+            gone = flows[self._colouring.colours()[flows] >= 0]
+            self._colouring.remove(gone.astype(np.int32))
 
 
 def place_new(policy: Policy, flows: Numbers) -> Numbers:
