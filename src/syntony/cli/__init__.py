@@ -33,6 +33,8 @@ GROUPS = {
     "links": "Ports, flaps, counters: what cables say.",
     "metrics": "What Prometheus can scrape of a fleet.",
     "sla": "Latency against what it should be.",
+    "traffic": "Which path each flow should take.",
+    "sim": "The fabric simulator.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",

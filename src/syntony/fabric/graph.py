@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -32,13 +33,17 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """By which it answers to a traceroute."""
 
 
-class Cable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Cable(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Two ports joined; ports may be unknown (empty)."""
 
     a: str
     b: str
     a_port: str = ""
     b_port: str = ""
+    gbps: float = 0.0
+    """Each way; 0: not told."""
 
     @property
     def name(self) -> str:
@@ -142,6 +147,8 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
                 raise InputError("unknown-device", f"a cable ends at {end[:80]!r}{hint}")
         if cable.a == cable.b:
             raise InputError("loop", f"a cable joins {cable.a} to itself")
+        if not 0 <= cable.gbps < math.inf:
+            raise InputError("bad-speed", f"{cable.name} has {cable.gbps} Gb/s")
         for port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
             if port[1] and port in used:
                 raise InputError("port-twice", f"port {port[1]} of {port[0]} is in two cables")

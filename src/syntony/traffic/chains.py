@@ -1,0 +1,203 @@
+"""The board on which flows are placed, and the chains of moves that relieve a crowded link. Pure.
+
+See `syntony.traffic.place` for what it is for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.traffic.fair import Floats
+from syntony.traffic.problem import DEAD, Problem
+
+FULL = 1.0 + 1e-6
+"""Part of a link's capacity that may be asked for before it counts as crowded (rounding)."""
+ROUNDING = 1e-9
+LEAST_LEFT = 0.05
+"""Part of a link's capacity that a lower class counts on where higher ones ask for all of it: as
+much worse than an empty link as twenty flows are than one, and still better than a dead one."""
+MAX_CHAIN = 512
+"""Links looked at for one chain. Where there is a chain in a fabric of 2,048 NICs, it is found
+within some hundred; a link that cannot be relieved must not take forever to show it."""
+Step = tuple[int, int]
+"""A flow and the row it goes to."""
+
+
+class Board:
+    """Flows on paths, and how much each link is asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._capacity = np.append(np.maximum(problem.capacity, ROUNDING), np.inf)
+        self._open = problem.open
+        self._alive = problem.alive
+        self._load = np.zeros(len(problem.capacity) + 1)
+        self._on: list[list[int]] = [[] for _ in range(len(problem.capacity) + 1)]
+        """Flows of the class that is being placed, by link."""
+        self.chosen: NDArray[np.int64] = np.full(problem.flows, DEAD, dtype=np.int64)
+        self.moves = 0
+
+    def alive(self, row: int) -> bool:
+        return bool(self._alive[row])
+
+    def put(self, flow: int, row: int) -> None:
+        """Place a flow, or move it."""
+        old = int(self.chosen[flow])
+        wanted = self._problem.wanted[flow]
+        if old != DEAD:
+            self.moves += 1
+            for link in self._links(old):
+                self._load[link] -= wanted
+                self._on[link].remove(flow)
+        self.chosen[flow] = row
+        if row != DEAD:
+            for link in self._links(row):
+                self._load[link] += wanted
+                self._on[link].append(flow)
+
+    def emptiest(self, flow: int) -> int:
+        """The open candidate with the least crowded worst link, then with the emptiest links;
+        `DEAD` if there is none."""
+        first, last = self._problem.first[flow], self._problem.first[flow + 1]
+        ways = self._problem.ways[first:last]
+        if not len(ways):
+            return DEAD
+        after = (self._load[ways] + self._problem.wanted[flow]) / self._capacity[ways]
+        worst = np.maximum(after.max(axis=1), 1.0)
+        worst[~self._open[first:last]] = np.inf
+        best = int(np.lexsort((after.sum(axis=1), np.round(worst, 9)))[0])
+        return DEAD if np.isinf(worst[best]) else int(first) + best
+
+    def settle(self) -> None:
+        """Relieve every crowded link as far as chains go; then take what these flows ask for off
+        the capacities: the next class has what is left, and never makes them move."""
+        self._relieve_all()
+        self._lower_the_worst()
+        left = self._capacity[:-1] - self._load[:-1]
+        self._capacity[:-1] = np.maximum(left, LEAST_LEFT * self._capacity[:-1])
+        self._load[:] = 0
+        self._on = [[] for _ in self._on]
+
+    def _links(self, row: int) -> list[int]:
+        return [link for link in self._problem.ways[row].tolist() if link >= 0]
+
+    def _use(self) -> Floats:
+        return np.asarray(self._load[:-1] / self._capacity[:-1])
+
+    def _relieve_all(self) -> None:
+        """No link above its capacity, where chains can do it."""
+        for link in np.flatnonzero(self._use() > FULL).tolist():
+            while self._load[link] > FULL * self._capacity[link] and self._relieve(link, FULL):
+                pass
+
+    def _lower_the_worst(self) -> None:
+        """The most crowded links, by chains that leave every other link less crowded than them."""
+        stuck: set[int] = set()
+        while True:  # every round empties or sticks a link
+            use = self._use()
+            movable = [k for k in np.flatnonzero(use > FULL).tolist() if self._on[k]]
+            crowded = [k for k in movable if k not in stuck]
+            if not crowded:
+                return
+            link = max(crowded, key=lambda each: use[each])
+            least = min(self._problem.wanted[f] for f in self._on[link])
+            # A link of the chain may not become as crowded as this one is.
+            limit = max(FULL, float(use[link]) - 0.5 * least / self._capacity[link])
+            if not self._relieve(link, limit):
+                stuck.add(link)
+
+    def _relieve(self, link: int, limit: float) -> bool:
+        """One chain that takes a flow off a link and leaves no other above `limit` that was not."""
+        parents: dict[int, tuple[int, Step]] = {}
+        queue = deque([link])
+        looked = 0
+        while queue and looked < MAX_CHAIN:
+            here = queue.popleft()
+            looked += 1
+            comer = DEAD if here == link else parents[here][1][0]
+            load = self._without(comer)
+            for flow in tuple(self._on[here]):
+                if comer != DEAD and not self._frees(here, flow, comer, limit):
+                    continue
+                crowds, rows = self._options(flow, here, limit, load)
+                for row in rows[crowds == 0].tolist():
+                    if self._carry_out(link, self._chain(link, here, parents, (flow, row)), limit):
+                        return True
+                for row in rows[crowds == 1].tolist():
+                    there = self._crowded(flow, row, limit, load)
+                    if there != link and there not in parents and self._on[there]:
+                        parents[there] = (here, (flow, row))
+                        queue.append(there)
+        return False
+
+    def _without(self, flow: int) -> Floats:
+        """The load when a flow has left: the next step of a chain may use what the last one freed,
+        as Kempe chains do."""
+        if flow == DEAD:
+            return self._load
+        load = self._load.copy()
+        load[self._links(int(self.chosen[flow]))] -= self._problem.wanted[flow]
+        return load
+
+    def _options(
+        self, flow: int, link: int, limit: float, load: Floats
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Open candidates that avoid a link, and how many links each would crowd."""
+        first, last = self._problem.first[flow], self._problem.first[flow + 1]
+        ways = self._problem.ways[first:last]
+        usable = ~(ways == link).any(axis=1) & self._open[first:last]
+        ways = ways[usable]
+        rows = first + np.flatnonzero(usable)
+        staying = np.isin(ways, self._problem.ways[self.chosen[flow]])
+        after = (load[ways] + self._problem.wanted[flow]) / self._capacity[ways]
+        crowds = ((after > limit) & ~staying).sum(axis=1)
+        order = np.argsort(after.max(axis=1), kind="stable")
+        return crowds[order], rows[order]
+
+    def _crowded(self, flow: int, row: int, limit: float, load: Floats) -> int:
+        """The one link that a move would crowd."""
+        staying = set(self._links(int(self.chosen[flow])))
+        wanted = self._problem.wanted[flow]
+        return next(
+            link
+            for link in self._links(row)
+            if link not in staying and (load[link] + wanted) / self._capacity[link] > limit
+        )
+
+    def _frees(self, link: int, flow: int, comer: int, limit: float) -> bool:
+        """Whether a link has room for one flow when another has left."""
+        wanted = self._problem.wanted
+        after = self._load[link] + wanted[comer] - wanted[flow]
+        return flow != comer and bool(after <= limit * self._capacity[link])
+
+    @staticmethod
+    def _chain(
+        link: int, here: int, parents: dict[int, tuple[int, Step]], last: Step
+    ) -> list[Step]:
+        steps = [last]
+        while here != link:
+            here, step = parents[here]
+            steps.append(step)
+        return steps
+
+    def _carry_out(self, link: int, steps: list[Step], limit: float) -> bool:
+        """Do a chain, last step first; take it back if its steps were in each other's way."""
+        if len({flow for flow, _ in steps}) < len(steps):
+            return False
+        before = [(flow, int(self.chosen[flow])) for flow, _ in steps]
+        touched = {k for _, row in steps for k in self._links(row)} | {link}
+        was = {k: self._load[k] for k in touched}
+        for flow, row in steps:
+            self.put(flow, row)
+        fits = all(
+            self._load[k] <= max(limit * self._capacity[k], was[k]) * (1 + ROUNDING)
+            for k in touched
+        )
+        if fits and self._load[link] < was[link] * (1 - ROUNDING):
+            return True
+        for flow, row in before:
+            self.put(flow, row)
+        return False

@@ -1,0 +1,122 @@
+"""Flows, candidate paths and capacities as arrays: what the algorithms here work on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.traffic.demand import Capacities, Flow, Priority
+from syntony.traffic.fair import Floats, Ints, max_min
+
+DEAD = -1
+"""As a flow's choice: none of its candidates is alive, or it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Arrays; candidates of flow f are rows ``first[f] … first[f + 1] - 1`` of `ways`."""
+
+    first: NDArray[np.int64]
+    """(flows + 1,)."""
+    ways: Ints
+    """Links of each candidate, (candidates, hops); -1 where a path has fewer. Links that all
+    candidates of a flow have in common need not be here: they decide nothing."""
+    capacity: Floats
+    """Of each link, (links,)."""
+    wanted: Floats
+    """What each flow could get if nothing but its own ends were in its way, (flows,)."""
+    priority: NDArray[np.int8]
+    """(flows,)."""
+    barred: NDArray[np.bool_] | None = None
+    """Candidates that must not be taken (one that a flow is on it may stay on), (candidates,)."""
+
+    @property
+    def flows(self) -> int:
+        return len(self.first) - 1
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """Candidates that can be taken: alive and not barred, (candidates,)."""
+        alive = self.alive
+        return alive if self.barred is None else alive & ~self.barred
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Candidates without a dead link, (candidates,)."""
+        return np.asarray((np.append(self.capacity, 1.0)[self.ways] > 0).all(axis=1))
+
+    def load(self, chosen: NDArray[np.int64]) -> Floats:
+        """Wanted bandwidth on each link, (links,).
+
+        Args:
+            chosen: row of `ways` for each flow, or `DEAD`.
+        """
+        placed = np.flatnonzero(chosen >= 0)
+        links = self.ways[chosen[placed]]
+        weights = np.repeat(self.wanted[placed], links.shape[1])
+        found = np.bincount(links.ravel() + 1, weights, len(self.capacity) + 1)
+        return np.asarray(found[1:], dtype=np.float64)
+
+
+def known_capacities(links: Sequence[str], capacities: Capacities) -> Floats:
+    """Capacities in bits per second; the median of the known where it is not known, else 1."""
+    told = [capacities.get(link) for link in links]
+    alive = [value for value in told if value]
+    usual = float(np.median(alive)) if alive else 1.0
+    return np.array([usual if value is None else float(max(value, 0)) for value in told])
+
+
+def link_names(flows: Iterable[Flow]) -> list[str]:
+    """All links that any candidate crosses, in order of appearance."""
+    return list(dict.fromkeys(link for f in flows for path in f.paths for link in path.links))
+
+
+def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) -> Problem:
+    """Arrays from records.
+
+    Args:
+        flows: in the order of the arrays.
+        links: names, in the order of `capacity`; all that any candidate crosses.
+        capacity: (links,).
+    """
+    number = {name: place for place, name in enumerate(links)}
+    first = np.cumsum([0] + [len(flow.paths) for flow in flows])
+    paths = [[number[link] for link in path.links] for flow in flows for path in flow.paths]
+    hops = max((len(path) for path in paths), default=0)
+    ways = np.full((len(paths), max(hops, 1)), -1, dtype=np.int32)
+    for row, path in enumerate(paths):
+        ways[row, : len(path)] = path
+    return Problem(
+        first=first,
+        ways=ways,
+        capacity=capacity,
+        wanted=_wanted(flows, ways, first, capacity),
+        priority=np.array([flow.priority for flow in flows], dtype=np.int8),
+    )
+
+
+def _wanted(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Floats) -> Floats:
+    """Max-min rates over the links that a flow cannot avoid, each class as if alone."""
+    unavoidable = []
+    for number in range(len(flows)):
+        mine = ways[first[number] : first[number + 1]]
+        common = set(mine[0].tolist()) if len(mine) else set()
+        for way in mine[1:]:
+            common &= set(way.tolist())
+        unavoidable.append(sorted(common - {-1}))
+    hops = max((len(each) for each in unavoidable), default=0)
+    links = np.full((len(flows), max(hops, 1)), -1, dtype=np.int32)
+    for number, each in enumerate(unavoidable):
+        links[number, : len(each)] = each
+    demand = np.array([np.inf if f.demand_bps is None else f.demand_bps for f in flows])
+    weight = np.array([flow.weight for flow in flows], dtype=np.float64)
+    wanted = np.zeros(len(flows))
+    for priority in Priority:
+        mine = np.array([f.priority is priority for f in flows], dtype=bool)
+        wanted[mine] = max_min(links[mine], cap, weight[mine], demand[mine])
+    usual = float(np.median(cap[cap > 0])) if (cap > 0).any() else 1.0
+    # Nothing limits it that it cannot avoid: it would fill a usual link.
+    return np.where(np.isfinite(wanted), wanted, usual * weight)
