@@ -15,9 +15,9 @@ _PROBE = st.tuples(
 
 
 def direction(probes: list[tuple[int, int, bool, bool, bool]]) -> Direction:
-    delay, measured, lost, stalled = (
-        np.array([probe[place] for probe in probes], dtype=kind)
-        for place, kind in ((1, np.int64), (2, np.bool_), (3, np.bool_), (4, np.bool_))
+    delay = np.array([probe[1] for probe in probes], dtype=np.int64)
+    measured, lost, stalled = (
+        np.array([probe[place] for probe in probes], dtype=np.bool_) for place in (2, 3, 4)
     )
     return Direction(
         owd_ns=delay, measured=measured, sent=~stalled, lost=lost, unresolved=lost & stalled,
