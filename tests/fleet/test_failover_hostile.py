@@ -197,9 +197,9 @@ def test_a_nic_renamed_under_a_job(fleet: Fleet) -> None:
         fleet.lab.run("h0", "ip", "link", "set", "rail1", "name", "eth7")
         try:
             await_true(lambda: "eth7" in fleet.rails("renamed", "h0"), "known by its new name")
-            assert not fleet.causes("renamed"), fleet.log("renamed")
         finally:
             fleet.lab.run("h0", "ip", "link", "set", "eth7", "name", "rail1")
         await_true(lambda: fleet.both("renamed"), "known by its old name")
-        assert job.steps()["wrong"] == 0
-    assert not fleet.causes("renamed"), fleet.log("renamed")
+        account = job.steps()
+    assert account["wrong"] == 0
+    assert account["longest_s"] < STALL_S
