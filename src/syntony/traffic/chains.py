@@ -35,10 +35,9 @@ class Board:
         self._open = problem.open
         self._group = link_groups(problem.first, problem.ways, len(problem.capacity))
         order = np.argsort(self._group, kind="stable")
-        starts = np.flatnonzero(np.diff(self._group[order], prepend=-1))
-        self._members = dict(
-            zip(self._group[order][starts].tolist(), np.split(order, starts[1:]), strict=True)
-        )
+        numbers, starts = np.unique(self._group[order], return_index=True)
+        parts = np.split(order, starts[1:]) if len(starts) else []
+        self._members = dict(zip(numbers.tolist(), parts, strict=True))
         sizes = problem.wanted[problem.wanted > 0]
         alike = len(sizes) > 0 and float(np.ptp(sizes)) <= ROUNDING * float(sizes.max())
         self._least = float(sizes.min()) * (1 - ROUNDING) if alike else ROUNDING
