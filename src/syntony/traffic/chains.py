@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.traffic.fair import Floats
-from syntony.traffic.problem import DEAD, Problem
+from syntony.traffic.problem import DEAD, Problem, link_groups
 
 FULL = 1.0 + 1e-6
 """Part of a link's capacity that may be asked for before it counts as crowded (rounding)."""
@@ -33,6 +33,16 @@ class Board:
         self._problem = problem
         self._capacity = np.append(np.maximum(problem.capacity, ROUNDING), np.inf)
         self._open = problem.open
+        self._group = link_groups(problem.first, problem.ways, len(problem.capacity))
+        order = np.argsort(self._group, kind="stable")
+        numbers, starts = np.unique(self._group[order], return_index=True)
+        parts = np.split(order, starts[1:]) if len(starts) else []
+        self._members = dict(zip(numbers.tolist(), parts, strict=True))
+        sizes = problem.wanted[problem.wanted > 0]
+        alike = len(sizes) > 0 and float(np.ptp(sizes)) <= ROUNDING * float(sizes.max())
+        self._least = float(sizes.min()) * (1 - ROUNDING) if alike else ROUNDING
+        """The least by which the load of a link can grow: flows of unlike sizes can change places
+        for ever smaller gains."""
         self._alive = problem.alive
         self._load = np.zeros(len(problem.capacity) + 1)
         self._on: list[list[int]] = [[] for _ in range(len(problem.capacity) + 1)]
@@ -111,6 +121,8 @@ class Board:
 
     def _relieve(self, link: int, limit: float) -> bool:
         """One chain that takes a flow off a link and leaves no other above `limit` that was not."""
+        if not self._room_beside(link, limit):
+            return False
         parents: dict[int, tuple[int, Step]] = {}
         queue = deque([link])
         looked = 0
@@ -132,6 +144,13 @@ class Board:
                         parents[there] = (here, (flow, row))
                         queue.append(there)
         return False
+
+    def _room_beside(self, link: int, limit: float) -> bool:
+        """Whether any alternative to a link could carry more: if none can, no chain helps, and most
+        links that cannot be relieved (a leaf with fewer ways up than flows) are such."""
+        others = self._members[int(self._group[link])]
+        room = limit * self._capacity[others] - self._load[others]
+        return bool((room[others != link] >= self._least).any())
 
     def _without(self, flow: int) -> Floats:
         """The load when a flow has left: the next step of a chain may use what the last one freed,

@@ -120,3 +120,25 @@ def _wanted(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Fl
     usual = float(np.median(cap[cap > 0])) if (cap > 0).any() else 1.0
     # Nothing limits it that it cannot avoid: it would fill a usual link.
     return np.where(np.isfinite(wanted), wanted, usual * weight)
+
+
+def link_groups(first: NDArray[np.int64], ways: Ints, links: int) -> NDArray[np.int64]:
+    """Links that are alternatives to each other at one stage of some flow's paths (all cables up
+    from a leaf, for example) have one number, that of the least of them, (links,)."""
+    group = np.arange(links)
+    counts = np.diff(first)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    if not len(owner):
+        return group
+    head = ways[np.minimum(first[:-1], len(ways) - 1)]
+    while True:
+        before = group.copy()
+        for hop in range(ways.shape[1]):
+            mine, lead = ways[:, hop], head[owner, hop]
+            both = (mine >= 0) & (lead >= 0)
+            low = np.minimum(group[mine[both]], group[lead[both]])
+            np.minimum.at(group, mine[both], low)
+            np.minimum.at(group, lead[both], low)
+        group = group[group]
+        if (group == before).all():
+            return np.asarray(group)

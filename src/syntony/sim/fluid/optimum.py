@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.sim.fluid.field import Field
-from syntony.sim.fluid.net import Candidates, Numbers
+from syntony.sim.fluid.net import Numbers
 from syntony.traffic.fair import Floats, Ints
+from syntony.traffic.problem import link_groups
 
 
 class Optimum(NamedTuple):
@@ -29,7 +30,9 @@ class Optimum(NamedTuple):
 def optimum(field: Field, flows: Numbers) -> Optimum:
     """Of flows that all run at once."""
     candidates = field.candidates(flows)
-    groups, stages = _stages(candidates, field.net.links)
+    groups = link_groups(candidates.first, candidates.ways, field.net.links)
+    head = candidates.ways[candidates.first[:-1]]
+    stages = np.where(head >= 0, groups[head], -1).astype(np.int32)
     capacity = np.zeros(field.net.links)
     np.add.at(capacity, groups, field.net.capacity)
     traffic = field.traffic
@@ -39,28 +42,6 @@ def optimum(field: Field, flows: Numbers) -> Optimum:
     share = rate / wanted
     pinned = _pinned(stages, groups, field.net.capacity, wanted)
     return Optimum(float(share.mean()), float(share.min()), min(pinned, float(share.min())))
-
-
-def _stages(candidates: Candidates, links: int) -> tuple[Numbers, Ints]:
-    """Group of each link, (links,), and each flow's groups, (flows, hops)."""
-    parent = np.arange(links)
-    first, _, ways = candidates
-    owner = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    head = ways[first[:-1]]
-    # Links at one stage of one flow belong together: label propagation until nothing changes.
-    while True:
-        before = parent.copy()
-        for hop in range(ways.shape[1]):
-            mine, lead = ways[:, hop], head[owner, hop]
-            both = (mine >= 0) & (lead >= 0)
-            low = np.minimum(parent[mine[both]], parent[lead[both]])
-            np.minimum.at(parent, mine[both], low)
-            np.minimum.at(parent, lead[both], low)
-        parent = parent[parent]
-        if (parent == before).all():
-            break
-    stages = np.where(head >= 0, parent[head], -1).astype(np.int32)
-    return parent, stages
 
 
 def _pinned(stages: Ints, groups: Numbers, capacity: Floats, wanted: Floats) -> float:
