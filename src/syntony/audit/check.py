@@ -46,6 +46,8 @@ class Compare(enum.Enum):
     """The most frequent value is expected."""
     ABOUT = "about"
     """The median is expected, give or take `Key.within`."""
+    COMMON = "common"
+    """More than half of the role's hosts must read the same; those without a reading count too."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -120,6 +122,9 @@ class Check(ABC):
 class HostCheck(Check):
     """A check of one host by what it can be asked (`Facts`)."""
 
+    active: ClassVar[bool] = False
+    """It loads the host: it runs only when asked for by name or with ``--active``."""
+
     @abstractmethod
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         """Verdicts, and readings to be compared. A `FactError` that it raises is ``unknown``."""
@@ -131,6 +136,13 @@ class HostCheck(Check):
         """Pass or `bad`, of the host or of something `at` it."""
         status = Status.PASS if ok else bad
         return self.result(status, subject(host, at), got, expected, evidence, **words)  # type: ignore[arg-type]
+
+    @staticmethod
+    def softened(result: Result) -> Result:
+        """A failure that is only to be warned of here."""
+        if result.status is not Status.FAIL:
+            return result
+        return msgspec.structs.replace(result, status=Status.WARN)
 
     def unknown(self, host: Facts, reason: str, at: str = "") -> Result:
         """It could not be measured."""

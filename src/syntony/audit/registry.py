@@ -24,8 +24,12 @@ def every_check() -> tuple[type[Check], ...]:
     return tuple(sorted(found.values(), key=lambda check: (order.index(check.section), check.id)))
 
 
-def host_checks(wanted: Iterable[str] = ()) -> tuple[type[HostCheck], ...]:
+def host_checks(wanted: Iterable[str] = (), *, active: bool = False) -> tuple[type[HostCheck], ...]:
     """The checks of one host; those named, or whose id begins with a name, or all.
+
+    Args:
+        wanted: ids, or beginnings of them (``sw``, ``be.act``).
+        active: those that load the host too, where none is named.
 
     Raises:
         UsageError: a name that is none.
@@ -40,7 +44,7 @@ def host_checks(wanted: Iterable[str] = ()) -> tuple[type[HostCheck], ...]:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageError(f"no check {name!r}{hint} (see: syntony audit checks)")
     chosen = (check for check in all_of_them if any(_named(check.id, name) for name in names))
-    return tuple(chosen) if names else all_of_them
+    return tuple(chosen if names else (each for each in all_of_them if active or not each.active))
 
 
 def _named(check: str, name: str) -> bool:

@@ -31,6 +31,7 @@ GROUPS = {
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "incidents": "What is wrong, one incident for each cause.",
     "links": "Ports, flaps, counters: what cables say.",
+    "audit": "Is the fleet right before the job starts.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",
