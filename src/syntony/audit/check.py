@@ -89,6 +89,10 @@ class Check(ABC):
     def __init__(self, limits: msgspec.Struct | None = None) -> None:
         self.limits = self.Input() if limits is None else limits
 
+    def asks(self) -> tuple[str, ...]:
+        """What it reads under its limits: `reads`, with their words in place of CAPITALS."""
+        return self.reads
+
     @classmethod
     def title(cls) -> str:
         """The first line of the docstring."""

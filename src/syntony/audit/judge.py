@@ -47,33 +47,33 @@ class _Votes:
         self.values: Counter[Value] = Counter()
         self.hosts: set[str] = set()
 
-    def most(self) -> Expected:
+    def most(self, min_peers: int) -> Expected:
         peers = len(self.hosts)
-        if peers < MIN_PEERS:
-            return Expected(None, f"undecided: {peers} of at least {MIN_PEERS} peers")
+        if peers < min_peers:
+            return Expected(None, f"undecided: {peers} of at least {min_peers} peers")
         (value, votes), *others = self.values.most_common(2)
         if others and others[0][1] == votes:
             text = f"undecided: {value!r} and {others[0][0]!r} are as frequent"
             return Expected(None, text)
         return Expected(value, f"{votes} of {self.values.total()} readings")
 
-    def middle(self, within: float) -> Expected:
+    def middle(self, within: float, min_peers: int) -> Expected:
         numbers = sorted(
             (float(value), count)
             for value, count in self.values.items()
             if not isinstance(value, str)
         )
-        if len(self.hosts) < MIN_PEERS or not numbers:
-            return Expected(None, f"undecided: {len(self.hosts)} of at least {MIN_PEERS} peers")
+        if len(self.hosts) < min_peers or not numbers:
+            return Expected(None, f"undecided: {len(self.hosts)} of at least {min_peers} peers")
         sums: list[int] = []
         for _, count in numbers:
             sums.append((sums[-1] if sums else 0) + count)
         median = numbers[bisect.bisect_left(sums, (sums[-1] + 1) // 2)][0]
         return Expected(Range(about=median, within=within), f"median of {len(self.hosts)} hosts")
 
-    def common(self, peers: int) -> Expected:
+    def common(self, peers: int, min_peers: int) -> Expected:
         """Of `peers` hosts, these are the ones that read anything."""
-        if peers < MIN_PEERS or 2 * len(self.hosts) == peers:
+        if peers < min_peers or 2 * len(self.hosts) == peers:
             return Expected(None, f"undecided: {len(self.hosts)} of {peers} hosts")
         if 2 * len(self.hosts) > peers:
             return Expected(self.values.most_common(1)[0][0], f"{len(self.hosts)} of {peers} hosts")
@@ -81,10 +81,16 @@ class _Votes:
 
 
 class Majority:
-    """What most hosts of a role have in common."""
+    """What most hosts of a role have in common.
 
-    def __init__(self, spec: Spec = EMPTY) -> None:
+    Args:
+        spec: says which hosts are of one role.
+        min_peers: fewer decide nothing.
+    """
+
+    def __init__(self, spec: Spec = EMPTY, min_peers: int = MIN_PEERS) -> None:
         self._spec = spec
+        self._min_peers = min_peers
         self._keys = every_key()
         self._votes: defaultdict[_Place, _Votes] = defaultdict(_Votes)
         self._peers: Counter[str] = Counter()
@@ -117,10 +123,10 @@ class Majority:
             return Expected(None, "undecided: nobody else has it")
         key = self._keys.get(place[1])
         if key is not None and key.compare is Compare.ABOUT:
-            return votes.middle(key.within)
+            return votes.middle(key.within, self._min_peers)
         if key is not None and key.compare is Compare.COMMON:
-            return votes.common(self._peers[place[0]])
-        return votes.most()
+            return votes.common(self._peers[place[0]], self._min_peers)
+        return votes.most(self._min_peers)
 
 
 class Golden:

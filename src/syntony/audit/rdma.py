@@ -163,6 +163,8 @@ def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
     except UnreadableError as error:
         raise AbsentError(f"no {CLASS} here") from error
     found = tuple(parse_ibstat(output))
+    if not found and host.exists("/sys/class"):
+        raise AbsentError(f"no {CLASS} here")
     if not found:
         raise UnreadableError("`ibstat` told of no port")
     return found

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from syntony.cli.audit_checks import checks
-from syntony.cli.audit_run import run
+from syntony.cli.audit_run import learn, run
+from syntony.cli.audit_show import diff, show_run
+from syntony.cli.audit_tools import reach, record, triad
 
 
 @click.group()
@@ -18,5 +20,5 @@ def command() -> None:
     """
 
 
-for _each in (run, checks):
+for _each in (run, checks, learn, diff, show_run, record, reach, triad):
     command.add_command(_each)

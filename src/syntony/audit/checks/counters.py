@@ -132,7 +132,7 @@ class BitErrors(RdmaCheck):
 
     id = "be.act.ber"
     section = Section.ACTIVE
-    reads = ("$ mlxlink -d DEVICE -c -e -m",)
+    reads = ("$ mlxlink -d DEVICE -p PORT -c -e -m",)
     meaning = "dirty or failing optics, or a cable at its limit"
     remedy = "clean both ends, reseat, swap the cable"
     suspect = Suspect.CABLE
@@ -196,8 +196,8 @@ class LosslessQueues(RdmaCheck):
 
     id = "be.act.qos"
     section = Section.ACTIVE
-    reads = ("$ dcb -j pfc show dev NETDEV", "/sys/class/net/*/ecn/roce_np/enable/*",
-             f"{CLASS}/*/tc/1/traffic_class")  # fmt: skip
+    reads = ("$ dcb -j pfc show dev NETDEV", "$ dcb -j app show dev NETDEV",
+             "/sys/class/net/*/ecn/roce_np/enable/*", f"{CLASS}/*/tc/1/traffic_class")  # fmt: skip
     meaning = "loss under load that no counter of the sender shows: the ends disagree on priorities"
     remedy = "set it as on the others (mlnx_qos, dcb, cma_roce_tos), on the switches too"
     suspect = Suspect.CONFIG

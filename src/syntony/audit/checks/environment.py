@@ -23,6 +23,11 @@ _LDCONFIG = re.compile(r"^\s*(lib\S+?)\.so(\S*) \(([^)]*)\) => (/\S+)\s*$", re.M
 _SO_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
 
+_LIB = "/{lib*,lib*/*,usr/lib*,usr/lib*/*,usr/local/lib*,usr/local/lib/*,usr/local/cuda*/lib64,"
+_LIB += "opt/rocm*/lib}"
+_LIBRARIES = ("libcuda", "libnvidia-ml", "libamdhip64", "librocm_smi64", "libibverbs")
+
+
 def linker_cache(host: Facts) -> dict[str, str]:
     """Library → file, as the dynamic linker finds it. Raises `FactError`."""
     text = host.run("ldconfig", "-p")
@@ -43,7 +48,7 @@ class Libraries(HostCheck):
 
     id = "sw.libs"
     section = Section.SOFTWARE
-    reads = ("$ ldconfig -p", "/usr/lib*/**/lib*.so*")
+    reads = ("$ ldconfig -p", *(f"{_LIB}/{name}.so*" for name in _LIBRARIES))
     meaning = (
         "a library is missing or an empty file (a container's mount failed): jobs do not start"
     )
@@ -92,7 +97,7 @@ class NcclVersion(HostCheck):
 
     id = "sw.nccl-version"
     section = Section.SOFTWARE
-    reads = ("$ ldconfig -p", "/usr/lib*/**/libnccl.so*")
+    reads = ("$ ldconfig -p", f"{_LIB}/lib{{nccl,rccl}}.so*")
     meaning = "ranks of one job load different NCCLs: it hangs at start or falls back silently"
     remedy = "pin the version in the image"
     suspect = Suspect.CONFIG

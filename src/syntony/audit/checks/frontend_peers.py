@@ -25,6 +25,11 @@ Peer = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0
 """A name or address, perhaps with a port; never an option of a command."""
 
 
+def reach(count: int, peers: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that connects to peers."""
+    return ("syntony", "audit", "reach", "--json", "--count", str(count), *peers)
+
+
 class Mesh(HostCheck):
     """Every peer answers over the front-end network, at once and every time.
 
@@ -47,13 +52,15 @@ class Mesh(HostCheck):
 
     limits: Input
 
+    def asks(self) -> tuple[str, ...]:
+        return (f"$ {' '.join(reach(self.limits.count, self.limits.peers))}",)
+
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         peers = self.limits.peers
         if not peers:
             yield self.skip(host, 'no peers; name them in the spec: [checks."fe.mesh"] peers')
             return
-        text = host.run("syntony", "audit", "reach", "--json", "--count", str(self.limits.count),
-                        *peers)  # fmt: skip
+        text = host.run(*reach(self.limits.count, peers))
         told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
         for peer in peers:
             yield self._one(host, peer, told.get(peer))
@@ -82,7 +89,8 @@ class PathMtu(HostCheck):
 
     id = "fe.pmtu"
     section = Section.FRONTEND
-    reads = ("$ ping -c 3 -i 0.2 -W 1 -M do -s SIZE PEER",)
+    reads = ("$ ping -c 3 -i 0.2 -W 1 -M do -s SIZE PEER", "/proc/net/route",
+             "/proc/net/ipv6_route", "/sys/class/net/*/mtu")  # fmt: skip
     meaning = "a hop has a smaller MTU and says nothing: large transfers hang"
     remedy = "set the MTU of the hop; tracepath finds it"
     suspect = Suspect.SWITCH

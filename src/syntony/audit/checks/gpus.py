@@ -343,6 +343,9 @@ class Dcgm(NvidiaCheck):
 
     limits: Input
 
+    def asks(self) -> tuple[str, ...]:
+        return (f"$ dcgmi diag -r {self.limits.level} -j",)
+
     def look(self, host: Facts) -> Iterator[Result | Reading]:
         try:
             text = host.run("dcgmi", "diag", "-r", str(self.limits.level), "-j")

@@ -76,6 +76,21 @@ class Limits(HostCheck):
         return self.verdict(value >= least, host, value, f"≥ {least}", path, at=at, bad=Status.WARN)
 
 
+_COMPARED = (
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/core/netdev_max_backlog",
+    "net/ipv4/ip_forward",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/conf/all/arp_ignore",
+    "net/ipv4/conf/all/arp_announce",
+    "net/ipv4/neigh/default/gc_thresh3",
+    "net/ipv4/tcp_congestion_control",
+    "kernel/numa_balancing",
+    "vm/overcommit_memory",
+)
+
+
 class Sysctl(HostCheck):
     """The kernel's network settings suit many NICs and many peers.
 
@@ -86,7 +101,7 @@ class Sysctl(HostCheck):
 
     id = "sw.sysctl"
     section = Section.SOFTWARE
-    reads = ("/proc/sys/net/*", "/proc/sys/kernel/numa_balancing")
+    reads = tuple(f"/proc/sys/{name}" for name in _COMPARED)
     meaning = "replies leave by another NIC, or the neighbour table overflows at scale"
     remedy = "set it in /etc/sysctl.d and run sysctl --system"
     suspect = Suspect.CONFIG
@@ -137,21 +152,6 @@ class Sysctl(HostCheck):
         value = number_of(host.read(path), path)
         wanted = self.limits.peers * nics
         return self.verdict(value >= wanted, host, value, f"≥ {wanted}", path, at="gc_thresh3")
-
-
-_COMPARED = (
-    "net/core/rmem_max",
-    "net/core/wmem_max",
-    "net/core/netdev_max_backlog",
-    "net/ipv4/ip_forward",
-    "net/ipv4/conf/all/rp_filter",
-    "net/ipv4/conf/all/arp_ignore",
-    "net/ipv4/conf/all/arp_announce",
-    "net/ipv4/neigh/default/gc_thresh3",
-    "net/ipv4/tcp_congestion_control",
-    "kernel/numa_balancing",
-    "vm/overcommit_memory",
-)
 
 
 def one_value(host: Facts, name: str) -> str:

@@ -72,6 +72,7 @@ class Disks(HostCheck):
     id = "node.disk"
     section = Section.NODE
     reads = (f"$ {' '.join(_DF)}", "/proc/mounts", "/sys/class/nvme/*/state",
+             "/sys/class/nvme/*",
              "$ nvme smart-log -o json /dev/NVME")  # fmt: skip
     meaning = "a disk is full, failing, or was made read-only by the kernel after an error"
     remedy = "free space; look at the kernel log; replace the disk"

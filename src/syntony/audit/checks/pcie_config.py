@@ -262,7 +262,7 @@ class RelaxedOrdering(RdmaCheck):
 
     id = "pcie.ro"
     section = Section.PCIE
-    reads = ("$ mlxconfig -d DEVICE query PCI_WR_ORDERING",)
+    reads = ("$ mlxconfig -d ADDRESS query PCI_WR_ORDERING",)
     meaning = "writes are ordered strictly: much bandwidth is lost, above all in virtual machines"
     remedy = "mlxconfig -d DEVICE set PCI_WR_ORDERING=1, then a cold reboot"
     suspect = Suspect.CONFIG

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from syntony.audit.result import Reading, Result
 
 
+Service = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9@:._|-]{0,254}$")]
+"""A unit's name, or several between ``|``; never an option of a command."""
+
+
 class Services(HostCheck):
     """The daemons that a node of this fleet runs are active.
 
@@ -38,10 +42,15 @@ class Services(HostCheck):
     keys = (Key("sw.services", "well-known services that are active"),)
 
     class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-        required: tuple[str, ...] = ()
+        required: tuple[Service, ...] = ()
         """``slurmd|kubelet``, ``chrony|chronyd``"""
 
     limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        named = [name for each in self.limits.required for name in each.split("|")]
+        asked = (f"$ systemctl is-active {name}" for name in dict.fromkeys([*_KNOWN, *named]))
+        return (*asked, self.reads[1])
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         try:
@@ -162,6 +171,9 @@ class Containers(HostCheck):
         Key("sw.selinux", "SELinux's mode, or absent"),
         Key("sw.container-toolkit", "version of the NVIDIA container toolkit"),
     )
+
+    def asks(self) -> tuple[str, ...]:
+        return (*self.reads[:2], "$ systemctl is-active containerd", "$ systemctl is-active docker")
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         try:

@@ -121,7 +121,7 @@ class Modules(HostCheck):
 
     id = "sw.modules"
     section = Section.SOFTWARE
-    reads = ("/proc/modules", "/proc/sys/kernel/osrelease", "/sys/module/*")
+    reads = ("/proc/modules", "/proc/sys/kernel/osrelease", "/sys/module/{ib_*,nvidia*,mlx5*}")
     meaning = "GPU-direct RDMA is off: collectives bounce through host memory at a third the speed"
     remedy = "modprobe what is missing; add it to /etc/modules-load.d"
     suspect = Suspect.CONFIG
@@ -186,7 +186,10 @@ class Governor(HostCheck):
 
     id = "sw.governor"
     section = Section.SOFTWARE
-    reads = ("/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",)
+    reads = (
+        "/sys/devices/system/cpu/cpu*",
+        "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    )
     meaning = "processors clock down between messages: latency and small collectives suffer"
     remedy = "cpupower frequency-set -g performance; make it last (tuned, a unit)"
     suspect = Suspect.CONFIG

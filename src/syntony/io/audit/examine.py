@@ -60,7 +60,17 @@ def examine_host(
             reason = f"no answer in {deadline_ns / S:g} s"
             said[number] = [unknown(check, host.host, reason)]
             done(check.id)
-    everything = [each for number in range(len(checks)) for each in said[number]]
+    return report_of(host, [said[number] for number in range(len(checks))], taken_ns)
+
+
+def examine_tree(host: Facts, checks: Sequence[HostCheck], taken_ns: int) -> HostReport:
+    """The same for a recorded host, which cannot hang: one check after the other."""
+    return report_of(host, [examine(check, host) for check in checks], taken_ns)
+
+
+def report_of(host: Facts, said: Sequence[Sequence[Result | Reading]], taken_ns: int) -> HostReport:
+    """Verdicts apart from readings."""
+    everything = [each for answer in said for each in answer]
     return HostReport(
         host=host.host,
         taken_ns=taken_ns,
