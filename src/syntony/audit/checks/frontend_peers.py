@@ -77,6 +77,8 @@ class Mesh(HostCheck):
                             why, at=peer, bad=Status.FAIL if lost else Status.WARN)  # fmt: skip
 
 
+_USUAL_SIZES = (56, 1472, 8972, 8972 + 184)
+"""A small one, and MTUs of 1,500, 9,000 and 9,184."""
 _RECEIVED = re.compile(r"(\d{1,6}) packets transmitted, (\d{1,6}) (?:packets )?received")
 
 
@@ -99,6 +101,12 @@ class PathMtu(HostCheck):
         peers: tuple[Peer, ...] = ()
 
     limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        # A recorder cannot know the MTU beforehand: it tries the usual ones.
+        pings = (f"$ ping -c 3 -i 0.2 -W 1 -M do -s {size} {peer}"
+                 for peer in self.limits.peers for size in _USUAL_SIZES)  # fmt: skip
+        return (*pings, *self.reads[1:])
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         if not self.limits.peers:
@@ -153,6 +161,9 @@ class Storage(HostCheck):
         mounts: tuple[str, ...] = ()
 
     limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        return (f"$ {' '.join(reach(3, self.limits.endpoints))}", "/proc/mounts")
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         limits = self.limits

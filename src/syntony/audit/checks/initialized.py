@@ -158,14 +158,14 @@ class PortAuthentication(RdmaCheck):
 
     id = "be.init.auth"
     section = Section.INITIALIZED
-    reads = ("$ wpa_cli -i NETDEV status", "/var/run/wpa_supplicant")
+    reads = ("$ wpa_cli -i NETDEV status", "/var/run/wpa_supplicant/*")
     meaning = "the switch keeps the port closed: no packet passes"
     remedy = "restart the supplicant (systemctl restart wpa_supplicant-wired@NETDEV)"
     suspect = Suspect.CONFIG
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         try:
-            controlled = host.names("/var/run/wpa_supplicant")
+            controlled = host.names("/var/run/wpa_supplicant/*")
         except AbsentError:
             yield self.skip(host, "no 802.1X supplicant runs here")
             return

@@ -43,7 +43,8 @@ class MemoryTotal(HostCheck):
 
     id = "mem.total"
     section = Section.MEMORY
-    reads = ("/proc/meminfo", "/sys/devices/system/node/node*/meminfo")
+    reads = ("/proc/meminfo", "/sys/devices/system/node/node*",
+             "/sys/devices/system/node/node*/meminfo")  # fmt: skip
     meaning = "a module is lost or switched off by the firmware"
     remedy = "look at the BMC's log and the memory map; reseat or replace the module"
     suspect = Suspect.MEMORY

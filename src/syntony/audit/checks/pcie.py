@@ -110,7 +110,8 @@ class LinkTraining(HostCheck):
                 way = path_to_root(host, device.address)
             except FactError:
                 way = (device.address,)
-            for lower, upper in zip(way, (*way[1:], ""), strict=True):
+            # Of a switch, upstream and downstream port are one chip: every second hop is a link.
+            for lower, upper in zip(way[::2], (*way[1::2], "")[: len(way[::2])], strict=True):
                 if lower not in seen:
                     seen.add(lower)
                     yield from self._hop(host, device, lower, upper)
@@ -131,7 +132,7 @@ class LinkTraining(HostCheck):
             yield self.unknown(host, f"{DEVICES}/{lower} does not tell what it could do", lower)
             return
         slow, narrow = own.speed < speed, own.width < width
-        dozes = device.kind in {Kind.GPU, Kind.NVME} and not narrow
+        dozes = device.kind in {Kind.GPU, Kind.NVME} and lower == device.address and not narrow
         bad = Status.WARN if slow and dozes else Status.FAIL
         where = f"{lower} below {upper or '?'}, on the way to {device.kind} {device.address}"
         yield self.verdict(

@@ -80,7 +80,8 @@ class Tree:
         if os.path.isdir(path):
             self.add_special(prefix + path, tarfile.DIRTYPE)
             return
-        content = read(path)
+        special = os.path.exists(path) and not os.path.isfile(path)
+        content = b"" if special else read(path)
         if content is not None:
             # Of a library only that it is there and not empty is asked.
             content = content[:64] if ".so" in path else content
