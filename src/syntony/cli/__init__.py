@@ -35,6 +35,7 @@ GROUPS = {
     "sla": "Latency against what it should be.",
     "traffic": "Which path each flow should take.",
     "sim": "The fabric simulator.",
+    "audit": "Is the fleet right before the job starts.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",

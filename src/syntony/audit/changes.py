@@ -1,0 +1,94 @@
+"""What differs between two runs: verdicts that turned, came or went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.audit.judge import UNREACHABLE
+from syntony.audit.report.summary import ORDER, host_of
+from syntony.audit.result import Result, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict that is not what it was."""
+
+    check: str
+    subject: str
+    change: str
+    """``worse``, ``better``, ``changed`` (same status, another value), ``new`` or ``gone``."""
+    before: str
+    """Status and value; empty where there was none."""
+    after: str
+    result: Result
+    """The newer verdict; of a ``gone`` one, the older."""
+
+
+_Place = tuple[str, str, str]
+
+
+def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
+    """Worse first, then by subject. A pass, an unknown or a skip whose value changes is no change
+    of its own unless its expected value did not: counters and dates always differ.
+    """
+    before, after = list(before), list(after)
+    lost = {host_of(each) for each in before} - {host_of(each) for each in after}
+    old = _by_place(each for each in before if host_of(each) not in lost)
+    new = _by_place(after)
+    found = [_lost(host) for host in lost]
+    for place in old.keys() | new.keys():
+        change = _one(place, old.get(place), new.get(place))
+        if change is not None:
+            found.append(change)
+    kinds = ("worse", "new", "gone", "changed", "better")
+    return sorted(found, key=lambda each: (kinds.index(each.change), each.subject, each.check))
+
+
+def _lost(host: str) -> Change:
+    gone = Result(
+        check=UNREACHABLE, status=Status.UNKNOWN, subject=host,
+        evidence="the newer run did not ask this host",
+    )  # fmt: skip
+    return Change(check=UNREACHABLE, subject=host, change="gone", before="asked",
+                  after="not asked", result=gone)  # fmt: skip
+
+
+def _by_place(results: Iterable[Result]) -> dict[_Place, Result]:
+    """A check may say several things of one subject: what is expected, or the order, tells them
+    apart."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found: dict[_Place, Result] = {}
+    for result in results:
+        key = (result.check, result.subject)
+        found[*key, f"{seen[key]}"] = result
+        seen[key] += 1
+    return found
+
+
+def _one(place: _Place, old: Result | None, new: Result | None) -> Change | None:
+    if old is None or new is None:
+        kept = new or old
+        # A subject that nobody asks any more is told only where it said something.
+        if kept is None or kept.status in {Status.SKIP, Status.PASS}:
+            return None
+        change = "new" if new else "gone"
+    elif old.status is not new.status:
+        kept = new
+        change = "worse" if ORDER.index(new.status) < ORDER.index(old.status) else "better"
+    elif new.status in {Status.FAIL, Status.WARN} and old.got != new.got:
+        kept, change = new, "changed"
+    else:
+        return None
+    return Change(
+        check=place[0], subject=place[1], change=change, before=_said(old), after=_said(new),
+        result=kept,
+    )  # fmt: skip
+
+
+def _said(result: Result | None) -> str:
+    return "" if result is None else f"{result.status} {result.got}".strip()

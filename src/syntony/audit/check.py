@@ -1,0 +1,172 @@
+"""The base of every check: what it is called, what it reads, what a failure means."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from syntony.audit.result import Reading, Result, Status, Suspect, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+
+
+class Section(enum.Enum):
+    """Where a check stands in the tree: the branch and, below it, the twig."""
+
+    SOFTWARE = ("Configuration", "Software")
+    MEMORY = ("Configuration", "Memory")
+    PCIE = ("Configuration", "PCIe")
+    NODE = ("Node", "")
+    FRONTEND = ("Front-end network", "")
+    INITIALIZED = ("Back-end network", "Initialized connections")
+    ACTIVE = ("Back-end network", "Active connections")
+    GID = ("Back-end network", "GID index")
+    CONNECTIVITY = ("Back-end network", "Connectivity")
+    LATENCY = ("Back-end network", "Latency")
+    TOPOLOGY = ("Back-end network", "Topology")
+    NCCL = ("NCCL", "")
+
+    @property
+    def title(self) -> str:
+        """``Configuration / Software``."""
+        return " / ".join(part for part in self.value if part)
+
+
+class Compare(enum.Enum):
+    """How a reading is held against an expected value that a spec does not spell out."""
+
+    EQUAL = "equal"
+    """The most frequent value is expected."""
+    ABOUT = "about"
+    """The median is expected, give or take `Key.within`."""
+    COMMON = "common"
+    """More than half of the role's hosts must read the same; those without a reading count too."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One name of a spec: a value that a check reads and that is compared."""
+
+    name: str
+    meaning: str
+    compare: Compare = Compare.EQUAL
+    within: float = 0.0
+    """Relative tolerance of `Compare.ABOUT`."""
+    variant: str = ""
+    """What its readings are told apart by (``board``, ``NIC``); empty where by nothing."""
+
+
+class NoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check without limits that a spec could set."""
+
+
+class Check(ABC):
+    """What is told of a check; its docstring's first line is its title.
+
+    The docstring says what to expect after ``Expected results:``.
+    """
+
+    id: ClassVar[str]
+    section: ClassVar[Section]
+    reads: ClassVar[tuple[str, ...]]
+    """Files (shell patterns) and, after ``$ ``, commands."""
+    meaning: ClassVar[str]
+    """Of a failure."""
+    remedy: ClassVar[str]
+    suspect: ClassVar[Suspect] = Suspect.HOST
+    keys: ClassVar[tuple[Key, ...]] = ()
+    Input: ClassVar[type[msgspec.Struct]] = NoInput
+    """Limits with their defaults; a spec sets them under ``[checks."ID"]``."""
+    limits: msgspec.Struct
+    """An `Input`; a check that has one says so again, for the types' sake."""
+
+    def __init__(self, limits: msgspec.Struct | None = None) -> None:
+        self.limits = self.Input() if limits is None else limits
+
+    def asks(self) -> tuple[str, ...]:
+        """What it reads under its limits: `reads`, with their words in place of CAPITALS."""
+        return self.reads
+
+    @classmethod
+    def title(cls) -> str:
+        """The first line of the docstring."""
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+
+    @classmethod
+    def rule(cls) -> str:
+        """What a pass takes, as the docstring says after ``Expected results:``."""
+        text = inspect.cleandoc(cls.__doc__ or "").partition("Expected results:")[2]
+        return " ".join(text.split())
+
+    def result(
+        self, status: Status, subject: str, got: object = "", expected: object = "",
+        evidence: str = "", *, meaning: str = "", remedy: str = "", suspect: Suspect | None = None,
+    ) -> Result:  # fmt: skip
+        """A verdict with this check's meaning and remedy unless better ones are given."""
+        bad = status in {Status.FAIL, Status.WARN}
+        return Result(
+            check=self.id,
+            status=status,
+            subject=subject,
+            expected=str(expected),
+            got=str(got),
+            evidence=" ".join(evidence.split()),
+            meaning=(meaning or self.meaning) if bad else "",
+            remedy=(remedy or self.remedy) if bad else remedy,
+            suspect=(self.suspect if suspect is None else suspect) if bad else Suspect.NONE,
+        )
+
+
+class HostCheck(Check):
+    """A check of one host by what it can be asked (`Facts`)."""
+
+    active: ClassVar[bool] = False
+    """It loads the host: it runs only when asked for by name or with ``--active``."""
+
+    @abstractmethod
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        """Verdicts, and readings to be compared. A `FactError` that it raises is ``unknown``."""
+
+    def verdict(
+        self, ok: bool, host: Facts, got: object, expected: object = "", evidence: str = "",
+        *, at: str = "", bad: Status = Status.FAIL, **words: str,
+    ) -> Result:  # fmt: skip
+        """Pass or `bad`, of the host or of something `at` it."""
+        status = Status.PASS if ok else bad
+        return self.result(status, subject(host, at), got, expected, evidence, **words)  # type: ignore[arg-type]
+
+    @staticmethod
+    def softened(result: Result) -> Result:
+        """A failure that is only to be warned of here."""
+        if result.status is not Status.FAIL:
+            return result
+        return msgspec.structs.replace(result, status=Status.WARN)
+
+    def unknown(self, host: Facts, reason: str, at: str = "") -> Result:
+        """It could not be measured."""
+        return self.result(Status.UNKNOWN, subject(host, at), evidence=reason)
+
+    def skip(self, host: Facts, reason: str, at: str = "") -> Result:
+        """It does not apply."""
+        return self.result(Status.SKIP, subject(host, at), evidence=reason)
+
+    def reading(
+        self, host: Facts, key: str, value: Value, at: str = "", *, variant: str = "",
+        evidence: str = "",
+    ) -> Reading:  # fmt: skip
+        """A value to compare."""
+        return Reading(
+            check=self.id, key=key, subject=subject(host, at), value=value, variant=variant,
+            evidence=" ".join(evidence.split()),
+        )  # fmt: skip
+
+
+def subject(host: Facts, at: str = "") -> str:
+    """``gpu001``, or ``gpu001/mlx5_0:1``."""
+    return f"{host.host}/{at}" if at else host.host

@@ -1,0 +1,1 @@
+"""One class for each check; `syntony.audit.registry` finds them all."""

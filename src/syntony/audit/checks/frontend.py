@@ -1,0 +1,313 @@
+"""3 Front-end network: the interface of the default route, names, and the ways to other hosts."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syntony.audit.check import HostCheck, Key, Section
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.parse.text import json_of, whole
+from syntony.audit.pci import CLASS_NET
+from syntony.audit.result import Status, Suspect
+from syntony.links.ports import REMEDIES, PortState
+from syntony.links.roles import Role
+from syntony.model import format_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+    from syntony.links.snapshot import PortSnapshot
+
+
+def default_interfaces(host: Facts) -> tuple[str, ...]:
+    """Interfaces of default routes, IPv4 then IPv6. Raises `FactError` where no table is told."""
+    rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
+    found = [row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"]
+    try:
+        six = [line.split() for line in host.read("/proc/net/ipv6_route").splitlines()]
+    except FactError:
+        six = []
+    zero = "0" * 32
+    found += [row[9] for row in six if len(row) > 9 and row[0] == zero and row[1] == "00"
+              and row[9] != "lo"]  # fmt: skip
+    return tuple(dict.fromkeys(found))
+
+
+class Interface(HostCheck):
+    """The front-end interface is up, at full speed, with both legs of its bond.
+
+    Expected results: carrier, full duplex; MTU and speed equal to the expected values; of a bond,
+    every leg up and, under LACP, in one aggregator. Skipped without a default route.
+    """
+
+    id = "fe.iface"
+    section = Section.FRONTEND
+    reads = ("/proc/net/route", "/proc/net/ipv6_route", "/sys/class/net/*/{operstate,speed,mtu}",
+             "/proc/net/bonding/*")  # fmt: skip
+    meaning = "one leg down or half the speed: data loading and checkpoints crawl"
+    remedy = "look at the cable and at the switch port of the leg named"
+    suspect = Suspect.CABLE
+    keys = (
+        Key("fe.mtu", "MTU of the front-end interface"),
+        Key("fe.speed", "Mb/s of the front-end interface"),
+    )
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        names = default_interfaces(host)
+        if not names:
+            yield self.skip(host, "no default route")
+        for name in names:
+            base = f"{CLASS_NET}/{name}"
+            state = host.read(f"{base}/operstate")
+            # Tunnels and the like have no carrier of their own and say so.
+            yield self.verdict(state in {"up", "unknown"}, host, state, "up", f"{base}/operstate",
+                               at=name)  # fmt: skip
+            for key, file in (("fe.mtu", "mtu"), ("fe.speed", "speed")):
+                value = self._number(host, f"{base}/{file}")
+                if value is not None:
+                    yield self.reading(host, key, value, name, evidence=f"{base}/{file}")
+            yield from self._duplex(host, name)
+            yield from self._bond(host, name)
+
+    @staticmethod
+    def _number(host: Facts, path: str) -> int | None:
+        try:
+            return whole(host.read(path))
+        except FactError:
+            return None  # a virtual interface has no speed
+
+    def _duplex(self, host: Facts, name: str) -> Iterator[Result]:
+        try:
+            duplex = host.read(f"{CLASS_NET}/{name}/duplex")
+        except FactError:
+            return
+        if duplex != "unknown":
+            yield self.verdict(duplex == "full", host, duplex, "full", f"{CLASS_NET}/{name}/duplex",
+                               at=name)  # fmt: skip
+
+    def _bond(self, host: Facts, name: str) -> Iterator[Result]:
+        path = f"/proc/net/bonding/{name}"
+        try:
+            text = host.read(path)
+        except AbsentError:
+            return
+        legs = parse_bond(text)
+        if not legs:
+            yield self.unknown(host, f"{path} tells of no leg", name)
+            return
+        down = [leg for leg, state, _ in legs if state != "up"]
+        yield self.verdict(not down, host, f"down: {' '.join(down)}" if down else "all up",
+                           f"{len(legs)} legs up", path, at=name)  # fmt: skip
+        groups = {group for _, _, group in legs if group}
+        yield self.verdict(len(groups) <= 1, host, f"{len(groups)} aggregators", "one aggregator",
+                           path, at=name, suspect="switch")  # fmt: skip
+
+
+def parse_bond(text: str) -> list[tuple[str, str, str]]:
+    """(leg, MII status, aggregator) of every leg in a file of /proc/net/bonding."""
+    found = []
+    for block in re.split(r"^Slave Interface:", text, flags=re.MULTILINE)[1:]:
+        name = block.partition("\n")[0].strip()
+        status = re.search(r"^MII Status: (\S+)", block, re.MULTILINE)
+        group = re.search(r"^Aggregator ID: (\S+)", block, re.MULTILINE)
+        found.append((name, status[1] if status else "?", group[1] if group else ""))
+    return found
+
+
+_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors",
+           "tx_carrier_errors", "collisions")  # fmt: skip
+_LOOK_NS = 3_000_000_000
+
+
+class Errors(HostCheck):
+    """The front-end interface counts no errors.
+
+    Expected results: no error counted between two looks 3 s apart, and fewer than one in a million
+    packets since boot; of a recorded tree with one look, only the latter.
+    """
+
+    id = "fe.errors"
+    section = Section.FRONTEND
+    reads = ("/sys/class/net/*/statistics/*", "/sys/class/net/*/carrier_changes")
+    meaning = "a bad cable, port or driver loses packets"
+    remedy = "swap the cable; then the port"
+    suspect = Suspect.CABLE
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        per_packet: float = 1e-6
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        names = default_interfaces(host)
+        if not names:
+            yield self.skip(host, "no default route")
+        for name in names:
+            first = self._counts(host, name)
+            packets = first.pop("rx_packets", 0) + first.pop("tx_packets", 0)
+            if not first:
+                yield self.unknown(host, f"{CLASS_NET}/{name}/statistics cannot be read", name)
+                continue
+            bad = {key: value for key, value in first.items()
+                   if value > self.limits.per_packet * max(packets, 1)}  # fmt: skip
+            got = ", ".join(f"{value} {key}" for key, value in bad.items()) or "few or none"
+            yield self.verdict(
+                not bad, host, got, f"≤ {self.limits.per_packet:g} of packets",
+                f"{packets} packets since boot", at=name, bad=Status.WARN,
+            )  # fmt: skip
+            yield from self._growing(host, name, first)
+
+    def _growing(self, host: Facts, name: str, first: dict[str, int]) -> Iterator[Result]:
+        later = host.later(_LOOK_NS)
+        if later is None:
+            return
+        now = self._counts(later, name)
+        grown = {key: now[key] - first[key] for key in first if now.get(key, 0) > first[key]}
+        got = ", ".join(f"{value} {key}" for key, value in grown.items()) or "none"
+        yield self.verdict(not grown, host, got, "none", f"two looks {format_ns(_LOOK_NS)} apart",
+                           at=name)  # fmt: skip
+
+    @staticmethod
+    def _counts(host: Facts, name: str) -> dict[str, int]:
+        found = {}
+        for key in (*_ERRORS, "rx_packets", "tx_packets"):
+            try:
+                value = whole(host.read(f"{CLASS_NET}/{name}/statistics/{key}"))
+            except FactError:
+                continue
+            if value is not None:
+                found[key] = value
+        return found
+
+
+class Address(HostCheck):
+    """The host has its address, its name leads there, and nobody else has it.
+
+    Expected results: the default interface has a global address that is not tentative or found to
+    be a duplicate; the host's name resolves, and not only to a loopback address; a name server is
+    configured; the gateway is no failed neighbour.
+    """
+
+    id = "fe.addr"
+    section = Section.FRONTEND
+    reads = ("$ ip -j address show", "$ ip -j neigh show", "$ getent ahosts HOST",
+             "/etc/resolv.conf", "/proc/net/route")  # fmt: skip
+    meaning = "jobs cannot find the host, or find another"
+    remedy = "correct the address, /etc/hosts or DNS"
+    suspect = Suspect.CONFIG
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        names = default_interfaces(host)
+        if not names:
+            yield self.skip(host, "no default route")
+            return
+        own = records(json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`"))
+        for name in names:
+            yield self._own(host, name, own)
+        for look in (self._name, self._servers, self._gateways):
+            try:
+                yield from look(host)
+            except FactError as error:
+                yield self.unknown(host, str(error), look.__name__.strip("_"))
+
+    def _own(self, host: Facts, name: str, links: list[dict[str, Any]]) -> Result:
+        addresses = [
+            each
+            for link in links
+            if link.get("ifname") == name
+            for each in records(link.get("addr_info"))
+            if each.get("scope") == "global"
+        ]
+        bad = [str(each.get("local")) for each in addresses
+               if each.get("dadfailed") or each.get("tentative")]  # fmt: skip
+        got = " ".join(str(each.get("local")) for each in addresses) or "none"
+        good = bool(addresses) and not bad
+        return self.verdict(
+            good, host, got, "a global address, no duplicate", "ip address", at=name
+        )
+
+    def _name(self, host: Facts) -> Iterator[Result]:
+        try:
+            text = host.run("getent", "ahosts", host.host)
+        except AbsentError as error:
+            raise UnreadableError(str(error)) from error
+        except UnreadableError:
+            yield self.verdict(False, host, "does not resolve", "an address", "getent ahosts",
+                               at="name", bad=Status.WARN)  # fmt: skip
+            return
+        found = {line.split()[0] for line in text.splitlines() if line.split()}
+        outside = {each for each in found if not _is_loopback(each)}
+        yield self.verdict(bool(outside), host, " ".join(sorted(found)), "not only a loopback",
+                           "getent ahosts", at="name", bad=Status.WARN)  # fmt: skip
+
+    def _servers(self, host: Facts) -> Iterator[Result]:
+        servers = re.findall(r"^\s*nameserver\s+(\S+)", host.read("/etc/resolv.conf"), re.MULTILINE)
+        yield self.verdict(bool(servers), host, " ".join(servers) or "none", "a name server",
+                           "/etc/resolv.conf", at="servers", bad=Status.WARN)  # fmt: skip
+
+    def _gateways(self, host: Facts) -> Iterator[Result]:
+        rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
+        gateways = {_dotted(row[2]) for row in rows
+                    if len(row) > 7 and row[1] == row[7] == "00000000"}  # fmt: skip
+        neighbours = records(json_of(host.run("ip", "-j", "neigh", "show"), "`ip -j neigh`"))
+        failed = [
+            str(each.get("dst"))
+            for each in neighbours
+            if each.get("dst") in gateways and "FAILED" in (each.get("state") or ())
+        ]
+        yield self.verdict(not failed, host, " ".join(failed) or "none failed", "none failed",
+                           "ip neigh", at="gateway")  # fmt: skip
+
+
+def records(found: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON list."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _dotted(text: str) -> str:
+    """``0100007F`` of /proc/net/route, in the host's byte order (little-endian everywhere here)."""
+    if not re.fullmatch(r"[0-9A-Fa-f]{8}", text):
+        return ""
+    return str(ipaddress.IPv4Address(bytes.fromhex(text)[::-1]))
+
+
+class FrontendPorts(HostCheck):
+    """Other front-end ports with a cable are up.
+
+    Expected results: every physical front-end port that is not administratively down has a carrier;
+    a warning, since spare ports are common.
+    """
+
+    id = "fe.ports"
+    section = Section.FRONTEND
+    reads = ("/sys/class/net/*/{carrier,flags}",)
+    meaning = "a cable is out or broken, or the far port is off"
+    remedy = REMEDIES[PortState.NO_PEER]
+    suspect = Suspect.CABLE
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        found: list[PortSnapshot] = [port for port in host.ports() if port.role is Role.FRONTEND]
+        if not found:
+            yield self.skip(host, "no physical front-end port here")
+        for port in found:
+            if port.state is PortState.DISABLED:
+                yield self.skip(host, "set down by an administrator", port.name)
+            elif port.state is PortState.UNKNOWN:
+                yield self.unknown(host, f"the state of {port.name} cannot be read", port.name)
+            else:
+                yield self.verdict(port.state is PortState.ACTIVE, host, port.state, "active",
+                                   f"{CLASS_NET}/{port.name}", at=port.name, bad=Status.WARN,
+                                   remedy=REMEDIES[port.state])  # fmt: skip

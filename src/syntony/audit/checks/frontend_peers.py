@@ -1,0 +1,191 @@
+"""3 Front-end network: the ways to other hosts and to storage, for peers that the spec names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from syntony.audit.check import HostCheck, Section
+from syntony.audit.checks.frontend import default_interfaces, records
+from syntony.audit.facts import AbsentError, UnreadableError
+from syntony.audit.parse.text import json_of, whole
+from syntony.audit.pci import CLASS_NET
+from syntony.audit.result import Status, Suspect
+from syntony.model import MS, format_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+
+Peer = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}$")]
+"""A name or address, perhaps with a port; never an option of a command."""
+
+
+def reach(count: int, peers: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that connects to peers."""
+    return ("syntony", "audit", "reach", "--json", "--count", str(count), *peers)
+
+
+class Mesh(HostCheck):
+    """Every peer answers over the front-end network, at once and every time.
+
+    Expected results: none of `count` TCP connections to each of the spec's `peers` lost; the 99th
+    percentile of their set-up below `slow_ns`. Skipped without peers.
+    """
+
+    id = "fe.mesh"
+    section = Section.FRONTEND
+    reads = ("$ syntony audit reach --json PEER…",)
+    meaning = "an access list, a route or a firewall keeps hosts apart, or packets are lost"
+    remedy = "try the pair by hand in both directions; look at routes and at the switches between"
+    suspect = Suspect.HOST
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        peers: tuple[Peer, ...] = ()
+        """``gpu002:22``"""
+        count: int = 20
+        slow_ns: int = 20 * MS
+
+    limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        return (f"$ {' '.join(reach(self.limits.count, self.limits.peers))}",)
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        peers = self.limits.peers
+        if not peers:
+            yield self.skip(host, 'no peers; name them in the spec: [checks."fe.mesh"] peers')
+            return
+        text = host.run(*reach(self.limits.count, peers))
+        told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
+        for peer in peers:
+            yield self._one(host, peer, told.get(peer))
+
+    def _one(self, host: Facts, peer: str, told: dict[str, Any] | None) -> Result:
+        lost, p99 = (told or {}).get("lost"), (told or {}).get("p99_ns")
+        if told is None or not isinstance(lost, int):
+            return self.unknown(host, f"nothing was measured to {peer}", peer)
+        limit = self.limits.slow_ns
+        slow = isinstance(p99, int) and p99 >= limit
+        got = f"{lost} lost" + (f", p99 {format_ns(p99)}" if isinstance(p99, int) else "")
+        why = str(told.get("error") or "connect()")
+        return self.verdict(lost == 0 and not slow, host, got, f"0 lost, p99 < {format_ns(limit)}",
+                            why, at=peer, bad=Status.FAIL if lost else Status.WARN)  # fmt: skip
+
+
+_USUAL_SIZES = (56, 1472, 8972, 8972 + 184)
+"""A small one, and MTUs of 1,500, 9,000 and 9,184."""
+_RECEIVED = re.compile(r"(\d{1,6}) packets transmitted, (\d{1,6}) (?:packets )?received")
+
+
+class PathMtu(HostCheck):
+    """Packets as large as the interface allows reach every peer.
+
+    Expected results: one of three pings with the don't-fragment bit and the front-end MTU comes
+    back from each of the spec's `peers`; each host asks, so both directions are tried.
+    """
+
+    id = "fe.pmtu"
+    section = Section.FRONTEND
+    reads = ("$ ping -c 3 -i 0.2 -W 1 -M do -s SIZE PEER", "/proc/net/route",
+             "/proc/net/ipv6_route", "/sys/class/net/*/mtu")  # fmt: skip
+    meaning = "a hop has a smaller MTU and says nothing: large transfers hang"
+    remedy = "set the MTU of the hop; tracepath finds it"
+    suspect = Suspect.SWITCH
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        peers: tuple[Peer, ...] = ()
+
+    limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        # A recorder cannot know the MTU beforehand: it tries the usual ones.
+        pings = (f"$ ping -c 3 -i 0.2 -W 1 -M do -s {size} {peer}"
+                 for peer in self.limits.peers for size in _USUAL_SIZES)  # fmt: skip
+        return (*pings, *self.reads[1:])
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        if not self.limits.peers:
+            yield self.skip(host, 'no peers; name them in the spec: [checks."fe.pmtu"] peers')
+            return
+        names = default_interfaces(host)
+        if not names:
+            yield self.skip(host, "no default route")
+            return
+        mtu = whole(host.read(f"{CLASS_NET}/{names[0]}/mtu"))
+        if mtu is None:
+            raise UnreadableError(f"{CLASS_NET}/{names[0]}/mtu holds no number")
+        for peer in self.limits.peers:
+            yield self._one(host, peer, mtu)
+
+    def _one(self, host: Facts, peer: str, mtu: int) -> Result:
+        small, large = (self._answers(host, peer, size) for size in (56, mtu - 28))
+        if not small:
+            return self.unknown(host, f"{peer} does not answer small pings either", peer)
+        return self.verdict(large, host, "lost" if not large else "passes", f"{mtu} bytes pass",
+                            "ping -M do", at=peer)  # fmt: skip
+
+    @staticmethod
+    def _answers(host: Facts, peer: str, size: int) -> bool:
+        try:
+            text = host.run("ping", "-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", str(size),
+                            peer)  # fmt: skip
+        except AbsentError as error:
+            raise UnreadableError(str(error)) from error
+        except UnreadableError:
+            return False
+        match = _RECEIVED.search(text)
+        return match is not None and int(match[2]) > 0
+
+
+class Storage(HostCheck):
+    """What the host mounts and pulls from answers.
+
+    Expected results: a TCP connection to each of the spec's `endpoints` (NFS, Lustre, S3, registry)
+    and each of its `mounts` mounted.
+    """
+
+    id = "fe.storage"
+    section = Section.FRONTEND
+    reads = ("$ syntony audit reach --json ENDPOINT…", "/proc/mounts")
+    meaning = "jobs cannot load data, write checkpoints or pull images"
+    remedy = "look at the server, at its export, and at the route to it"
+    suspect = Suspect.CONFIG
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        endpoints: tuple[Peer, ...] = ()
+        mounts: tuple[str, ...] = ()
+
+    limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        return (f"$ {' '.join(reach(3, self.limits.endpoints))}", "/proc/mounts")
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        limits = self.limits
+        if not limits.endpoints and not limits.mounts:
+            yield self.skip(host, 'none named in the spec: [checks."fe.storage"] endpoints, mounts')
+            return
+        if limits.mounts:
+            mounted = {line.split()[1] for line in host.read("/proc/mounts").splitlines()
+                       if len(line.split()) > 1}  # fmt: skip
+            for mount in limits.mounts:
+                here = mount in mounted
+                yield self.verdict(here, host, "mounted" if here else "not mounted", "mounted",
+                                   "/proc/mounts", at=mount)  # fmt: skip
+        if limits.endpoints:
+            text = host.run(
+                "syntony", "audit", "reach", "--json", "--count", "3", *limits.endpoints
+            )
+            told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
+            for endpoint in limits.endpoints:
+                lost = told.get(endpoint, {}).get("lost")
+                if not isinstance(lost, int):
+                    yield self.unknown(host, f"nothing was measured to {endpoint}", endpoint)
+                    continue
+                why = str(told[endpoint].get("error") or "connect()")
+                yield self.verdict(lost == 0, host, f"{lost} of 3 lost", "0 lost", why, at=endpoint)

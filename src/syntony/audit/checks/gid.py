@@ -1,0 +1,257 @@
+"""4.3 Back-end: the GID that NCCL takes on each port, and whether replies come back by it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from syntony.audit.check import Key, Section
+from syntony.audit.checks.environment import inherited
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.gids import Gid, Preference, gid_table, nccl_choice, preference
+from syntony.audit.parse.text import json_of
+from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, text
+from syntony.audit.result import Suspect
+from syntony.links.ports import PortState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+
+_GIDS = (f"{CLASS}/*/ports/*/gids/*", f"{CLASS}/*/ports/*/gid_attrs/types/*",
+         f"{CLASS}/*/ports/*/gid_attrs/ndevs/*")  # fmt: skip
+_ENVIRONMENT = ("/etc/environment", "/etc/nccl.conf", "/root/.nccl.conf", "/etc/profile.d/*",
+                "/etc/environment.d/*", "/etc/security/pam_env.conf.d/*")  # fmt: skip
+
+
+def roce(ports: tuple[RdmaPort, ...]) -> list[RdmaPort]:
+    """The ports that have a choice of GIDs."""
+    return [port for port in ports if port.layer == "Ethernet"]
+
+
+def _said(gid: Gid | None) -> str:
+    if gid is None:
+        return "an unset entry"
+    address = gid.ipv4 or gid.address
+    version = f"RoCE v{gid.version}" if gid.version else "type not told"
+    return f"index {gid.place}: {address} ({version})"
+
+
+class GidTable(RdmaCheck):
+    """On every RoCE port there is an entry that NCCL can use.
+
+    Expected results: the entry that NCCL would choose by itself (IPv4, RoCE v2, not link-local)
+    exists on every active RoCE port. Skipped over InfiniBand.
+    """
+
+    id = "be.gid.table"
+    section = Section.GID
+    reads = _GIDS
+    meaning = "NCCL finds no routable address on this NIC, or only RoCE v1"
+    remedy = "give the NIC's interface an IPv4 address; enable RoCE v2"
+    suspect = Suspect.CONFIG
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        if not roce(ports):
+            yield self.skip(host, "no RoCE port here")
+        for port in roce(ports):
+            if port.state is not PortState.ACTIVE:
+                yield self.skip(host, "the port is not active", port.name)
+                continue
+            try:
+                chosen = nccl_choice(gid_table(host, port))
+            except FactError as error:
+                yield self.unknown(host, str(error), port.name)
+                continue
+            if chosen is not None and chosen.version is None:
+                yield self.unknown(host, "the entries' types cannot be read", port.name)
+                continue
+            good = chosen is not None and chosen.ipv4 is not None and chosen.usable
+            good = good and chosen is not None and chosen.version == 2
+            yield self.verdict(good, host, _said(chosen), "IPv4, RoCE v2, not link-local",
+                               f"{port.path}/gids", at=port.name)  # fmt: skip
+
+
+class GidSame(RdmaCheck):
+    """The index that NCCL would choose is one and the same everywhere.
+
+    Expected results: one index on all RoCE ports of the host, equal to the expected one. If not,
+    leave NCCL_IB_GID_INDEX unset: no single value is right.
+    """
+
+    id = "be.gid.same"
+    section = Section.GID
+    reads = _GIDS
+    meaning = "no value of NCCL_IB_GID_INDEX fits all ports; after a flap an index can move"
+    remedy = (
+        "leave NCCL_IB_GID_INDEX unset and set NCCL_IB_ADDR_RANGE; or add addresses in one order"
+    )
+    suspect = Suspect.CONFIG
+    keys = (Key("be.gid.index", "GID index that NCCL would choose"),)
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        found: dict[str, int] = {}
+        for port in roce(ports):
+            try:
+                chosen = nccl_choice(gid_table(host, port))
+            except FactError as error:
+                yield self.unknown(host, str(error), port.name)
+                continue
+            if chosen is not None and port.state is PortState.ACTIVE:
+                found[port.name] = chosen.place
+        if not roce(ports):
+            yield self.skip(host, "no RoCE port here")
+        elif found:
+            usual, _ = Counter(found.values()).most_common(1)[0]
+            odd = [f"{name} {index}" for name, index in found.items() if index != usual]
+            yield self.verdict(not odd, host, " ".join(odd) or f"{usual} on all", f"{usual} on all",
+                               "NCCL's choice on every RoCE port")  # fmt: skip
+            for name, index in found.items():
+                yield self.reading(host, "be.gid.index", index, name, evidence="NCCL's choice")
+
+
+class GidConfigured(RdmaCheck):
+    """What the host's environment tells NCCL leads to RoCE v2.
+
+    Expected results: with NCCL_IB_GID_INDEX (or its family, range and version) as the host's files
+    set them, every RoCE port gets a RoCE v2 entry that is set and not link-local. Skipped where
+    nothing is set.
+    """
+
+    id = "be.gid.v2"
+    section = Section.GID
+    reads = (*_GIDS, *_ENVIRONMENT)
+    meaning = "RoCE v1, or no address at all: traffic is not routed, or many times slower"
+    remedy = "remove NCCL_IB_GID_INDEX, or set the index that be.gid.same tells"
+    suspect = Suspect.CONFIG
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        wanted = roce(ports)
+        settings, denied = inherited(host)
+        want = preference(settings)
+        if not wanted:
+            yield self.skip(host, "no RoCE port here")
+        elif denied:
+            yield self.unknown(host, denied[0])
+        elif want == Preference():
+            yield self.skip(host, "nothing is set: NCCL chooses by itself (see be.gid.table)")
+        else:
+            for port in wanted:
+                yield self._one(host, port, want)
+
+    def _one(self, host: Facts, port: RdmaPort, want: Preference) -> Result:
+        try:
+            chosen = nccl_choice(gid_table(host, port), want)
+        except FactError as error:
+            return self.unknown(host, str(error), port.name)
+        good = chosen is not None and chosen.usable and chosen.version == 2
+        set_ = ", ".join(f"{name} {value}" for name, value in want._asdict().items()
+                         if value not in (None, ""))  # fmt: skip
+        return self.verdict(good, host, _said(chosen), "RoCE v2, not link-local",
+                            f"the host's environment: {set_}", at=port.name)  # fmt: skip
+
+
+class GidAddresses(RdmaCheck):
+    """Each NIC answers by itself: its own subnet, or a rule that sends replies back by it.
+
+    Expected results: the IPv4 addresses of the host's RoCE ports lie in different subnets; where
+    several share one, each has a rule (`ip rule from ADDRESS`) of its own.
+    """
+
+    id = "be.gid.ip"
+    section = Section.GID
+    reads = (*_GIDS, "$ ip -j address show", "$ ip -j rule show")
+    meaning = "replies leave by another NIC: asymmetric paths, drops by rp_filter"
+    remedy = "give each rail its subnet, or add a table and a rule for each NIC's address"
+    suspect = Suspect.CONFIG
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        names = {port.netdev for port in roce(ports) if port.netdev}
+        if len(names) < 2:
+            yield self.skip(host, "fewer than two RoCE interfaces here")
+            return
+        try:
+            own = self._addresses(host, names)
+            ruled = self._rules(host)
+        except AbsentError as error:
+            raise UnreadableError(str(error)) from error
+        for name in sorted(names - own.keys()):
+            yield self.verdict(False, host, f"{name} has no IPv4 address", "an address",
+                               "ip address", at=name)  # fmt: skip
+        subnets = Counter(each.network for each in own.values())
+        for name, address in sorted(own.items()):
+            alone = subnets[address.network] == 1
+            rule = str(address.ip) in ruled
+            got = "own subnet" if alone else "own rule" if rule else "shared subnet, no rule"
+            yield self.verdict(alone or rule, host, f"{address}: {got}", "own subnet or own rule",
+                               "ip address, ip rule", at=name)  # fmt: skip
+
+    @staticmethod
+    def _addresses(host: Facts, names: set[str]) -> dict[str, ipaddress.IPv4Interface]:
+        told = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
+        found: dict[str, ipaddress.IPv4Interface] = {}
+        for link in told if isinstance(told, list) else ():
+            if not isinstance(link, dict) or link.get("ifname") not in names:
+                continue
+            for each in link.get("addr_info") or ():
+                if isinstance(each, dict) and each.get("family") == "inet":
+                    text_ = f"{each.get('local')}/{each.get('prefixlen')}"
+                    if _INTERFACE.fullmatch(text_):
+                        found.setdefault(link["ifname"], ipaddress.IPv4Interface(text_))
+        return found
+
+    @staticmethod
+    def _rules(host: Facts) -> set[str]:
+        told = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
+        rows = told if isinstance(told, list) else ()
+        return {str(each.get("src")) for each in rows if isinstance(each, dict)}
+
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_INTERFACE = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}/(?:3[0-2]|[12]?\d)")
+
+
+class GidInfiniBand(RdmaCheck):
+    """InfiniBand ports belong to one subnet, under one manager, with LIDs of their own.
+
+    Expected results: the subnet prefix equal to the expected one, no LID twice in the host, the
+    subnet manager's LID equal to the expected one. Skipped over Ethernet.
+    """
+
+    id = "be.gid.ib"
+    section = Section.GID
+    reads = (f"{CLASS}/*/ports/*/gids/0", f"{CLASS}/*/ports/*/{{lid,sm_lid}}", "$ ibstat")
+    meaning = "two subnet managers, or a port in another subnet: hosts do not see each other"
+    remedy = "find the second subnet manager (sminfo, sm_lid); correct its prefix"
+    suspect = Suspect.FABRIC
+    keys = (
+        Key("be.gid.prefix", "subnet prefix of a port"),
+        Key("be.gid.sm-lid", "LID of the subnet manager, as a port was told", variant="NIC"),
+    )
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        wanted = [port for port in ports if port.layer == "InfiniBand"]
+        if not wanted:
+            yield self.skip(host, "no InfiniBand port here")
+            return
+        active = [port for port in wanted if port.state is PortState.ACTIVE]
+        lids = Counter(port.lid for port in active if port.lid)
+        twice = sorted(lid for lid, count in lids.items() if count > 1)
+        if lids:
+            yield self.verdict(not twice, host, " ".join(twice) or "all different", "all different",
+                               f"{CLASS}/*/ports/*/lid", at="lid")  # fmt: skip
+        for port in active:
+            # Planes and rails may be subnets of their own: a NIC is compared with its namesakes.
+            if port.sm_lid:
+                yield self.reading(host, "be.gid.sm-lid", port.sm_lid, port.name,
+                                   variant=port.name, evidence=f"{port.path}/sm_lid")  # fmt: skip
+            prefix = text(host, f"{port.path}/gids/0")[:19]
+            if re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4}){3}", prefix):
+                yield self.reading(host, "be.gid.prefix", prefix, port.name,
+                                   evidence=f"{port.path}/gids/0")  # fmt: skip
+        if not active:
+            yield self.unknown(host, "no InfiniBand port is active")

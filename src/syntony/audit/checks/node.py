@@ -1,0 +1,290 @@
+"""2 Node: reachable, its disks, its processes, what its kernel says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.audit.check import Compare, HostCheck, Key, Section
+from syntony.audit.checks.memory import uptime_s
+from syntony.audit.checks.system import one_line
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.host_log import READS, kernel_log
+from syntony.audit.parse.kernel_log import lines_of
+from syntony.audit.parse.text import json_of
+from syntony.audit.result import Status, Suspect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+
+
+class Reach(HostCheck):
+    """The host answers, under a name of its own, and has not just been restarted.
+
+    Expected results: an answer within the runner's deadline; up for at least `min_uptime_s`; a host
+    that cannot be asked fails here, and only here.
+    """
+
+    id = "node.reach"
+    section = Section.NODE
+    reads = ("/proc/sys/kernel/hostname", "/proc/sys/kernel/random/boot_id", "/proc/uptime")
+    meaning = "the host is down, restarts by itself, or answers under another's name"
+    remedy = "log in by hand; if that fails, look at its console"
+    suspect = Suspect.HOST
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        min_uptime_s: float = 300.0
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        name = one_line(host.read("/proc/sys/kernel/hostname"), "/proc/sys/kernel/hostname")
+        same = name.split(".")[0] == host.host.split(".")[0]
+        yield self.verdict(
+            same, host, name, host.host, "/proc/sys/kernel/hostname", at="name", bad=Status.WARN
+        )
+        up_s = uptime_s(host)
+        least = self.limits.min_uptime_s
+        yield self.verdict(
+            up_s >= least, host, f"up {up_s / 3600:.1f} h", f"≥ {least:g} s", "/proc/uptime",
+            at="uptime", bad=Status.WARN,
+        )  # fmt: skip
+
+
+_DF = ("df", "-P", "-k", "--local", "--exclude-type=tmpfs", "--exclude-type=devtmpfs",
+       "--exclude-type=squashfs", "--exclude-type=overlay", "--exclude-type=efivarfs")  # fmt: skip
+_DF_ROW = re.compile(r"^(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(-?\d{1,18})\s+\d+%\s+(/.*)$")
+_MUST_WRITE = frozenset({"ext4", "xfs", "btrfs"})
+
+
+class Disks(HostCheck):
+    """Disks have room, are writable and are in good health.
+
+    Expected results: at least `free` of every local file system free; none of ext4, xfs or btrfs
+    mounted read-only; every NVMe controller live and without a critical warning.
+    """
+
+    id = "node.disk"
+    section = Section.NODE
+    reads = (f"$ {' '.join(_DF)}", "/proc/mounts", "/sys/class/nvme/*/state",
+             "/sys/class/nvme/*",
+             "$ nvme smart-log -o json /dev/NVME")  # fmt: skip
+    meaning = "a disk is full, failing, or was made read-only by the kernel after an error"
+    remedy = "free space; look at the kernel log; replace the disk"
+    suspect = Suspect.DISK
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        free: float = 0.05
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        yield from self._each(host, self._room)
+        yield from self._each(host, self._mounts)
+        yield from self._each(host, self._controllers)
+
+    def _each(self, host: Facts, look: object) -> Iterator[Result]:
+        try:
+            yield from look(host)  # type: ignore[operator]
+        except FactError as error:
+            yield self.unknown(host, str(error))
+
+    def _room(self, host: Facts) -> Iterator[Result]:
+        rows = [_DF_ROW.match(line) for line in host.run(*_DF).splitlines()[1:]]
+        found = [row for row in rows if row is not None and int(row[2]) > 0]
+        if not found:
+            raise UnreadableError("`df` told of no local file system")
+        for row in found:
+            free = max(0, int(row[4])) / int(row[2])
+            yield self.verdict(free >= self.limits.free, host, f"{100 * free:.0f} % free",
+                               f"≥ {100 * self.limits.free:g} % free", "df", at=row[5])  # fmt: skip
+
+    def _mounts(self, host: Facts) -> Iterator[Result]:
+        rows = [line.split() for line in host.read("/proc/mounts").splitlines()]
+        stuck = [row[1] for row in rows if len(row) > 3 and row[2] in _MUST_WRITE
+                 and "ro" in row[3].split(",")]  # fmt: skip
+        yield self.verdict(not stuck, host, " ".join(stuck) or "none", "none read-only",
+                           "/proc/mounts", at="read-only")  # fmt: skip
+
+    def _controllers(self, host: Facts) -> Iterator[Result]:
+        try:
+            names = host.names("/sys/class/nvme")
+        except AbsentError:
+            return
+        for name in names:
+            path = f"/sys/class/nvme/{name}/state"
+            state = host.read(path)
+            yield self.verdict(state == "live", host, state, "live", path, at=name)
+            yield from self._smart(host, name)
+
+    def _smart(self, host: Facts, name: str) -> Iterator[Result]:
+        try:
+            told = json_of(host.run("nvme", "smart-log", "-o", "json", f"/dev/{name}"), "nvme")
+        except AbsentError:
+            return
+        except UnreadableError as error:
+            yield self.unknown(host, str(error), name)
+            return
+        warning = told.get("critical_warning") if isinstance(told, dict) else None
+        if isinstance(warning, dict):
+            warning = warning.get("value")
+        if not isinstance(warning, int):
+            yield self.unknown(host, "nvme tells no critical_warning", name)
+            return
+        yield self.verdict(warning == 0, host, f"critical_warning {warning}", "0",
+                           "nvme smart-log", at=name)  # fmt: skip
+
+
+_STAT = re.compile(r"^(\d{1,10}) \((.{0,64})\) ([A-Za-z]) ", re.DOTALL)
+_AGAIN_NS = 2_000_000_000
+
+
+class StuckProcesses(HostCheck):
+    """No process hangs in the kernel, none is left unburied in numbers.
+
+    Expected results: no process in uninterruptible sleep (D) in both of two looks 2 s apart; at
+    most `zombies` zombies. Of a recorded tree only one look is known: D is then a warning.
+    """
+
+    id = "node.dstate"
+    section = Section.NODE
+    reads = ("/proc/*/stat",)
+    meaning = "a driver or a file system hangs: the next job on it will too"
+    remedy = "see /proc/PID/stack and the kernel log; most need a reboot"
+    suspect = Suspect.HOST
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        zombies: int = 20
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        first, zombies = self._look(host)
+        got, bad = first, Status.WARN
+        if first:
+            later = host.later(_AGAIN_NS)
+            if later is not None:
+                again, _ = self._look(later)
+                got = {number: name for number, name in first.items() if number in again}
+                bad = Status.FAIL
+        names = ", ".join(f"{name} ({number})" for number, name in sorted(got.items())[:5])
+        yield self.verdict(not got, host, names or "none", "none", "/proc/*/stat: D",
+                           at="uninterruptible", bad=bad)  # fmt: skip
+        limit = self.limits.zombies
+        yield self.verdict(zombies <= limit, host, zombies, f"≤ {limit}", "/proc/*/stat: Z",
+                           at="zombies", bad=Status.WARN)  # fmt: skip
+
+    @staticmethod
+    def _look(host: Facts) -> tuple[dict[int, str], int]:
+        stuck: dict[int, str] = {}
+        zombies = told = 0
+        for name in host.names("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                match = _STAT.match(host.read(f"/proc/{name}/stat"))
+            except FactError:
+                continue  # it has ended since
+            if match is None:
+                continue
+            told += 1
+            if match[3] == "D":
+                stuck[int(match[1])] = match[2]
+            zombies += match[3] == "Z"
+        if not told:
+            raise UnreadableError("no process below /proc")
+        return stuck, zombies
+
+
+_NUMBERS = re.compile(
+    r"0x[0-9a-f]+|\b[0-9a-f]{2,}(?::[0-9a-f]{2,})+(?:\.[0-7])?|\d+", re.IGNORECASE
+)
+_SEVERE = re.compile(
+    r"\b(error|fail(?:ed|ure)?|fatal|panic|oops|BUG:|corrupt\w*|timed? ?out|hung|soft lockup|"
+    r"call trace|denied|unable|cannot|invalid|I/O error)\b",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"ACPI (?:BIOS )?(?:Error|Warning)|acpi PNP|failed to (?:load|find) regulatory|"
+    r"Failed to set up TPM|tpm_\w+|platform regulatory|systemd\[1\]|audit: |_OSC|"
+    r"\bRAS: Correctable Errors collector|hugetlb: |Couldn't get size|i8042|nouveau|"
+    r"error_report|errors=remount|printk: |EDAC .* Giving out|ERST|BERT: Error records|"
+    r"kernel command line|Unknown kernel command line",
+    re.IGNORECASE,
+)
+MAX_TEMPLATES = 200
+
+
+class NovelMessages(HostCheck):
+    """The kernel says nothing alarming that the other hosts' kernels do not say.
+
+    Expected results: every severe line of the kernel's log, its numbers left out, is said by the
+    majority of the role too, by the golden host, or listed in the spec; a host alone is unknown.
+    """
+
+    id = "node.kmsg-novel"
+    section = Section.NODE
+    reads = READS
+    meaning = "this kernel reports what no other does"
+    remedy = "read the line; list it in the spec if it is harmless"
+    suspect = Suspect.HOST
+    keys = (Key("node.kmsg", "``some`` for a severe kernel message that is expected",
+                Compare.COMMON, variant="message"),)  # fmt: skip
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        harmless: tuple[str, ...] = ()
+        """Parts of messages that are of no interest here."""
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        found: dict[str, str] = {}
+        for line in lines_of(kernel_log(host)):
+            if _SEVERE.search(line) and not _HARMLESS.search(line) and not self._listed(line):
+                found.setdefault(template(line), line)
+        if not found:
+            yield self.verdict(True, host, "nothing severe", "nothing severe", "kernel log")
+        for name, line in sorted(found.items())[:MAX_TEMPLATES]:
+            yield self.reading(host, "node.kmsg", "some", variant=name, evidence=line[:200])
+
+    def _listed(self, line: str) -> bool:
+        return any(part in line for part in self.limits.harmless)
+
+
+def template(line: str) -> str:
+    """A message without what differs from host to host: numbers, addresses."""
+    return " ".join(_NUMBERS.sub("#", line).split())[:120]
+
+
+class Bmc(HostCheck):
+    """The board's own controller reports nothing critical.
+
+    Expected results: no sensor critical or beyond; skipped where ipmi-sensors is not installed,
+    unknown without permission.
+    """
+
+    id = "node.bmc"
+    section = Section.NODE
+    reads = ("$ ipmi-sensors --output-sensor-state --comma-separated-output",)
+    meaning = "a fan, a power supply or a temperature is critical"
+    remedy = "look at the BMC's log; replace the part"
+    suspect = Suspect.HOST
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        try:
+            text = host.run("ipmi-sensors", "--output-sensor-state", "--comma-separated-output")
+        except AbsentError:
+            yield self.skip(host, "ipmi-sensors is not installed (freeipmi-tools)")
+            return
+        rows = [line.split(",") for line in text.splitlines()]
+        sensors = [row for row in rows if len(row) >= 5 and row[0].strip().isdigit()]
+        if not sensors:
+            raise UnreadableError("`ipmi-sensors` told of no sensor")
+        bad = [row[1].strip() for row in sensors if row[3].strip() == "Critical"]
+        yield self.verdict(not bad, host, ", ".join(bad) or f"{len(sensors)} sensors well",
+                           "none critical", "ipmi-sensors")  # fmt: skip

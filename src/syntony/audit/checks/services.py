@@ -1,0 +1,207 @@
+"""1.1 Software: services, time, security modules and containers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from syntony.audit.check import HostCheck, Key, Section
+from syntony.audit.checks.drivers import service_state
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.gpus import has_nvidia
+from syntony.audit.parse.text import json_of
+from syntony.audit.result import Status, Suspect
+from syntony.model import MS, S, format_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+
+
+Service = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9@:._|-]{0,254}$")]
+"""A unit's name, or several between ``|``; never an option of a command."""
+
+
+class Services(HostCheck):
+    """The daemons that a node of this fleet runs are active.
+
+    Expected results: every service that the spec lists is active, one of the alternatives in
+    ``a|b`` is enough; what runs of the well-known ones equal to the expected value.
+    """
+
+    id = "sw.services"
+    section = Section.SOFTWARE
+    reads = ("$ systemctl is-active SERVICE", "$ systemctl list-units --failed --plain --no-legend")
+    meaning = "the scheduler, the container runtime or a helper of the GPUs does not run"
+    remedy = "systemctl restart it; read journalctl -u for why it stopped"
+    suspect = Suspect.CONFIG
+    keys = (Key("sw.services", "well-known services that are active"),)
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        required: tuple[Service, ...] = ()
+        """``slurmd|kubelet``, ``chrony|chronyd``"""
+
+    limits: Input
+
+    def asks(self) -> tuple[str, ...]:
+        named = [name for each in self.limits.required for name in each.split("|")]
+        asked = (f"$ systemctl is-active {name}" for name in dict.fromkeys([*_KNOWN, *named]))
+        return (*asked, self.reads[1])
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        try:
+            service_state(host, _KNOWN[0])
+        except AbsentError as error:
+            yield self.skip(host, str(error))
+            return
+        for alternatives in self.limits.required:
+            states = {name: service_state(host, name) for name in alternatives.split("|")}
+            got = ", ".join(f"{name} {state}" for name, state in states.items())
+            yield self.verdict(
+                "active" in states.values(), host, got, f"{alternatives} active",
+                "systemctl is-active", at=alternatives,
+            )  # fmt: skip
+        active = [name for name in _KNOWN if service_state(host, name) == "active"]
+        yield self.reading(
+            host, "sw.services", " ".join(active) or "none", evidence="systemctl is-active"
+        )
+        yield self._failed(host)
+
+    def _failed(self, host: Facts) -> Result:
+        text = host.run("systemctl", "list-units", "--failed", "--plain", "--no-legend")
+        names = [line.split()[0] for line in text.splitlines() if line.split()]
+        got = " ".join(names[:5]) or "none"
+        return self.verdict(
+            not names, host, got, "none", "systemctl list-units --failed", at="failed units",
+            bad=Status.WARN,
+        )  # fmt: skip
+
+
+_KNOWN = ("slurmd", "kubelet", "containerd", "docker", "lldpd", "chronyd", "chrony", "ntpd",
+          "systemd-timesyncd", "ptp4l", "nvidia-persistenced", "nvidia-fabricmanager", "opensmd",
+          "sssd", "munge", "irqbalance", "syntony-agent")  # fmt: skip
+
+
+_FLEET_TIME = ("syntony", "clock", "now", "--json")
+_PAGE = "/run/syntony/clock"
+
+
+class Time(HostCheck):
+    """The host's clock is near the true time.
+
+    Expected results: the bound of Syntony's served fleet time below `fleet_ns` where an agent runs,
+    and chrony's offset plus its error below `wall_ns` (1 ms); unknown where neither tells.
+    """
+
+    id = "sw.time"
+    section = Section.SOFTWARE
+    reads = ("$ syntony clock now --json", "/run/syntony/clock", "$ chronyc -n -c tracking")
+    meaning = "logs of hosts cannot be put in order; NCCL's time-outs and certificates misfire"
+    remedy = "repair NTP or PTP; see `syntony clock status`"
+    suspect = Suspect.CONFIG
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        wall_ns: int = 1 * MS
+        fleet_ns: int = 1 * MS
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        told = [*self._fleet(host), *self._wall(host)]
+        if not told:
+            yield self.unknown(host, "neither a Syntony agent nor chrony tells of the clock")
+        yield from told
+
+    def _fleet(self, host: Facts) -> Iterator[Result]:
+        at = "fleet time"
+        try:
+            page = json_of(host.run(*_FLEET_TIME), "`syntony clock now`")
+        except FactError as error:
+            if host.exists(_PAGE):
+                yield self.unknown(host, str(error), at)
+            return
+        bound = page.get("bound_ns") if isinstance(page, dict) else None
+        if not isinstance(bound, int | float) or isinstance(bound, bool):
+            yield self.unknown(host, "the agent serves a time without a bound", at)
+            return
+        limit = self.limits.fleet_ns
+        yield self.verdict(
+            bound < limit, host, format_ns(bound), f"< {format_ns(limit)}",
+            "syntony clock now", at=at,
+        )  # fmt: skip
+
+    def _wall(self, host: Facts) -> Iterator[Result]:
+        try:
+            text = host.run("chronyc", "-n", "-c", "tracking")
+        except AbsentError:
+            return
+        cells = text.strip().split(",")
+        numbers = [cell for cell in cells[4:12] if re.fullmatch(r"-?\d+(\.\d+)?([eE]-?\d+)?", cell)]
+        if len(cells) < 14 or len(numbers) < 8:
+            raise UnreadableError("`chronyc -c tracking` printed no tracking report")
+        offset_ns, delay_ns, dispersion_ns = (float(cells[at]) * S for at in (4, 10, 11))
+        error_ns = abs(offset_ns) + delay_ns / 2 + dispersion_ns
+        synchronised = cells[1] not in {"", "0.0.0.0"} and cells[13] != "Not synchronised"  # noqa: S104 - chrony's word for none
+        limit = self.limits.wall_ns
+        got = format_ns(error_ns) if synchronised else "not synchronised"
+        yield self.verdict(
+            synchronised and error_ns < limit, host, got, f"< {format_ns(limit)}",
+            "chronyc tracking: offset + delay / 2 + dispersion", at="wall time",
+        )  # fmt: skip
+
+
+class Containers(HostCheck):
+    """Security modules and the GPU container toolkit are as in the fleet.
+
+    Expected results: SELinux's mode and the toolkit's version equal to the expected values; with an
+    NVIDIA GPU and a container runtime, the toolkit is installed.
+    """
+
+    id = "sw.container"
+    section = Section.SOFTWARE
+    reads = ("$ getenforce", "$ nvidia-ctk --version", "$ systemctl is-active SERVICE")
+    meaning = "containers do not see the GPUs, or are denied what they need"
+    remedy = "install nvidia-container-toolkit and run nvidia-ctk runtime configure"
+    suspect = Suspect.CONFIG
+    keys = (
+        Key("sw.selinux", "SELinux's mode, or absent"),
+        Key("sw.container-toolkit", "version of the NVIDIA container toolkit"),
+    )
+
+    def asks(self) -> tuple[str, ...]:
+        return (*self.reads[:2], "$ systemctl is-active containerd", "$ systemctl is-active docker")
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        try:
+            mode = host.run("getenforce").strip()
+        except AbsentError:
+            mode = "absent"
+        yield self.reading(host, "sw.selinux", mode, evidence="getenforce")
+        if has_nvidia(host):
+            yield self._toolkit(host)
+
+    def _toolkit(self, host: Facts) -> Result | Reading:
+        try:
+            text = host.run("nvidia-ctk", "--version")
+        except AbsentError:
+            return self._without(host)
+        match = re.search(r"version\s+v?(\d+(?:\.\d+)+)", text)
+        if match is None:
+            return self.unknown(host, "`nvidia-ctk --version` tells none", "toolkit")
+        return self.reading(
+            host, "sw.container-toolkit", match[1], "toolkit", evidence="nvidia-ctk --version"
+        )
+
+    def _without(self, host: Facts) -> Result:
+        try:
+            states = (service_state(host, name) for name in ("containerd", "docker"))
+            runtime = "active" in states
+        except FactError as error:
+            return self.unknown(host, str(error), "toolkit")
+        if not runtime:
+            return self.skip(host, "no container runtime here", "toolkit")
+        return self.verdict(False, host, "not installed", "nvidia-ctk", "nvidia-ctk", at="toolkit")

@@ -1,0 +1,73 @@
+"""What a check may ask of a host. Live hosts, recorded trees and tests implement it.
+
+Checks are pure: whatever they know comes through `Facts`. The implementations that touch the world
+are in `syntony.io.audit`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from syntony.links.snapshot import PortSnapshot
+
+
+class FactError(Exception):
+    """Something could not be found out; the text is one line for a person."""
+
+
+class AbsentError(FactError):
+    """There is no such file, directory or program: certain, and for the check to judge."""
+
+
+class UnreadableError(FactError):
+    """It may be there but cannot be read: no permission, a time-out, output that makes no sense.
+
+    A check that lets it through is ``unknown``.
+    """
+
+
+class Facts(Protocol):
+    """One host, now or as it was recorded. Paths are absolute, as on that host."""
+
+    @property
+    def host(self) -> str:
+        """Its name."""
+        ...
+
+    def read(self, path: str) -> str:
+        """A file's text without surrounding white space. Raises `FactError`."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """A file's bytes. Raises `FactError`."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """A directory's entries, sorted. Raises `FactError`."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory, as far as it can be told."""
+        ...
+
+    def real(self, path: str) -> str:
+        """The path with every link followed. Raises `FactError`."""
+        ...
+
+    def run(self, *command: str) -> str:
+        """A program's standard output, run without a shell in the C locale.
+
+        Raises:
+            AbsentError: the program is not installed.
+            UnreadableError: it failed, was refused, or took too long.
+        """
+        ...
+
+    def ports(self) -> tuple[PortSnapshot, ...]:
+        """Every network port as `syntony.links` reads it, InfiniBand and Ethernet."""
+        ...
+
+    def later(self, after_ns: int) -> Facts | None:
+        """The same host at least `after_ns` after its first look; None where there was only one."""
+        ...

@@ -1,0 +1,84 @@
+"""A spec from a fleet that is known to be good. Sorted, so that two of them can be compared."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from syntony.audit.check import Compare
+from syntony.audit.judge import Majority
+from syntony.audit.spec import NO_ROLE, Range, Spec, every_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from syntony.audit.result import HostReport
+    from syntony.audit.spec import Rule
+
+
+def learn(reports: Iterable[HostReport], spec: Spec) -> str:
+    """TOML of what most hosts of each role have in common; what is undecided is a comment.
+
+    Args:
+        reports: of hosts that are right. Fewer than three are enough when they agree.
+        spec: its roles say which hosts are alike; its limits are kept.
+    """
+    majority = Majority(spec, min_peers=1)
+    for report in reports:
+        majority.count(report)
+    lines: list[str] = []
+    for role in [*spec.roles, NO_ROLE]:
+        rows = list(_rows(majority, role))
+        if role == NO_ROLE and not rows:
+            continue
+        name = "all" if role == NO_ROLE else role
+        hosts = ("*",) if role == NO_ROLE else spec.roles[role].hosts
+        lines += [f"[roles.{_key(name)}]", f"hosts = {_value(list(hosts))}", ""]
+        lines += [f"[roles.{_key(name)}.expect]", *rows, ""]
+    for check, given in sorted(spec.checks.items()):
+        lines.append(f"[checks.{_key(check)}]")
+        lines += [f"{_key(name)} = {_value(value)}" for name, value in sorted(given.items())]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _rows(majority: Majority, role: str) -> Iterator[str]:
+    keys = every_key()
+    for place, key, variant in majority.places():
+        if place != role:
+            continue
+        name = f"{key}/{variant}" if variant else key
+        expected = majority.expected(role, key, variant)
+        if expected.rule is None:
+            yield f"# {_one_line(name)}: {_one_line(expected.source)}"
+        elif not (keys[key].compare is Compare.COMMON and expected.rule == "none"):
+            yield f"{_key(name)} = {_value(_plain(expected.rule))}"
+
+
+def _plain(rule: Rule) -> object:
+    if isinstance(rule, Range):
+        return {"about": rule.about, "within": rule.within}
+    return list(rule) if isinstance(rule, tuple) else rule
+
+
+def _value(value: object) -> str:
+    """A TOML value."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_value(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    # JSON's strings are TOML's basic strings, except for one character.
+    return json.dumps(str(value), ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    bare = name and all(letter.isalnum() or letter in "-_" for letter in name) and name.isascii()
+    return name if bare else _value(name)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -1,0 +1,1 @@
+"""What foreign programs print, as records. Anything else raises `UnreadableError`, nothing else."""

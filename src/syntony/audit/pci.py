@@ -1,0 +1,126 @@
+"""The PCI devices of a host and the way from each to its root, from sysfs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.audit.facts import AbsentError, FactError
+
+if TYPE_CHECKING:
+    from syntony.audit.facts import Facts
+
+DEVICES = "/sys/bus/pci/devices"
+CLASS_NET = "/sys/class/net"
+_ADDRESS = re.compile(r"[0-9a-f]{4,6}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+MELLANOX, BROADCOM, PENSANDO, AMAZON = 0x15B3, 0x14E4, 0x1DD8, 0x1D0F
+GONE = 0xFFFF
+"""What a device that has fallen off the bus answers to every question."""
+_DISPLAY, _ACCELERATOR, _NETWORK, _BRIDGE = 0x03, 0x12, 0x02, 0x06
+_MASS_STORAGE, _NVME = 0x01, 0x08
+_NVSWITCH = 0x0680
+_VGA = 0x0300
+
+
+class Kind:
+    """What a device is for, as far as an audit cares."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    NVSWITCH = "nvswitch"
+    NVME = "nvme"
+    BRIDGE = "bridge"
+    OTHER = "other"
+
+
+class PciDevice(NamedTuple):
+    """One device as sysfs shows it."""
+
+    address: str
+    vendor: int
+    device: int
+    class_code: int
+    """24 bits: class, subclass, programming interface."""
+
+    @property
+    def kind(self) -> str:
+        """One of `Kind`."""
+        base, sub = self.class_code >> 16, self.class_code >> 8
+        if self.vendor == NVIDIA and sub == _NVSWITCH:
+            return Kind.NVSWITCH
+        if self._is_gpu(base, sub):
+            return Kind.GPU
+        if base == _NETWORK:
+            return Kind.NIC
+        if base == _MASS_STORAGE and sub & 0xFF == _NVME:
+            return Kind.NVME
+        return Kind.BRIDGE if base == _BRIDGE else Kind.OTHER
+
+    def _is_gpu(self, base: int, sub: int) -> bool:
+        if self.vendor == AMD:
+            # Boards' own graphics are VGA controllers; Instinct cards are 0380 or 1200.
+            return base == _ACCELERATOR or (base == _DISPLAY and sub != _VGA)
+        return self.vendor == NVIDIA and base in {_DISPLAY, _ACCELERATOR}
+
+    @property
+    def model(self) -> str:
+        """``10de:2330``"""
+        return f"{self.vendor:04x}:{self.device:04x}"
+
+
+def devices(host: Facts) -> tuple[PciDevice, ...]:
+    """Every device, by address. Raises `FactError` where sysfs does not list them."""
+    found = [_device(host, name) for name in host.names(DEVICES) if _ADDRESS.fullmatch(name)]
+    return tuple(found)
+
+
+def _device(host: Facts, address: str) -> PciDevice:
+    vendor, device, class_code = (
+        hexadecimal(host, f"{DEVICES}/{address}/{name}") for name in ("vendor", "device", "class")
+    )
+    return PciDevice(address, vendor, device, class_code)
+
+
+def hexadecimal(host: Facts, path: str) -> int:
+    """A file such as ``vendor``: ``0x10de``; 0 where it is missing or makes no sense."""
+    try:
+        text = host.read(path)
+    except FactError:
+        return 0
+    return int(text, 16) if re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text) else 0
+
+
+def is_virtual_function(host: Facts, address: str) -> bool:
+    """Whether the device is an SR-IOV function of another."""
+    return host.exists(f"{DEVICES}/{address}/physfn")
+
+
+def path_to_root(host: Facts, address: str) -> tuple[str, ...]:
+    """The device, then each bridge above it, the root port last.
+
+    Raises:
+        AbsentError: the tree does not keep where the device hangs.
+    """
+    real = host.real(f"{DEVICES}/{address}")
+    hops = [part for part in real.split("/") if _ADDRESS.fullmatch(part)]
+    if "/devices/pci" not in real or not hops or hops[-1] != address:
+        raise AbsentError(f"{DEVICES}/{address} is no link into /sys/devices: the way is not kept")
+    return tuple(reversed(hops))
+
+
+def numa_node(host: Facts, address: str) -> str:
+    """The device's node, ``-1`` or empty where not told."""
+    try:
+        return host.read(f"{DEVICES}/{address}/numa_node")
+    except FactError:
+        return ""
+
+
+def address_of(host: Facts, path: str) -> str:
+    """The PCI address of the device behind a class directory's ``device`` link; empty if none."""
+    try:
+        last = host.real(path).rsplit("/", 1)[-1]
+    except FactError:
+        return ""
+    return last if _ADDRESS.fullmatch(last) else ""

@@ -1,0 +1,196 @@
+"""RDMA devices and their ports from sysfs: what `ports()` does not tell (GIDs, keys, LIDs).
+
+States and rates are read by `syntony.links.ports`, roles by `syntony.links.roles` through
+`Facts.ports`. Where a tree has no sysfs, `ibstat` is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.audit.check import HostCheck
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.parse.text import fields
+from syntony.audit.pci import address_of
+from syntony.links.ports import PortState, Rate, infiniband_rate, infiniband_state
+from syntony.links.roles import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.result import Reading, Result
+    from syntony.links.snapshot import PortSnapshot
+
+CLASS = "/sys/class/infiniband"
+
+
+class RdmaCheck(HostCheck):
+    """A check of the back-end's ports, which hosts without any skip."""
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        try:
+            ports = compute_ports(host)
+        except AbsentError as error:
+            yield self.skip(host, str(error))
+            return
+        if ports:
+            yield from self.look(host, ports)
+        else:
+            yield self.skip(host, "no RDMA NIC of the back-end here")
+
+    @abstractmethod
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        """As `test`, where there are some."""
+
+
+class RdmaDevice(NamedTuple):
+    """One device; empty where a file cannot be read."""
+
+    name: str
+    firmware: str
+    board: str
+    address: str
+    """PCI address; empty where the tree does not keep it."""
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+        return f"{CLASS}/{self.name}"
+
+
+class RdmaPort(NamedTuple):
+    """One port of a device."""
+
+    device: str
+    number: str
+    layer: str
+    """``InfiniBand``, ``Ethernet`` or ``unknown``."""
+    role: Role
+    netdev: str
+    state: PortState
+    state_text: str
+    """``4: ACTIVE, 5: LinkUp`` as the files say; evidence."""
+    rate: Rate | None
+    rate_text: str
+    lid: str
+    sm_lid: str
+
+    @property
+    def name(self) -> str:
+        """``mlx5_0:1``"""
+        return f"{self.device}:{self.number}"
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+        return f"{CLASS}/{self.device}/ports/{self.number}"
+
+
+def rdma_devices(host: Facts) -> tuple[RdmaDevice, ...]:
+    """Every device; none where the class does not exist. Raises `UnreadableError`."""
+    try:
+        names = host.names(CLASS)
+    except AbsentError:
+        return ()
+    return tuple(
+        RdmaDevice(
+            name,
+            text(host, f"{CLASS}/{name}/fw_ver"),
+            text(host, f"{CLASS}/{name}/board_id"),
+            address_of(host, f"{CLASS}/{name}/device"),
+        )
+        for name in names
+    )
+
+
+def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
+    """The ports that carry collectives. Raises `FactError` where nothing can be told of them."""
+    return tuple(port for port in rdma_ports(host) if port.role is Role.COMPUTE)
+
+
+def rdma_ports(host: Facts) -> tuple[RdmaPort, ...]:
+    """Every port. Raises `FactError`: neither sysfs nor `ibstat` tells."""
+    snapshots = [port for port in host.ports() if port.rdma]
+    if not snapshots and not host.exists(CLASS):
+        return _from_ibstat(host)
+    return tuple(_port(host, snapshot) for snapshot in snapshots)
+
+
+def text(host: Facts, path: str) -> str:
+    """A file's text; empty where it cannot be read."""
+    try:
+        return host.read(path)
+    except FactError:
+        return ""
+
+
+def _port(host: Facts, seen: PortSnapshot) -> RdmaPort:
+    device, _, number = seen.rdma.rpartition(":")
+    path = f"{CLASS}/{device}/ports/{number}"
+    told = (text(host, f"{path}/{name}") for name in ("state", "phys_state"))
+    return RdmaPort(
+        device=device,
+        number=number,
+        layer=seen.link_layer,
+        role=seen.role,
+        netdev=seen.netdev,
+        state=seen.state,
+        state_text=", ".join(part or "unreadable" for part in told),
+        rate=seen.rate,
+        rate_text=text(host, f"{path}/rate"),
+        lid=text(host, f"{path}/lid"),
+        sm_lid=text(host, f"{path}/sm_lid"),
+    )
+
+
+_CA = re.compile(r"^CA '([\w.-]{1,64})'", re.MULTILINE)
+_PORT = re.compile(r"^\s+Port (\d{1,3}):\s*$", re.MULTILINE)
+_LOGICAL = {"Down": "1: DOWN", "Initializing": "2: INIT", "Armed": "3: ARMED",
+            "Active": "4: ACTIVE"}  # fmt: skip
+_PHYSICAL = {"Sleep": "1: Sleep", "Polling": "2: Polling", "Disabled": "3: Disabled",
+             "PortConfigurationTraining": "4: PortConfigurationTraining", "LinkUp": "5: LinkUp",
+             "LinkErrorRecovery": "6: LinkErrorRecovery"}  # fmt: skip
+
+
+def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
+    try:
+        output = host.run("ibstat")
+    except AbsentError as error:
+        raise AbsentError("no RDMA device here") from error
+    except UnreadableError as error:
+        raise AbsentError(f"no {CLASS} here") from error
+    found = tuple(parse_ibstat(output))
+    if not found and host.exists("/sys/class"):
+        raise AbsentError(f"no {CLASS} here")
+    if not found:
+        raise UnreadableError("`ibstat` told of no port")
+    return found
+
+
+def parse_ibstat(output: str) -> Iterator[RdmaPort]:
+    """Every port of infiniband-diags' `ibstat`; what it does not tell is unknown."""
+    adapters = _CA.split(output)[1:]
+    for device, block in zip(adapters[::2], adapters[1::2], strict=True):
+        ports = _PORT.split(block)[1:]
+        for number, lines in zip(ports[::2], ports[1::2], strict=True):
+            told = fields(lines)
+            logical = _LOGICAL.get(told.get("State", ""), "")
+            physical = _PHYSICAL.get(told.get("Physical state", ""), "")
+            layer = {"IB": "InfiniBand"}.get(told.get("Link layer", ""), told.get("Link layer", ""))
+            rate_text = f"{told['Rate']} Gb/sec" if told.get("Rate") else ""
+            yield RdmaPort(
+                device=device,
+                number=number,
+                layer=layer or "unknown",
+                role=Role.COMPUTE,
+                netdev="",
+                state=infiniband_state(logical, physical),
+                state_text=f"{told.get('State', '?')}, {told.get('Physical state', '?')} (ibstat)",
+                rate=infiniband_rate(rate_text),
+                rate_text=rate_text,
+                lid=told.get("Base lid", ""),
+                sm_lid=told.get("SM lid", ""),
+            )

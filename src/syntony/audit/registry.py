@@ -1,0 +1,69 @@
+"""Every check there is, found by importing `syntony.audit.checks`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING
+
+from syntony.audit import checks as _folder
+from syntony.audit.check import Check, HostCheck, Section
+from syntony.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@functools.cache
+def every_check() -> tuple[type[Check], ...]:
+    """All checks, in the order of the tree, then by id."""
+    order = list(Section)
+    found = {check.id: check for check in _classes()}
+    return tuple(sorted(found.values(), key=lambda check: (order.index(check.section), check.id)))
+
+
+def host_checks(wanted: Iterable[str] = (), *, active: bool = False) -> tuple[type[HostCheck], ...]:
+    """The checks of one host; those named, or whose id begins with a name, or all.
+
+    Args:
+        wanted: ids, or beginnings of them (``sw``, ``be.act``).
+        active: those that load the host too, where none is named.
+
+    Raises:
+        UsageError: a name that is none.
+    """
+    all_of_them = tuple(check for check in every_check() if issubclass(check, HostCheck))
+    names = tuple(wanted)
+    for name in names:
+        if not any(_named(check.id, name) for check in all_of_them):
+            import difflib
+
+            near = difflib.get_close_matches(name, [check.id for check in all_of_them], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"no check {name!r}{hint} (see: syntony audit checks)")
+    chosen = (check for check in all_of_them if any(_named(check.id, name) for name in names))
+    return tuple(chosen if names else (each for each in all_of_them if active or not each.active))
+
+
+def _named(check: str, name: str) -> bool:
+    return check == name or check.startswith(f"{name}.")
+
+
+def _classes() -> list[type[Check]]:
+    found = []
+    for module in pkgutil.walk_packages(_folder.__path__, f"{_folder.__name__}."):
+        values = vars(importlib.import_module(module.name)).values()
+        found += [value for value in values if _is_check(value, module.name)]
+    return found
+
+
+def _is_check(value: object, module: str) -> bool:
+    return (
+        inspect.isclass(value)
+        and issubclass(value, Check)
+        and not inspect.isabstract(value)
+        and value.__module__ == module
+        and hasattr(value, "id")
+    )

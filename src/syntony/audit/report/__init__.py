@@ -1,0 +1,1 @@
+"""Verdicts for people and for other programs: tree, tables, JUnit, HTML, Markdown, exit codes."""

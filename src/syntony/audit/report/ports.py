@@ -1,0 +1,68 @@
+"""The table of ports: host × NIC, and where each stands on the way to carrying traffic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.audit.check import Section
+from syntony.audit.registry import every_check
+from syntony.audit.report.summary import ORDER
+from syntony.audit.result import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.audit.result import Result
+
+COLUMNS = (Section.INITIALIZED, Section.ACTIVE, Section.GID, Section.CONNECTIVITY)
+HEADINGS = ("Agent", "NIC", "Initialized", "Active", "GID Index", "Connectivity")
+_GID_INDEX = "be.gid.index: "
+
+
+class PortRow(NamedTuple):
+    """One NIC of one host; a status is None where nothing was said."""
+
+    host: str
+    nic: str
+    initialized: Status | None
+    active: Status | None
+    gid: Status | None
+    connectivity: Status | None
+    gid_index: str
+    """The index that NCCL would choose; empty where there is none."""
+
+    def cells(self) -> tuple[str, ...]:
+        """As `HEADINGS` names them."""
+        gid = f"{self.gid_index} {self.gid or ''}".strip() or "–"
+        states = (self.initialized, self.active)
+        return (self.host, self.nic, *(str(state or "–") for state in states), gid,
+                str(self.connectivity or "–"))  # fmt: skip
+
+
+def port_rows(results: Iterable[Result]) -> list[PortRow]:
+    """A row for each NIC that a check of the back-end names, by host and name."""
+    sections = {check.id: check.section for check in every_check()}
+    worst: dict[tuple[str, str], dict[Section, Status]] = {}
+    indexes: dict[tuple[str, str], str] = {}
+    for result in results:
+        section = sections.get(result.check)
+        host, slash, nic = result.subject.partition("/")
+        # A port is DEVICE:NUMBER; what else a check names (a card, a service) is no row.
+        if section not in COLUMNS or not slash or ":" not in nic:
+            continue
+        seen = worst.setdefault((host, nic), {})
+        seen[section] = min(seen.get(section, Status.SKIP), result.status, key=ORDER.index)
+        if result.evidence.startswith(_GID_INDEX):
+            indexes[host, nic] = result.got
+    return [_row(place, seen, indexes.get(place, "")) for place, seen in sorted(worst.items())]
+
+
+def _row(place: tuple[str, str], seen: dict[Section, Status], index: str) -> PortRow:
+    return PortRow(
+        *place,
+        initialized=seen.get(Section.INITIALIZED),
+        active=seen.get(Section.ACTIVE),
+        gid=seen.get(Section.GID),
+        connectivity=seen.get(Section.CONNECTIVITY),
+        gid_index=index,
+    )

@@ -1,0 +1,80 @@
+"""How many of what, where, and the exit code that says so."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.audit.check import Section
+from syntony.audit.registry import every_check
+from syntony.audit.result import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.audit.result import Result
+
+
+class ExitStyle(enum.StrEnum):
+    """Who reads the exit code."""
+
+    NAGIOS = "nagios"
+    """0 ok, 1 warning, 2 critical, 3 unknown."""
+    NPD = "npd"
+    """Kubernetes' node-problem-detector: 0 ok, 1 not ok, 2 unknown."""
+    SLURM = "slurm"
+    """Prolog, Epilog, HealthCheckProgram: 1 drains the node, for failures only."""
+
+
+def exit_code(statuses: Iterable[Status], style: ExitStyle = ExitStyle.NAGIOS) -> int:
+    """What the worst verdict means to the caller.
+
+    A failure is worse than an unknown, an unknown worse than a warning: nobody knows how bad it is.
+    Nothing but skips, or nothing at all, is unknown: nothing was measured.
+    """
+    seen = set(statuses)
+    measured = seen - {Status.SKIP}
+    unknown = Status.UNKNOWN in seen or not measured
+    if style is ExitStyle.SLURM:
+        return 1 if Status.FAIL in seen else 0
+    if style is ExitStyle.NPD:
+        return 1 if Status.FAIL in seen else 2 if unknown else 0
+    if Status.FAIL in seen:
+        return 2
+    return 3 if unknown else 1 if Status.WARN in seen else 0
+
+
+class Node(NamedTuple):
+    """One twig of the tree of checks and what hangs on it."""
+
+    section: Section
+    results: tuple[Result, ...]
+
+    @property
+    def counts(self) -> Counter[Status]:
+        """Verdicts by status."""
+        return Counter(result.status for result in self.results)
+
+
+def tree(results: Iterable[Result]) -> tuple[Node, ...]:
+    """Results by section, in the tree's order; sections without any are left out."""
+    sections = {check.id: check.section for check in every_check()}
+    found: dict[Section, list[Result]] = {}
+    for result in results:
+        found.setdefault(sections.get(result.check, Section.NODE), []).append(result)
+    return tuple(Node(section, tuple(found[section])) for section in Section if section in found)
+
+
+ORDER = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
+"""Worst first."""
+
+
+def worst_first(results: Iterable[Result]) -> list[Result]:
+    """For people: what to do something about comes first."""
+    return sorted(results, key=lambda each: (ORDER.index(each.status), each.subject, each.check))
+
+
+def host_of(result: Result) -> str:
+    """The host that a verdict is about."""
+    return result.subject.partition("/")[0]

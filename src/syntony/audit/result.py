@@ -1,0 +1,83 @@
+"""What a check says of one subject, and what it read for others to compare."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+Value = str | int | float | bool
+"""What can be compared with an expected value."""
+
+
+class Status(enum.StrEnum):
+    """The verdict. Unknown is not healthy."""
+
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    WARN = "warn"
+    UNKNOWN = "unknown"
+    """It could not be measured, or there is nothing to compare with."""
+    SKIP = "skip"
+    """It does not apply here."""
+
+
+class Suspect(enum.StrEnum):
+    """What to look at first."""
+
+    NONE = ""
+    CABLE = "cable"
+    PORT = "port"
+    NIC = "nic"
+    GPU = "gpu"
+    MEMORY = "memory"
+    DISK = "disk"
+    HOST = "host"
+    SWITCH = "switch"
+    FABRIC = "fabric"
+    """Between switches: a link or a group of links, not one host's."""
+    CONFIG = "config"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict; `msgspec.to_builtins` of it is the shape of every ``--json``."""
+
+    check: str
+    """``be.act.rate``."""
+    status: Status
+    subject: str
+    """``gpu001``, ``gpu001/mlx5_0:1``, ``leaf03--spine1``: what it is said of."""
+    expected: str = ""
+    got: str = ""
+    evidence: str = ""
+    """Where it was seen and how, in one line; for unknown and skip, the reason."""
+    meaning: str = ""
+    """What a failure means; empty for a pass."""
+    remedy: str = ""
+    """What to do; empty for a pass."""
+    suspect: Suspect = Suspect.NONE
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that is right or wrong only beside an expected one: spec, golden host or majority."""
+
+    check: str
+    key: str
+    """What is expected, as the spec names it: ``sw.nic-fw``."""
+    subject: str
+    value: Value
+    variant: str = ""
+    """Only readings of the same variant are compared: a board's id, a NIC's place."""
+    evidence: str = ""
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one host's checks said, before expected values are applied."""
+
+    host: str
+    taken_ns: int
+    """When, UTC, by the clock of whoever ran the checks."""
+    results: tuple[Result, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    unreachable: str = ""
+    """Why nothing is known of the host; empty when something is."""

@@ -1,0 +1,87 @@
+"""What NVIDIA's Xid codes ask for: the catalogue of driver r590, as large operators apply it."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Action(enum.Enum):
+    """What to do about a code; the value is the remedy for a person."""
+
+    APPLICATION = "nothing: the application's own fault"
+    RESET = "drain and reset the GPU (nvidia-smi -r); reboot if that fails"
+    REBOOT = "drain and reboot the host; RMA the GPU if it comes back"
+    ISOLATE = "take the host out at once; do not use the GPU again before it is checked"
+    UNKNOWN = "look the code up in NVIDIA's Xid catalogue"
+
+
+class Rule(NamedTuple):
+    action: Action
+    meaning: str
+
+
+_MEANINGS = {
+    13: "an application's illegal access or instruction",
+    31: "an application's memory page fault",
+    43: "an application's channel was stopped",
+    45: "an application's channel was torn down after another error",
+    48: "a double-bit ECC error",
+    54: "the GPU's auxiliary power is not connected",
+    61: "the microcontroller hit a breakpoint",
+    62: "the microcontroller halted",
+    63: "a row was remapped: recorded, the repair comes with the next reset",
+    64: "recording a row remapping failed",
+    68: "video processor exception",
+    69: "graphics engine class error of an application",
+    74: "an NVLink error",
+    79: "the GPU has fallen off the bus",
+    92: "many single-bit ECC errors",
+    94: "a contained memory error: one application died of it",
+    95: "an uncontained memory error",
+    109: "a context switch timed out",
+    110: "a security fault",
+    119: "the GPU's system processor (GSP) does not answer",
+    120: "the GPU's system processor (GSP) failed",
+    136: "link training of the chip-to-chip link failed",
+    140: "an unrecovered ECC error",
+    143: "a GPU could not be initialised",
+    144: "an NVLink error (SAW)",
+    145: "an NVLink error (RLW)",
+    146: "an NVLink error (TLW)",
+    147: "an NVLink error (TREX)",
+    148: "an NVLink error (NVLPW)",
+    149: "an NVLink error (NETIR)",
+    150: "an NVLink error (MSE)",
+    151: "a key rotation error",
+    154: "the driver says that recovery needs an action",
+    155: "an NVLink software error",
+    156: "a resource was retired",
+    158: "the GPU's fatal timeout",
+    168: "a fault of the GPU's memory subsystem",
+}
+_APPLICATION = frozenset({13, 31, 43, 45, 63, 68, 69, 92, 94})
+_RESET = frozenset({48, 61, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 146, 147,
+                    148, 149, 150, 154, 155, 156, 158})  # fmt: skip
+_REBOOT = frozenset({79, 151, 168})
+_ISOLATE = frozenset({54})
+_SWITCH_HARMLESS = frozenset({12020, 20001, 11012, 24001, 24002, 24003, 22013})
+"""NVSwitch errors that NVIDIA's fabric manager guide lists as non-fatal and correctable."""
+
+
+def action_of(code: int, *, switch: bool = False) -> Rule:
+    """What a code means and asks for; an NVSwitch's codes (SXid) have their own table."""
+    if switch:
+        if code in _SWITCH_HARMLESS:
+            return Rule(Action.APPLICATION, "a correctable NVSwitch error")
+        return Rule(Action.RESET, "an NVSwitch error: an NVLink or the switch failed")
+    meaning = _MEANINGS.get(code, "an error of the GPU's driver")
+    for codes, action in (
+        (_APPLICATION, Action.APPLICATION),
+        (_RESET, Action.RESET),
+        (_REBOOT, Action.REBOOT),
+        (_ISOLATE, Action.ISOLATE),
+    ):
+        if code in codes:
+            return Rule(action, meaning)
+    return Rule(Action.UNKNOWN, meaning)

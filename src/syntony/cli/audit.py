@@ -1,0 +1,24 @@
+"""`syntony audit`: is the fleet right before the week-long job starts?"""
+
+from __future__ import annotations
+
+import click
+
+from syntony.cli.audit_checks import checks
+from syntony.cli.audit_run import learn, run
+from syntony.cli.audit_show import diff, show_run
+from syntony.cli.audit_tools import reach, record, triad
+
+
+@click.group()
+def command() -> None:
+    """Is the fleet right before the job starts: configuration, nodes, networks, NCCL.
+
+    \b
+    Example:
+      syntony audit run --local
+    """
+
+
+for _each in (run, checks, learn, diff, show_run, record, reach, triad):
+    command.add_command(_each)

@@ -1,0 +1,188 @@
+"""`syntony audit run` and `learn`: ask the hosts, judge what they say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from syntony.audit.judge import Golden, Judge, Majority
+from syntony.audit.learn import learn as make_spec
+from syntony.audit.report.documents import junit, markdown, page
+from syntony.audit.report.summary import ExitStyle, exit_code
+from syntony.audit.result import HostReport, Result
+from syntony.audit.runfile import Head
+from syntony.cli.audit_sources import Sources, collect, now_ns, source_options
+from syntony.cli.audit_view import one_line, show
+from syntony.cli.output import messages, print_json
+from syntony.errors import InputError, UsageError
+from syntony.io.audit.runs import RunWriter, forget_old, read_run, state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NPD_WIDTH = 80
+"""node-problem-detector cuts a plugin's message there (max_output_length)."""
+_FORMS = ("json", "junit", "html", "md")
+
+
+def form_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``--json``, ``--junit``, ``--html``, ``--md`` (one at most) as `form`, and ``--all``."""
+    helps = {"json": "JSON.", "junit": "JUnit's XML.", "html": "one self-contained page.",
+             "md": "Markdown for a ticket."}  # fmt: skip
+    for form in reversed(_FORMS):
+        command = click.option(f"--{form}", "form", flag_value=form, help=f"Print {helps[form]}")(
+            command
+        )
+    return click.option("--all", "everything", is_flag=True, help="Show what passes too.")(command)
+
+
+@click.command()
+@source_options
+@form_options
+@click.option(
+    "--golden",
+    metavar="HOST|RUN",
+    help="A host that is right: one of those asked, or a run's file with one host.",
+)
+@click.option("--save", type=click.Path(path_type=Path), help="Where to keep the run.")
+@click.option("--resume", is_flag=True, help="Go on with --save's file: ask only the others.")
+@click.option(
+    "--exit-style",
+    type=click.Choice([style.value for style in ExitStyle]),
+    default=ExitStyle.NAGIOS.value,
+    show_default=True,
+    help="Who reads the exit code.",
+)
+@click.option("--report", is_flag=True, hidden=True, help="Print the host's report, not verdicts.")
+@click.pass_context
+def run(
+    context: click.Context, *, sources: Sources, form: str | None, everything: bool,
+    golden: str | None, save: Path | None, resume: bool, exit_style: str, report: bool,
+) -> None:  # fmt: skip
+    """Run all checks and say what is wrong, what it means, and what to do.
+
+    On this host, on recorded trees (--root), over SSH (--hosts), or through agents (--lab,
+    --controller). Values are compared with --spec, else with --golden, else with the majority of
+    the hosts asked.
+
+    Exit status (--exit-style nagios): 0 all pass, 1 a warning, 2 a failure, 3 something is unknown.
+    npd: 0 ok, 1 not ok, 2 unknown. slurm: 1 for a failure, else 0.
+
+    \b
+    Example:
+      syntony lab up --detach && syntony audit run --lab
+    """
+    if resume and save is None:
+        raise UsageError("--resume goes on with a run's file; name it with --save")
+    if report:
+        for each in collect(sources):
+            click.echo(msgspec.json.encode(each))
+        return
+    head = Head(taken_ns=now_ns(), checks=sources.checks, spec=sources.spec_data,
+                golden=golden or "")  # fmt: skip
+    reports = _collected(sources, head, save, resume=resume)
+    results = judged(reports, sources, golden)
+    style = ExitStyle(exit_style)
+    if form is None and style is not ExitStyle.NAGIOS:
+        click.echo(one_line(results, width=_NPD_WIDTH if style is ExitStyle.NPD else 200))
+    else:
+        print_results(results, form, everything=everything)
+    context.exit(exit_code((result.status for result in results), style))
+
+
+def _collected(
+    sources: Sources, head: Head, save: Path | None, *, resume: bool
+) -> list[HostReport]:
+    """Everything that was said, and kept as it came."""
+    kept = save or state_dir() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"
+    try:
+        with RunWriter(kept, head, resume=resume) as writer:
+            # A host's newest report counts: a resumed run may hold an older one that failed.
+            found: dict[str, HostReport] = {}
+            if resume:
+                found = {each.host: each for each in read_run(kept)[1] if each.host in writer.done}
+            for report in collect(sources, writer.done):
+                writer.add(report)
+                found[report.host] = report
+    except OSError as error:
+        if save is not None:
+            raise InputError("not-writable", f"{kept}: {error.strerror}") from error
+        messages.print(f"the run is not kept: {kept}: {error.strerror}", style="yellow")
+        return list(collect(sources))
+    if save is None:
+        forget_old(kept.parent)
+    return list(found.values())
+
+
+def judged(reports: list[HostReport], sources: Sources, golden: str | None) -> list[Result]:
+    """Verdicts of all of them."""
+    majority = Majority(sources.spec)
+    for report in reports:
+        majority.count(report)
+    judge = Judge(sources.spec, _golden(golden, reports), majority)
+    return [result for report in reports for result in judge.verdicts(report)]
+
+
+def _golden(golden: str | None, reports: list[HostReport]) -> Golden | None:
+    if golden is None:
+        return None
+    for report in reports:
+        if report.host == golden:
+            if report.unreachable:
+                raise UsageError(f"the golden host {golden} cannot be asked: {report.unreachable}")
+            return Golden(report)
+    path = Path(golden)
+    if not path.is_file():
+        hosts = ", ".join(report.host for report in reports[:6])
+        raise UsageError(f"--golden {golden}: neither a run's file nor one of the hosts ({hosts})")
+    found = list(read_run(path)[1])
+    if len(found) != 1:
+        raise UsageError(f"{golden} holds {len(found)} hosts; a golden run holds one")
+    return Golden(found[0])
+
+
+def print_results(results: list[Result], form: str | None, *, everything: bool) -> None:
+    """As a document, or on the terminal."""
+    if form == "json":
+        print_json([msgspec.to_builtins(result) for result in results])
+    elif form == "junit":
+        click.echo(junit(results), nl=False)
+    elif form == "html":
+        click.echo(page(results, "Fleet audit"), nl=False)
+    elif form == "md":
+        click.echo(markdown(results), nl=False)
+    else:
+        show(results, everything=everything)
+
+
+@click.command()
+@source_options
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write it; else stdout.")
+def learn(*, sources: Sources, out: Path | None) -> None:
+    """Write the spec of a fleet that is known to be good: TOML, sorted, made to be compared.
+
+    What most hosts of a role have in common is expected from then on; what is undecided stands
+    there as a comment. Roles and limits come from --spec; without, all hosts are one role.
+
+    \b
+    Example:
+      syntony audit learn --lab --out lab.toml && syntony audit run --lab --spec lab.toml
+    """
+    reports = list(collect(sources))
+    silent = [report.host for report in reports if report.unreachable]
+    if len(silent) == len(reports):
+        raise UsageError(f"nothing to learn from: {', '.join(silent) or 'no host'} did not answer")
+    if silent:
+        messages.print(f"left out, no answer: {', '.join(silent)}", style="yellow")
+    text = make_spec((report for report in reports if not report.unreachable), sources.spec)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("not-writable", f"{out}: {error.strerror}") from error

@@ -1,0 +1,108 @@
+"""`syntony audit show` and `diff`: earlier runs, judged again as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.audit.changes import Change, compare
+from syntony.audit.judge import Golden, Judge, Majority
+from syntony.audit.report.summary import exit_code, host_of
+from syntony.audit.result import HostReport, Result
+from syntony.audit.spec import parse_spec
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import console, print_json
+from syntony.errors import UsageError
+from syntony.io.audit.runs import kept_runs, read_run, state_dir
+
+_RUN = click.Path(path_type=Path)
+
+
+@click.command(name="show")
+@click.argument("run", required=False, type=_RUN)
+@click.option("--host", "hosts", multiple=True, help="Only this one. Repeatable.")
+@form_options
+@click.pass_context
+def show_run(
+    context: click.Context, *, run: Path | None, hosts: tuple[str, ...], form: str | None,
+    everything: bool,
+) -> None:  # fmt: skip
+    """An earlier run, the last one by default: the same tree, tables and documents.
+
+    Exit status: as `syntony audit run`.
+
+    \b
+    Example:
+      syntony audit run --lab; syntony audit show --host h3 --all
+    """
+    results = verdicts(run or _kept(1)[0])
+    if hosts:
+        results = [result for result in results if host_of(result) in hosts]
+        if not results:
+            raise UsageError(f"the run has no host {', '.join(hosts)}")
+    print_results(results, form, everything=everything)
+    context.exit(exit_code(result.status for result in results))
+
+
+@click.command()
+@click.argument("before", required=False, type=_RUN)
+@click.argument("after", required=False, type=_RUN)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def diff(context: click.Context, *, before: Path | None, after: Path | None, as_json: bool) -> None:
+    """What turned between two runs: the last two, BEFORE and the last, or BEFORE and AFTER.
+
+    Exit status: 0 nothing, 1 something.
+
+    \b
+    Example:
+      syntony audit run --lab; syntony lab fault carrier h3/rail0; syntony audit run --lab;
+      syntony audit diff
+    """
+    if before is None:
+        before, after = _kept(2)
+    elif after is None:
+        (after,) = _kept(1)
+    changes = compare(verdicts(before), verdicts(after))
+    if as_json:
+        print_json([msgspec.to_builtins(change) for change in changes])
+    else:
+        console.print(_table(changes) if changes else "no difference")
+    context.exit(1 if changes else 0)
+
+
+def verdicts(path: Path) -> list[Result]:
+    """A run's verdicts under the spec and the golden host it had. Raises `InputError`."""
+    head, found = read_run(path)
+    # A host's newest report counts: a resumed run may hold an older one that failed.
+    reports: dict[str, HostReport] = {report.host: report for report in found}
+    spec = parse_spec(head.spec, str(path))
+    majority = Majority(spec)
+    for report in reports.values():
+        majority.count(report)
+    golden = reports.get(head.golden)
+    judge = Judge(spec, Golden(golden) if golden else None, majority)
+    return [result for report in reports.values() for result in judge.verdicts(report)]
+
+
+def _kept(count: int) -> list[Path]:
+    runs = kept_runs(state_dir())
+    if len(runs) < count:
+        raise UsageError(
+            f"{len(runs)} runs are kept below {state_dir()}, {count} are needed; "
+            "run `syntony audit run`, or name the files"
+        )
+    return runs[-count:]
+
+
+def _table(changes: list[Change]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("change", "subject", "check", "before", "after", "do"):
+        table.add_column(heading, overflow="fold")
+    for each in changes:
+        table.add_row(each.change, each.subject, each.check, each.before, each.after,
+                      each.result.remedy)  # fmt: skip
+    return table

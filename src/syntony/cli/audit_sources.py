@@ -1,0 +1,254 @@
+"""Whom an audit asks: options that `run` and `learn` share, and the reports they lead to."""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from syntony.audit.facts import FactError
+from syntony.audit.hostlist import parse_hosts
+from syntony.audit.registry import host_checks
+from syntony.audit.result import HostReport
+from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
+from syntony.cli.output import messages
+from syntony.errors import ConfigError, InputError, UsageError
+from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.audit.check import HostCheck
+
+_PATH = click.Path(path_type=Path)
+
+
+class Sources(NamedTuple):
+    """What the options say."""
+
+    roots: tuple[Path, ...]
+    replays: tuple[Path, ...]
+    hosts: tuple[str, ...]
+    ssh_options: tuple[str, ...]
+    sudo: bool
+    lab: str | None
+    controller: str | None
+    tls: tuple[str | None, str | None, str | None]
+    local: bool
+    spec: Spec
+    spec_data: dict[str, Any]
+    checks: tuple[str, ...]
+    active: bool
+    deadline_ns: int
+
+    @property
+    def agents(self) -> bool:
+        """Agents are asked."""
+        return self.lab is not None or self.controller is not None
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command whom to ask, what to check and the spec. It gets `sources`."""
+
+    @click.option(
+        "--root",
+        "roots",
+        multiple=True,
+        metavar="TREE",
+        type=_PATH,
+        help="A recorded tree with sys/, proc/, etc/ and commands/. Repeatable.",
+    )
+    @click.option(
+        "--replay",
+        "replays",
+        multiple=True,
+        metavar="RUN",
+        type=_PATH,
+        help="Reports of an earlier run, judged again. Repeatable.",
+    )
+    @click.option(
+        "--hosts",
+        "hosts",
+        multiple=True,
+        metavar="LIST",
+        help="Over SSH: gpu[001-128],login1, or @FILE with one on a line.",
+    )
+    @click.option(
+        "--ssh-option",
+        "ssh_options",
+        multiple=True,
+        metavar="OPTION",
+        help="Passed to ssh as -o OPTION.",
+    )
+    @click.option("--sudo", is_flag=True, help="Over SSH: read as root (sudo -n).")
+    @click.option(
+        "--lab",
+        is_flag=False,
+        flag_value="",
+        default=None,
+        metavar="NAME",
+        help="Through the agents of a lab; without a name, of the only one.",
+    )
+    @click.option("--controller", metavar="HOST:PORT", help="Through the agents of a controller.")
+    @click.option("--ca", type=click.Path(), help="CA certificate of the fleet, PEM.")
+    @click.option("--cert", type=click.Path(), help="Our certificate, PEM.")
+    @click.option("--key", type=click.Path(), help="Our private key, PEM.")
+    @click.option("--local", is_flag=True, help="This host (the default).")
+    @click.option(
+        "--spec",
+        "spec_file",
+        type=_PATH,
+        metavar="FILE",
+        help="What the fleet should be (TOML; `syntony audit learn` writes one).",
+    )
+    @click.option(
+        "--check",
+        "checks",
+        multiple=True,
+        metavar="ID",
+        help="Only these, or all below: sw.os, be.act. Repeatable.",
+    )
+    @click.option("--active", is_flag=True, help="Also those that load the host.")
+    @click.option("--deadline", default="60s", show_default=True, help="For each host.")
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return command(*args, sources=_sources(kwargs), **kwargs)
+
+    return wrapper
+
+
+def _sources(given: dict[str, Any]) -> Sources:
+    """Takes its own options out of `given`."""
+    spec_file = given.pop("spec_file")
+    data = _toml(spec_file) if spec_file else {}
+    tls = (given.pop("ca"), given.pop("cert"), given.pop("key"))
+    listed = [name for text in given.pop("hosts") for name in _hosts(text)]
+    sources = Sources(
+        tls=tls,
+        hosts=tuple(dict.fromkeys(listed)),
+        spec=parse_spec(data, str(spec_file)) if spec_file else EMPTY,
+        spec_data=data,
+        deadline_ns=parse_duration_ns(given.pop("deadline")),
+        **{name: given.pop(name) for name in ("roots", "replays", "ssh_options", "sudo", "lab",
+                                              "controller", "local", "checks", "active")},
+    )  # fmt: skip
+    if sources.lab is not None and sources.controller is not None:
+        raise UsageError("give --lab or --controller, not both")
+    if sources.deadline_ns < S:
+        raise UsageError("a deadline below 1 s leaves no time to ask anything")
+    chosen_checks(sources)  # what is misspelt is said before anything is asked
+    return sources
+
+
+def chosen_checks(sources: Sources) -> list[HostCheck]:
+    """The checks that are asked for, with the spec's limits. Raises `UsageError`, `ConfigError`."""
+    chosen = host_checks(sources.checks, active=sources.active)
+    given = limits(sources.spec, chosen)
+    return [check(given[check.id]) for check in chosen]
+
+
+def collect(sources: Sources, done: frozenset[str] = frozenset()) -> Iterator[HostReport]:
+    """A report of every host that the options name, as they come, with a progress bar.
+
+    Args:
+        done: hosts that a resumed run has already.
+    """
+    from rich.progress import Progress
+
+    with contextlib.ExitStack() as stack:
+        step: Callable[[], None] = lambda: None  # noqa: E731 - no bar off a terminal
+        if messages.is_terminal:
+            bar = stack.enter_context(Progress(console=messages, transient=True))
+            task = bar.add_task("auditing", total=_how_many(sources, done))
+            step = lambda: bar.advance(task)  # noqa: E731
+        for report in _reports(sources, done):
+            step()
+            yield report
+
+
+def _how_many(sources: Sources, done: frozenset[str]) -> int | None:
+    if sources.agents or sources.replays:
+        return None
+    return max(1, len(sources.roots) + len(set(sources.hosts) - done))
+
+
+def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
+    checks = chosen_checks(sources)
+    for path in sources.replays:
+        yield from _replayed(path, done)
+    for root in sources.roots:
+        yield from _tree(root, checks, done)
+    hosts = [host for host in sources.hosts if host not in done]
+    if hosts:
+        from syntony.io.audit.fleet import ask_hosts
+        from syntony.io.audit.ssh import ask_over_ssh
+
+        ask = ask_over_ssh(checks, now_ns, options=sources.ssh_options, sudo=sources.sudo,
+                           deadline_ns=sources.deadline_ns)  # fmt: skip
+        yield from ask_hosts(hosts, ask, now_ns, deadline_ns=sources.deadline_ns + S)
+    if sources.agents:
+        from syntony.cli.audit_agents import ask_agents
+
+        yield from ask_agents(sources, done)
+    if sources.local or not (sources.replays or sources.roots or sources.hosts or sources.agents):
+        yield _here(checks, sources.deadline_ns)
+
+
+def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
+    from syntony.io.audit.runs import read_run
+
+    _, found = read_run(path)
+    newest = {report.host: report for report in found}
+    yield from (report for host, report in newest.items() if host not in done)
+
+
+def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iterator[HostReport]:
+    from syntony.io.audit.examine import examine_tree
+    from syntony.io.audit.host import recorded_host
+
+    try:
+        host = recorded_host(root)
+    except FactError as error:
+        raise InputError("no-such-tree", str(error)) from error
+    if host.host not in done:
+        yield examine_tree(host, checks, now_ns())
+
+
+def _here(checks: Sequence[HostCheck], deadline_ns: int) -> HostReport:
+    from syntony.io.audit.examine import DEADLINE_NS, examine_host
+    from syntony.io.audit.host import this_host
+
+    # Checks that load the host take their time; the others answer at once or never.
+    slow = any(check.active for check in checks)
+    limit_ns = deadline_ns if slow else min(deadline_ns, DEADLINE_NS)
+    return examine_host(this_host(limit_ns - S // 2), checks, now_ns(), deadline_ns=limit_ns)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    if not text.startswith("@"):
+        return parse_hosts(text)
+    path = Path(text[1:])
+    try:
+        return parse_hosts(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("no-such-file", f"{path} cannot be read") from error
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def now_ns() -> int:
+    """UTC by this machine's clock: only to tell when a run was."""
+    return round(datetime.now(UTC).timestamp() * S)

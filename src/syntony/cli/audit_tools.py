@@ -1,0 +1,78 @@
+"""`syntony audit record`, `reach` and `triad`: what an audit measures or keeps, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from syntony.cli.audit_sources import Sources, chosen_checks, source_options
+from syntony.cli.output import console, print_json
+from syntony.errors import InputError
+from syntony.model import format_ns
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@source_options
+def record(*, folder: Path, sources: Sources) -> None:
+    """Keep what the checks read on this host as a tree: for later, or for somebody else.
+
+    \b
+    Example:
+      syntony lab exec h0 -- syntony audit record /tmp/h0 && syntony audit run --root /tmp/h0
+    """
+    from syntony.io.audit.host import this_host
+    from syntony.io.audit.ssh import record_here
+
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError("not-empty", f"{folder} is not empty; name a new directory")
+    folder.mkdir(parents=True, exist_ok=True)
+    record_here(chosen_checks(sources), folder, this_host().host)
+    console.print(f"recorded below {folder}; replay it with: syntony audit run --root {folder}")
+
+
+@click.command()
+@click.argument("peers", nargs=-1, required=True)
+@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json: bool) -> None:
+    """Connect to each peer (HOST or HOST:PORT) so often, and say how many fail and how long it
+    takes.
+
+    Exit status: 0. The check fe.mesh judges.
+
+    \b
+    Example:
+      syntony audit reach localhost:22
+    """
+    from syntony.io.audit.reach import reach as measure
+
+    found = measure(peers, count)
+    if as_json:
+        print_json([each._asdict() for each in found])
+        context.exit(0)
+    for each in found:
+        took = "" if each.p50_ns is None else f", median {format_ns(each.p50_ns)}"
+        console.print(f"{each.peer}: {each.lost} of {each.tries} lost{took} {each.error}".rstrip())
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def triad(*, as_json: bool) -> None:
+    """Memory bandwidth of each NUMA node, GB/s: all its processors work for some seconds.
+
+    \b
+    Example:
+      syntony audit triad
+    """
+    from syntony.io.audit.triad import nodes
+    from syntony.io.audit.triad import triad as measure
+
+    found = {str(node): round(measure(cpus), 2) for node, cpus in nodes().items()}
+    if as_json:
+        print_json(found)
+        return
+    for node, rate in found.items():
+        console.print(f"node {node}: {rate:.1f} GB/s")

@@ -1,0 +1,1 @@
+"""Audits meet the world here: files and commands of a host, hosts over SSH."""

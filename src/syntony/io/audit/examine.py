@@ -1,0 +1,79 @@
+"""All checks of one host at once, each under its deadline: one that hangs holds up nobody."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from syntony.audit.examine import examine, unknown
+from syntony.audit.result import HostReport, Reading, Result
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from syntony.audit.check import HostCheck
+    from syntony.audit.facts import Facts
+
+DEADLINE_NS = 10 * S
+"""For one check. A healthy host answers in a fraction; what takes longer is itself a finding."""
+
+
+def examine_host(
+    host: Facts,
+    checks: Sequence[HostCheck],
+    taken_ns: int,
+    *,
+    deadline_ns: int = DEADLINE_NS,
+    done: Callable[[str], None] = lambda _: None,
+) -> HostReport:
+    """Every check on its own thread.
+
+    A check that is still waiting at its deadline (a driver that hangs in the kernel) is unknown;
+    its thread is left behind.
+
+    Args:
+        taken_ns: now, UTC.
+        done: called with the id of each check that has ended.
+    """
+    answers: queue.SimpleQueue[tuple[int, list[Result | Reading]]] = queue.SimpleQueue()
+    for number, check in enumerate(checks):
+        threading.Thread(
+            target=lambda n=number, c=check: answers.put((n, examine(c, host))),
+            name=f"audit {check.id}",
+            daemon=True,
+        ).start()
+    end_ns = time.monotonic_ns() + deadline_ns
+    said: dict[int, list[Result | Reading]] = {}
+    while len(said) < len(checks):
+        try:
+            left_s = max(0, end_ns - time.monotonic_ns()) / S
+            number, answer = answers.get(timeout=left_s)
+        except queue.Empty:
+            break
+        said[number] = answer
+        done(checks[number].id)
+    for number, check in enumerate(checks):
+        if number not in said:
+            reason = f"no answer in {deadline_ns / S:g} s"
+            said[number] = [unknown(check, host.host, reason)]
+            done(check.id)
+    return report_of(host, [said[number] for number in range(len(checks))], taken_ns)
+
+
+def examine_tree(host: Facts, checks: Sequence[HostCheck], taken_ns: int) -> HostReport:
+    """The same for a recorded host, which cannot hang: one check after the other."""
+    return report_of(host, [examine(check, host) for check in checks], taken_ns)
+
+
+def report_of(host: Facts, said: Sequence[Sequence[Result | Reading]], taken_ns: int) -> HostReport:
+    """Verdicts apart from readings."""
+    everything = [each for answer in said for each in answer]
+    return HostReport(
+        host=host.host,
+        taken_ns=taken_ns,
+        results=tuple(each for each in everything if isinstance(each, Result)),
+        readings=tuple(each for each in everything if isinstance(each, Reading)),
+    )

@@ -1,0 +1,72 @@
+"""Many hosts at once: each under its deadline, in any order, none waiting for another."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from syntony.audit.result import HostReport
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+AT_ONCE = 64
+"""Hosts asked at a time: each costs a process here and a connection."""
+HOST_DEADLINE_NS = 60 * S
+
+
+def ask_hosts(
+    hosts: Sequence[str],
+    ask: Callable[[str], HostReport],
+    now_ns: Callable[[], int],
+    *,
+    deadline_ns: int = HOST_DEADLINE_NS,
+    at_once: int = AT_ONCE,
+) -> Iterator[HostReport]:
+    """A report of every host, as they come.
+
+    A host that has not answered when its time is over is reported as unreachable; its thread is
+    left behind and another takes the next host, so that dead hosts cost their deadline once, not
+    one after the other.
+
+    Args:
+        ask: runs on a thread of its own; an exception is the host's, with its text.
+        now_ns: UTC.
+    """
+    answers: queue.SimpleQueue[tuple[str, HostReport]] = queue.SimpleQueue()
+    waiting = list(reversed(hosts))
+    asked: dict[str, int] = {}
+    while waiting or asked:
+        while waiting and len(asked) < at_once:
+            host = waiting.pop()
+            asked[host] = time.monotonic_ns() + deadline_ns
+            threading.Thread(
+                target=lambda name=host: answers.put((name, _one(name, ask, now_ns))),
+                name=f"audit {host}",
+                daemon=True,
+            ).start()
+        left_ns = max(0, min(asked.values()) - time.monotonic_ns())
+        try:
+            host, report = answers.get(timeout=left_ns / S)
+        except queue.Empty:
+            for late in [name for name, end in asked.items() if end <= time.monotonic_ns()]:
+                del asked[late]
+                yield unreachable(late, f"no answer in {deadline_ns / S:g} s", now_ns())
+            continue
+        if asked.pop(host, None) is not None:
+            yield report
+
+
+def unreachable(host: str, why: str, now_ns: int) -> HostReport:
+    """Nothing is known of a host but this."""
+    return HostReport(host=host, taken_ns=now_ns, unreachable=" ".join(why.split())[:300] or "?")
+
+
+def _one(host: str, ask: Callable[[str], HostReport], now_ns: Callable[[], int]) -> HostReport:
+    try:
+        return ask(host)
+    except Exception as error:  # noqa: BLE001 - supervisor: one host's fault is its report
+        return unreachable(host, str(error) or type(error).__name__, now_ns())

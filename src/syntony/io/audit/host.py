@@ -1,0 +1,188 @@
+"""`Facts` of this host or of a recorded tree: read-only, unprivileged, nothing outside the root."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.io.audit.commands import LiveCommands, RecordedCommands
+from syntony.io.link_files import LinkFiles
+from syntony.model import S
+from syntony.model.names import is_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from syntony.links.snapshot import PortSnapshot
+
+COMMAND_TIMEOUT_NS = 8 * S
+"""Less than a check's deadline: the check can then say which command was silent."""
+MAX_FILE_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 16
+LATER = "later"
+"""A recorded tree's second look, a tree below the first."""
+_T = TypeVar("_T")
+
+
+class Commands(Protocol):
+    def run(self, command: tuple[str, ...]) -> str: ...
+
+
+class HostFacts:
+    """One host below `root`. Commands and ports are asked once, whoever asks again.
+
+    Args:
+        host: its name.
+        root: ``/``, or a recorded tree's.
+        commands: how programs are asked.
+    """
+
+    def __init__(self, host: str, root: Path, commands: Commands) -> None:
+        self._host = host
+        self._root = root
+        self._commands = commands
+        self._answers = _Once()
+        self._born_ns = time.monotonic_ns()
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    def read(self, path: str) -> str:
+        return self.read_bytes(path).decode("utf-8", "replace").strip()
+
+    def read_bytes(self, path: str) -> bytes:
+        try:
+            return _content(self._real(path))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise AbsentError(f"no {path}") from error
+        except (OSError, ValueError) as error:
+            raise UnreadableError(f"{path}: {_reason(error)}") from error
+
+    def names(self, path: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(entry.name for entry in self._real(path).iterdir()))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise AbsentError(f"no {path}") from error
+        except OSError as error:
+            raise UnreadableError(f"{path}: {_reason(error)}") from error
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._real(path).exists()
+        except (FactError, OSError):
+            return False
+
+    def real(self, path: str) -> str:
+        real = self._real(path)
+        if not real.exists():
+            raise AbsentError(f"no {path}")
+        return "/" + str(real.relative_to(self._root.resolve()))
+
+    def run(self, *command: str) -> str:
+        return self._answers.get(command, lambda: self._commands.run(command))
+
+    def ports(self) -> tuple[PortSnapshot, ...]:
+        return self._answers.get("ports", self._read_ports)
+
+    def later(self, after_ns: int) -> HostFacts | None:
+        return self._answers.get("later", lambda: self._look_again(after_ns))
+
+    def _look_again(self, after_ns: int) -> HostFacts | None:
+        if self._root != Path("/"):
+            later = self._root / LATER
+            return HostFacts(self._host, later, self._commands) if later.is_dir() else None
+        left_ns = self._born_ns + after_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns / S)
+        return HostFacts(self._host, self._root, self._commands)
+
+    def _read_ports(self) -> tuple[PortSnapshot, ...]:
+        with LinkFiles(self._root) as files:
+            return files.read()
+
+    def _real(self, path: str) -> Path:
+        """The file below the root, links followed; a recorded tree's may not lead out of it."""
+        there = self._root / path.lstrip("/")
+        if self._root == Path("/"):
+            return there.resolve()
+        root = self._root.resolve()
+        real = there.resolve()
+        if not real.is_relative_to(root):
+            raise UnreadableError(f"{path} leads out of the tree")
+        return real
+
+
+def this_host(timeout_ns: int = COMMAND_TIMEOUT_NS) -> HostFacts:
+    """The machine that runs us."""
+    return HostFacts(os.uname().nodename.split(".")[0], Path("/"), LiveCommands(timeout_ns))
+
+
+def recorded_host(root: Path, name: str = "") -> HostFacts:
+    """A recorded tree, by the name it was recorded under, else its directory's.
+
+    Raises:
+        FactError: it is no directory, or has none of what checks read.
+    """
+    if not root.is_dir():
+        raise AbsentError(f"{root} is not a directory")
+    known = ("sys", "proc", "etc", "commands")
+    if not any((root / part).is_dir() for part in known):
+        raise UnreadableError(f"{root} is no recorded tree: none of {', '.join(known)} is below it")
+    return HostFacts(name or _recorded_name(root), root, RecordedCommands(root))
+
+
+def _recorded_name(root: Path) -> str:
+    for file in ("etc/hostname", "proc/sys/kernel/hostname"):
+        try:
+            told = (root / file).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            continue
+        if is_name(told):
+            return told.split(".")[0]
+    return root.resolve().name
+
+
+class _Once:
+    """Each question is asked once, also by several threads at a time; failures are kept too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._kept: dict[Hashable, object] = {}
+
+    def get(self, question: Hashable, ask: Callable[[], _T]) -> _T:
+        with self._lock:
+            lock = self._locks.setdefault(question, threading.Lock())
+        with lock:
+            if question not in self._kept:
+                try:
+                    self._kept[question] = ask()
+                except FactError as error:
+                    self._kept[question] = error
+        answer = self._kept[question]
+        if isinstance(answer, FactError):
+            raise type(answer)(*answer.args)
+        return answer  # type: ignore[return-value]
+
+
+def _content(file: Path) -> bytes:
+    """In pieces: files below /proc/sys refuse a read for more than the kernel can allocate."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        pieces: list[bytes] = []
+        size = 0
+        while size < MAX_FILE_BYTES and (piece := os.read(descriptor, _PIECE_BYTES)):
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,108 @@
+"""Runs on disk: written as hosts answer, read back in pieces, the newest few kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from syntony.audit.runfile import Head, line, parse_head, reports
+from syntony.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.result import HostReport
+
+KEPT = 20
+"""Runs kept below the state directory."""
+MAX_LINE_BYTES = 64 << 20
+
+
+def state_dir() -> Path:
+    """Where runs are kept: ``$XDG_STATE_HOME/syntony/audit``, below the home by default."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(base) / "syntony/audit"
+
+
+class RunWriter:
+    """One run as it grows.
+
+    Args:
+        path: written anew, or gone on with when `resume`.
+        head: of a new file.
+
+    Raises:
+        InputError: a file to resume that is no run.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, head: Head, *, resume: bool = False) -> None:
+        self.done: frozenset[str] = frozenset()
+        """Hosts that a resumed run had already reached."""
+        self._file: BinaryIO
+        if resume and path.exists():
+            _, found = read_run(path)
+            self.done = frozenset(report.host for report in found if not report.unreachable)
+            self._file = path.open("r+b")
+            self._file.seek(_whole_bytes(path))
+            self._file.truncate()
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb")
+        self._file.write(line(head))
+        self._file.flush()
+
+    def add(self, report: HostReport) -> None:
+        """One host's report; on disk when this returns."""
+        self._file.write(line(report))
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _whole_bytes(path: Path) -> int:
+    """Up to the end of the last whole line."""
+    with path.open("rb") as file:
+        return sum(len(each) for each in file if each.endswith(b"\n"))
+
+
+def read_run(path: Path) -> tuple[Head, Iterator[HostReport]]:
+    """A run's head, and its reports one by one; of a host with several, all of them.
+
+    Raises:
+        InputError: it cannot be read or is no run.
+    """
+    try:
+        with path.open("rb") as file:
+            head = parse_head(file.readline(MAX_LINE_BYTES), str(path))
+    except OSError as error:
+        raise InputError("no-such-run", f"{path}: {error.strerror}") from error
+    return head, _reports(path)
+
+
+def _reports(path: Path) -> Iterator[HostReport]:
+    with path.open("rb") as file:
+        file.readline(MAX_LINE_BYTES)
+        yield from reports(file, str(path))
+
+
+def kept_runs(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(folder.glob("run-*.jsonl"))
+
+
+def forget_old(folder: Path) -> None:
+    """All but the newest `KEPT`."""
+    for path in kept_runs(folder)[:-KEPT]:
+        path.unlink(missing_ok=True)

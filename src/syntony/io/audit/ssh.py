@@ -1,0 +1,152 @@
+"""Audits over SSH: the host is recorded by a script that travels with us, and replayed here.
+
+The system's ssh with the user's configuration; nothing is installed there. One round trip.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.audit.collecting import inputs
+from syntony.errors import MissingError, RemoteError
+from syntony.io.audit.examine import examine_tree
+from syntony.io.audit.host import COMMAND_TIMEOUT_NS, recorded_host
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from syntony.audit.check import HostCheck
+    from syntony.audit.result import HostReport
+
+CONNECT_S = 10
+LATER_S = 3.5
+"""The second look of a recorded host: a little later than any check asks for."""
+MAX_TREE_BYTES = 512 << 20
+MAX_ENTRIES = 500_000
+
+
+def ask_over_ssh(
+    checks: Sequence[HostCheck],
+    now_ns: Callable[[], int],
+    *,
+    options: Sequence[str] = (),
+    sudo: bool = False,
+    deadline_ns: int,
+) -> Callable[[str], HostReport]:
+    """What asks one host by name.
+
+    Args:
+        checks: what to ask.
+        now_ns: UTC.
+        options: for ssh, as after ``-o``.
+        sudo: read as root, without a password.
+        deadline_ns: for connecting and recording together.
+    """
+    script = recording_script(checks)
+
+    def ask(host: str) -> HostReport:
+        name = host.rpartition("@")[2]
+        named = _named(name) + script
+        archive = _record(host, named, options, sudo=sudo, deadline_ns=deadline_ns)
+        with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
+            unpack(archive, Path(folder))
+            return examine_tree(recorded_host(Path(folder), name), checks, now_ns())
+
+    return ask
+
+
+def _named(host: str) -> bytes:
+    return f"HOST = {host!r}\n".encode()
+
+
+def recording_script(checks: Sequence[HostCheck]) -> bytes:
+    """The collector, with what these checks read in front of it."""
+    files, commands = inputs(checks)
+    parameters = {
+        "files": files,
+        "commands": commands,
+        "timeout_s": COMMAND_TIMEOUT_NS / S,
+        "later_s": LATER_S,
+    }
+    return f"PARAMETERS = {json.dumps(parameters)!r}\n{_collector()}".encode()
+
+
+def record_here(checks: Sequence[HostCheck], folder: Path, name: str) -> None:
+    """This host as a tree below `folder`, under the name it goes by.
+
+    Raises:
+        RemoteError: the recorder failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=_named(name) + recording_script(checks),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise RemoteError(f"the recorder failed: {said[:200]}")
+    unpack(done.stdout, folder)
+
+
+@cache
+def _collector() -> str:
+    return resources.files("syntony.io.audit").joinpath("collector.py").read_text("utf-8")
+
+
+def _record(
+    host: str, script: bytes, options: Sequence[str], *, sudo: bool, deadline_ns: int
+) -> bytes:
+    words = [part for option in options for part in ("-o", option)]
+    command = "sudo -n python3 -" if sudo else "python3 -"
+    line = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *words, "--", host,
+            command]  # fmt: skip
+    try:
+        done = subprocess.run(
+            line, input=script, capture_output=True, timeout=deadline_ns / S, check=False
+        )
+    except FileNotFoundError as error:
+        raise MissingError("ssh is not installed here; install openssh-client") from error
+    except subprocess.TimeoutExpired as error:
+        raise RemoteError(f"no answer over ssh in {deadline_ns / S:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        told = said[-1][:200] if said else f"exit status {done.returncode}"
+        raise RemoteError(f"{shlex.join(line[:1])}: {told}")
+    return done.stdout
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """A host's tree, as untrusted as the host: nothing is written outside `folder`.
+
+    Raises:
+        RemoteError: it is no archive, or too large.
+    """
+    size = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+            for number, entry in enumerate(tar):
+                size += entry.size
+                if size > MAX_TREE_BYTES or number > MAX_ENTRIES:
+                    raise RemoteError("the host sent more than an audit can hold")
+                _unpack_one(tar, entry, folder)
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise RemoteError(f"the host did not send a recorded tree: {error}") from error
+
+
+def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    try:
+        tar.extract(entry, folder, filter="data")
+    except (tarfile.FilterError, FileExistsError, NotADirectoryError, IsADirectoryError):
+        return  # a link out of the tree, or a name that is there as something else
