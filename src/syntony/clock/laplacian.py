@@ -102,7 +102,7 @@ class Laplacian:
         scale = float(weights.max())
         relative = np.maximum(weights / scale, GROUNDED)
         off = csr_array((relative[edge], columns, starts), shape=(self.count, self.count))
-        degree = self._sums(relative, relative)
+        degree = off @ np.ones(self.count)
         right = right / scale
         x = np.zeros(self.count) if start is None else start.copy()
         residual = right - (degree * x - off @ x)

@@ -215,20 +215,24 @@ def _ties_all(mesh: Laplacian, rejected: NDArray[np.bool_]) -> bool:
 
 
 def _typical(edges: EdgeArrays, values: Floats) -> Floats:
-    """Median over each node's edges, (nodes,).
+    """Median over each node's edges of what is positive, to a single float's precision; (nodes,).
 
     The solve averages over a node's edges as if their errors were independent. Those of one
     stamping path are not (the same interrupt, the same caches), so no node is claimed to be better
     than a typical edge of its own.
     """
-    ends = np.concatenate((edges.a, edges.b))
-    both = np.tile(values, 2)
-    order = np.lexsort((both, ends))
-    size = np.bincount(ends, minlength=edges.nodes)
+    # One sort of whole numbers, node above value: positive floats are in the order of their bits.
+    bits = values.astype(np.float32).view(np.uint32).astype(np.int64)
+    ranked = np.concatenate((edges.a << 32 | bits, edges.b << 32 | bits))
+    ranked.sort()
+    size = np.bincount(edges.a, minlength=edges.nodes)
+    size += np.bincount(edges.b, minlength=edges.nodes)
     first = np.cumsum(size) - size
-    ranked = both[order]
-    low, high = ranked[first + (size - 1) // 2], ranked[first + size // 2]
-    return np.asarray((low + high) / 2, dtype=np.float64)
+    low, high = (
+        (ranked[first + place] & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
+        for place in ((size - 1) // 2, size // 2)
+    )
+    return np.asarray((low.astype(np.float64) + high) / 2, dtype=np.float64)
 
 
 def _believed(edges: EdgeArrays, claimed: Floats, typical: Floats) -> Floats:
