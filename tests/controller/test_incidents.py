@@ -236,7 +236,9 @@ def test_commands(control: Control) -> None:
         ("h0", "h0/rail0", True), ("h0", "h01/rail0", False), ("spine1", "leaf0->spine1", True),
         ("spine1", "leaf0--spine1", True), ("spine1", "leaf0->spine11", False),
         ("h0", "h0/rail0->leaf0", True), ("h0/rail0", "h0/rail0->leaf0", True),
-        ("h0", "h0", False),
+        ("h0", "h0", False), ("leaf0--spine1", "leaf0->spine1", True),
+        ("leaf0--spine1", "spine1->leaf0", True), ("leaf0--spine1", "leaf0--spine1", False),
+        ("leaf0->spine1", "leaf0--spine1", False),
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
@@ -353,3 +355,16 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
     assert reply.incidents[1]["opened"].startswith("1970-01-01T00:00:00")
     with pytest.raises(UsageError, match="kept for 365 days"):
         control.desk.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
+
+
+def test_a_dark_cable_is_one_incident_however_it_was_found(control: Control) -> None:
+    """Its directions may be named before the seconds suffice for the cable."""
+    ways = (finding("leaf0->spine0", "link"), finding("spine0->leaf0", "link"))
+    control.findings = ways
+    control.tick()
+    control.findings = (finding("leaf0--spine0", "cable"),)
+    control.tick(2)
+    incidents = control.desk.incidents(IncidentsQuery()).incidents
+    (cable,) = [each for each in incidents if not each["cause"]]
+    assert cable["subject"] == "leaf0--spine0"
+    assert {each["cause"] for each in incidents} == {None, cable["number"]}

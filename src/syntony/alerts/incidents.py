@@ -324,7 +324,11 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The live incident that explains this one: of the first rule that has one, the oldest."""
+        """The live incident that explains this one: of the same rule one that is wider (a cable its
+        two directions), else of the first rule that has one, the oldest."""
+        for other in by_rule[incident.rule]:
+            if other is not incident and topology.holds(other.subject, incident.subject):
+                return other
         for name in self._rules[incident.rule].explained_by:
             for other in by_rule.get(name, ()):
                 same = other.subject == incident.subject
