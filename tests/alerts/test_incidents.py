@@ -151,6 +151,17 @@ def test_a_link_that_stays_bad_when_its_switch_is_well_pages() -> None:
     assert kinds.index(ChangeKind.UNEXPLAINED) < kinds.index(ChangeKind.PAGE)
 
 
+def test_what_outlives_its_cause_by_less_than_its_wait_pages_nobody() -> None:
+    """A minute's window still holds the loss of a fault that was healed half a minute ago."""
+    story = Story()
+    story.tick(10, **A, **SPINE)
+    kinds = story.tick(4, **A)
+    assert ChangeKind.UNEXPLAINED in kinds
+    story.tick(10)
+    pages = [each.incident.subject for each in story.changes if each.kind is ChangeKind.PAGE]
+    assert pages == ["spine0"]
+
+
 def test_a_link_elsewhere_is_not_explained() -> None:
     story = Story()
     story.tick(10, **SPINE, **{"loss__leaf0->spine1": 0.1})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from syntony.controller.batches import joined
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import AlertDesk, Slas
 from syntony.controller.observe import Names, Places, of_links
@@ -13,6 +14,7 @@ from syntony.errors import ConfigError, UsageError
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
+from syntony.store import open_store
 from syntony.wire.messages import (
     IncidentAction,
     IncidentsQuery,
@@ -20,6 +22,7 @@ from syntony.wire.messages import (
     LinkStatus,
     SilenceAction,
 )
+from syntony.wire.tables import INCIDENT
 
 T0 = 1_700_000_000 * S
 CROSSING = {
@@ -61,6 +64,11 @@ class Links:
 class FakeStore:
     def __init__(self) -> None:
         self.links = Links()
+        self.incidents = self
+        self.rows: list[dict[str, object]] = []
+
+    def since(self, _: int) -> list[dict[str, object]]:
+        return self.rows
 
 
 class Control:
@@ -228,7 +236,9 @@ def test_commands(control: Control) -> None:
         ("h0", "h0/rail0", True), ("h0", "h01/rail0", False), ("spine1", "leaf0->spine1", True),
         ("spine1", "leaf0--spine1", True), ("spine1", "leaf0->spine11", False),
         ("h0", "h0/rail0->leaf0", True), ("h0/rail0", "h0/rail0->leaf0", True),
-        ("h0", "h0", False),
+        ("h0", "h0", False), ("leaf0--spine1", "leaf0->spine1", True),
+        ("leaf0--spine1", "spine1->leaf0", True), ("leaf0--spine1", "leaf0--spine1", False),
+        ("leaf0->spine1", "leaf0--spine1", False),
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
@@ -309,3 +319,52 @@ def test_a_queue_is_one_incident_with_who_shares_it(control: Control) -> None:
     control.findings = ()
     control.tick(20)
     assert control.live() == {}
+
+
+def test_the_history_is_the_stores_and_the_books_newest_word(
+    control: Control, tmp_path: Path
+) -> None:
+    assert control.desk.rows() is None
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.tick()
+    piece = control.desk.rows()
+    assert piece is not None
+    store = open_store(str(tmp_path / "store"))
+    try:
+        store.insert(INCIDENT, joined([piece]))
+        control.findings = ()
+        control.tick(30)
+        later = control.desk.rows()
+        assert later is not None
+        store.insert(INCIDENT, joined([later]))
+        control.store.rows = store.incidents.since(T0)
+        assert store.incidents.since(control.now_ns + S) == []
+    finally:
+        store.close()
+    ((stored,), (kept,)) = (
+        control.store.rows,
+        control.desk.incidents(IncidentsQuery(resolved=True)).incidents,
+    )
+    for name in stored:
+        if name != "updated_ns":
+            assert stored[name] == kept[name], name
+    long_ago = stored | {"number": 77, "opened_ns": 5, "summary": "long ago"}
+    control.store.rows.append(long_ago)
+    reply = control.desk.incidents(IncidentsQuery(since_ns=3600 * S), control.now_ns)
+    assert [each["number"] for each in reply.incidents] == [1, 77]
+    assert reply.incidents[1]["opened"].startswith("1970-01-01T00:00:00")
+    with pytest.raises(UsageError, match="kept for 365 days"):
+        control.desk.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
+
+
+def test_a_dark_cable_is_one_incident_however_it_was_found(control: Control) -> None:
+    """Its directions may be named before the seconds suffice for the cable."""
+    ways = (finding("leaf0->spine0", "link"), finding("spine0->leaf0", "link"))
+    control.findings = ways
+    control.tick()
+    control.findings = (finding("leaf0--spine0", "cable"),)
+    control.tick(2)
+    incidents = control.desk.incidents(IncidentsQuery()).incidents
+    (cable,) = [each for each in incidents if not each["cause"]]
+    assert cable["subject"] == "leaf0--spine0"
+    assert {each["cause"] for each in incidents} == {None, cable["number"]}

@@ -56,6 +56,8 @@ class Incident(msgspec.Struct, kw_only=True):
     jobs: tuple[str, ...] = ()
     cause: int = 0
     """The incident that explains this one; 0 if none: then it is a page of its own."""
+    unexplained_ns: int = 0
+    """When its cause was last over; 0 if it never had one."""
     paged: bool = False
     """Whether somebody was told that it is there, and not yet that it is over."""
     told: bool = False
@@ -314,13 +316,19 @@ class Book:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
             incident.cause = number
+            if not number:
+                incident.unexplained_ns = now_ns
             changes.append(Change(now_ns, kind, incident))
         return changes
 
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The live incident that explains this one: of the first rule that has one, the oldest."""
+        """The live incident that explains this one: of the same rule one that is wider (a cable its
+        two directions), else of the first rule that has one, the oldest."""
+        for other in by_rule[incident.rule]:
+            if other is not incident and topology.holds(other.subject, incident.subject):
+                return other
         for name in self._rules[incident.rule].explained_by:
             for other in by_rule.get(name, ()):
                 same = other.subject == incident.subject
@@ -335,7 +343,9 @@ class Book:
             incident.silenced = silenced(
                 self.state.silences, incident.rule, incident.subject, now_ns
             )
-            due = now_ns - incident.opened_ns >= rule.wait_ns
+            # What its cause left behind may still be in the window that it is measured over.
+            held_ns = max(incident.opened_ns, incident.unexplained_ns)
+            due = now_ns - held_ns >= rule.wait_ns
             streak = self.state.streaks.get(_key(incident.rule, incident.subject))
             lasts = streak is not None and streak.bad > 0
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced

@@ -63,8 +63,8 @@ def _alert(incident: Incident, cluster: str, now_ns: int, ahead_ns: int) -> dict
     return {
         "labels": labels,
         "annotations": {name: text for name, text in annotations.items() if text},
-        "startsAt": _instant(incident.opened_ns - ahead_ns),
-        "endsAt": _instant(ends_ns - ahead_ns),
+        "startsAt": instant(incident.opened_ns - ahead_ns),
+        "endsAt": instant(ends_ns - ahead_ns),
     }
 
 
@@ -87,7 +87,7 @@ def pagerduty(
             "summary": incident.summary[:_PAGERDUTY_SUMMARY],
             "source": incident.subject,
             "severity": _PAGERDUTY_SEVERITY[incident.severity],
-            "timestamp": _instant(incident.opened_ns),
+            "timestamp": instant(incident.opened_ns),
             "component": incident.subject,
             "group": cluster,
             "class": incident.rule,
@@ -151,7 +151,7 @@ def plain(incident: Incident) -> dict[str, Any]:
         "summary": incident.summary,
         "remedy": incident.remedy,
         "opened_ns": incident.opened_ns,
-        "opened": _instant(incident.opened_ns),
+        "opened": instant(incident.opened_ns),
         "updated_ns": incident.updated_ns,
         "resolved_ns": None if incident.state is not State.RESOLVED else incident.resolved_ns,
         "value": incident.value,
@@ -175,7 +175,7 @@ def _place(subject: str) -> dict[str, str]:
     return {"host": host, "nic": nic} if slash else {}
 
 
-def _instant(at_ns: int) -> str:
+def instant(at_ns: int) -> str:
     """RFC 3339, UTC, milliseconds."""
     moment = dt.datetime.fromtimestamp(at_ns // S, dt.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns // 1_000_000 % 1000:03d}Z"

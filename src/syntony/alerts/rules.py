@@ -50,7 +50,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stable: str = "1min"
     """… and for how long they must have been."""
     wait: str = "0s"
-    """How long a page is held back so that a wider cause may be found first."""
+    """How long a page is held back so that a wider cause may be found first, and after such a cause
+    is over: at least the window that the metric is measured over."""
     explained_by: tuple[str, ...] = ()
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""

@@ -38,17 +38,21 @@ def command() -> None:
 @command.command("list")
 @fleet_options
 @click.option("--all", "resolved", is_flag=True, help="Also those that are over.")
+@click.option("--since", default="", metavar="T", help="Everything of the past T, from the store.")
 @click.pass_context
-def list_(context: click.Context, target: FleetTarget, resolved: bool, as_json: bool) -> None:
+def list_(
+    context: click.Context, target: FleetTarget, resolved: bool, since: str, as_json: bool
+) -> None:
     """Incidents, newest first; what an incident explains is counted with it.
 
     Exit status: 0 none is open, 1 the worst is a warning, 2 the worst is critical.
 
     \b
     Example:
-      syntony incidents list --all
+      syntony incidents list --since 7d
     """
-    reply = ask(target, IncidentsQuery(resolved=resolved), IncidentsReply, until=lambda _: True)
+    query = IncidentsQuery(resolved=resolved, since_ns=parse_duration_ns(since) if since else 0)
+    reply = ask(target, query, IncidentsReply, until=lambda _: True)
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:

@@ -21,7 +21,9 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
 from syntony.controller import observe
+from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
+from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError, UsageError
@@ -44,6 +46,7 @@ BOOK_FILE = "incidents.json"
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent that has said nothing for so long is silent: it speaks every second."""
+MAX_SINCE_NS = 365 * DAY_NS
 STARTING_NS = 30 * S
 """After its own start the controller gives agents so long to come back before it misses them."""
 MAX_TEXT = 500
@@ -91,6 +94,7 @@ class AlertDesk:
         self.opened: Counter[str] = Counter()
         """Rule → incidents opened or reopened since this began."""
         self.resolved: Counter[str] = Counter()
+        self._history = IncidentHistory()
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
         self._cluster = settings.cluster
@@ -142,8 +146,20 @@ class AlertDesk:
 
     # --- questions and commands ---
 
-    def incidents(self, query: IncidentsQuery) -> IncidentsReply:
-        """Incidents, newest first; those explained by others under them. Raises `UsageError`."""
+    def rows(self) -> Piece | None:
+        """What happened to incidents since the last call, for the store."""
+        with self._lock:
+            return self._history.rows()
+
+    def incidents(self, query: IncidentsQuery, fleet_ns: int = 0) -> IncidentsReply:
+        """Incidents, newest first; those explained by others under them.
+
+        Raises:
+            UsageError: there is none of that number, or a time that nothing is kept for.
+            StoreError: the past was asked for, and the store failed.
+        """
+        if query.since_ns:
+            return self._past(query.since_ns, fleet_ns)
         with self._lock:
             if query.number:
                 found = [self._book.find(query.number), *explained(self._book, query.number)]
@@ -225,6 +241,26 @@ class AlertDesk:
             *observe.of_clocks(timelines, silent),
         ]
 
+    def _past(self, since_ns: int, fleet_ns: int) -> IncidentsReply:
+        if not 0 < since_ns <= MAX_SINCE_NS:
+            raise UsageError(f"incidents are kept for {MAX_SINCE_NS // DAY_NS} days")
+        first_ns = fleet_ns - since_ns
+        found = {
+            (each["number"], each["opened_ns"]): each
+            | {"opened": render.instant(each["opened_ns"])}
+            for each in self._store.incidents.since(first_ns)
+        }
+        with self._lock:
+            # What is in the book is the newest word, also on what has not reached the store yet.
+            for each in self._book.incidents:
+                if each.live or each.updated_ns >= first_ns:
+                    found[each.number, each.opened_ns] = render.plain(each)
+            silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
+        told = sorted(found.values(), key=lambda each: (-each["opened_ns"], -each["number"]))
+        return IncidentsReply(
+            incidents=tuple(told), silences=silences, waiting=self.notifier.waiting()
+        )
+
     def _missed(self) -> frozenset[str]:
         """Hosts that were silent before: one that is silent still, and was not heard of since this
         controller started, is not well because nothing is known of it."""
@@ -241,6 +277,7 @@ class AlertDesk:
             return
         self.notifier.take(changes, self._book)
         self._save()
+        self._history.add(changes)
         for change in changes:
             if change.kind in {ChangeKind.OPENED, ChangeKind.REOPENED}:
                 self.opened[change.incident.rule] += 1

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
-from syntony.fabric.names import crosses, link_ends
+from syntony.fabric.names import CABLE, cable_name, crosses, link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
@@ -220,7 +220,8 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
 
 
 class Names:
-    """What contains what, as far as names tell: hosts their NICs, devices the links at them."""
+    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
+    their two directions."""
 
     @staticmethod
     def holds(wider: str, narrower: str) -> bool:
@@ -228,6 +229,8 @@ class Names:
         ends = link_ends(narrower)
         if ends is None:
             return narrower.startswith(f"{wider}/")
+        if CABLE in wider and cable_name(*ends) == wider != narrower:
+            return True
         return any(end == wider or end.startswith(f"{wider}/") for end in ends)
 
 

@@ -248,7 +248,7 @@ class Controller:
             case IncidentAction() | SilenceAction() | SwitchCommand():
                 return await self._obey(query, who)
             case IncidentsQuery():
-                return await asyncio.to_thread(self._alerts.incidents, query)
+                return await asyncio.to_thread(self._alerts.incidents, query, self._now())
             case RulesQuery():
                 return self._alerts.told_rules()
             case ConnectionsQuery():
@@ -403,6 +403,9 @@ class Controller:
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()
+        rows = await asyncio.to_thread(self._alerts.rows)
+        if rows is not None:
+            self._ingest.put_local(rows)
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
 
     async def _expire(self) -> None:

@@ -12,6 +12,7 @@ from syntony.model import S
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, integer, real
 from syntony.store.fabric import FabricRows
+from syntony.store.incidents import IncidentRows
 from syntony.store.interface import MAX_POINTS, Recorded
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
@@ -47,6 +48,7 @@ class ColumnarStore:
         self._links = LinkRows(engine)
         self._fabric = FabricRows(engine)
         self._latency = LatencyRows(engine)
+        self._incidents = IncidentRows(engine)
         can = capabilities(str(engine.select("SELECT version()")[0][0]))
         for table in TABLES.values():
             engine.execute(create_table(table, can))
@@ -65,6 +67,10 @@ class ColumnarStore:
     @property
     def latency(self) -> LatencyRows:
         return self._latency
+
+    @property
+    def incidents(self) -> IncidentRows:
+        return self._incidents
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)

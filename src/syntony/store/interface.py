@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syntony.store.fabric import FabricRows
+    from syntony.store.incidents import IncidentRows
     from syntony.store.latency import LatencyRows
     from syntony.store.links import LinkRows
 
@@ -45,6 +46,10 @@ class Store(Protocol):
     @property
     def latency(self) -> LatencyRows:
         """Percentiles of one-way delay over groups of NIC pairs."""
+
+    @property
+    def incidents(self) -> IncidentRows:
+        """What became of incidents."""
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.

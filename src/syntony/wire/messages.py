@@ -255,6 +255,8 @@ class IncidentsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="incidents")
     number: int = 0
     resolved: bool = False
     """Also those that are over."""
+    since_ns: int = 0
+    """Those that anything happened to in so long, from the store: also long ago."""
 
 
 class RulesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):

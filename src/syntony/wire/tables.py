@@ -214,6 +214,34 @@ FINDING = Table(
     retention_days=90,
 )
 
+INCIDENT = Table(
+    "incidents",
+    (
+        Column("ts_ns", "int64", "fleet time of the change"),
+        Column("number", "uint64", "the incident's number"),
+        Column("change", "string", "opened, reopened, explained, acknowledged, resolved, …"),
+        Column("rule", "string", "the rule that was broken"),
+        Column("subject", "string", "what it is about"),
+        Column("severity", "string", "info, warning, critical"),
+        Column("state", "string", "open, acknowledged, resolved: after the change"),
+        Column("summary", "string", "one line for a person"),
+        Column("remedy", "string", "what to do"),
+        Column("opened_ns", "int64", "fleet time at which it was opened first"),
+        Column("resolved_ns", "int64", "fleet time at which it was over; 0 while it is not"),
+        Column("value", "float64", "what the rule's metric was"),
+        Column("worst", "float64", "the worst it was"),
+        Column("evidence", "string", "what was seen, one line each"),
+        Column("jobs", "string", "jobs hit, by commas"),
+        Column("cause", "uint64", "number of the incident that explains this one; 0: none"),
+        Column("reopened", "uint32", "how often it came back within 15 minutes"),
+        Column("repeats", "uint32", "incidents like it within the week before"),
+        Column("acknowledged_by", "string", "who is on it"),
+        Column("comment", "string", "what they said"),
+    ),
+    order=("rule", "subject", "ts_ns"),
+    retention_days=365,
+)
+
 _ALL = (
     PROBE,
     HEARD,
@@ -225,5 +253,6 @@ _ALL = (
     PATH,
     FINDING,
     PATH_EVENTS,
+    INCIDENT,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
