@@ -22,6 +22,15 @@ PER_BYTE_NS = 8 * 4160 / 4096 / 100  # at 100 Gb/s
 SETTINGS = Settings(hop_ns=1000)
 
 
+def round_trip_ns(hops: int, size: float, gbps: float = 100) -> float:
+    """Hops both ways, a packet taken in by every switch, and an acknowledgement by every link."""
+    packet = min(4160, size * 4160 / 4096)
+    return 2000 * hops + 8 * ((hops - 1) * packet + hops * 64) / gbps
+
+
+NEAR_NS, FAR_NS = round_trip_ns(2, 1e6), round_trip_ns(4, 1e6)
+
+
 def finish(net: Net, traffic: Traffic, policy: str = "d-mod-k") -> Finished:
     field, player = make_policy(policy, net, check_traffic(traffic, net.nics), SETTINGS, Tools())
     return Run(field, player, SETTINGS).to_the_end()
@@ -38,7 +47,7 @@ def ask(name: str, net: Net, policy: str, settings: Settings = SETTINGS, **tools
 def test_one_flow_takes_its_size_and_a_round_trip() -> None:
     net = LeafSpine(leaves=2, hosts_per_leaf=1, spines=1)
     done = finish(net, parse_matrix("0->1 id 1 start 7000 size 1000000"))
-    assert done.end_ns[0] == pytest.approx(7 + 1e6 * PER_BYTE_NS + 8000)
+    assert done.end_ns[0] == pytest.approx(7 + 1e6 * PER_BYTE_NS + FAR_NS)
 
 
 def test_a_short_flow_leaves_room_for_a_long_one_exactly_when_it_ends() -> None:
@@ -47,7 +56,7 @@ def test_a_short_flow_leaves_room_for_a_long_one_exactly_when_it_ends() -> None:
     text = "0->2 id 1 start 0 size 1000000\n1->2 id 2 start 0 size 3000000"
     done = finish(net, parse_matrix(text))
     short, long = 2e6 * PER_BYTE_NS, 4e6 * PER_BYTE_NS
-    assert done.end_ns.tolist() == pytest.approx([short + 4000, long + 4000])
+    assert done.end_ns.tolist() == pytest.approx([short + NEAR_NS, long + NEAR_NS])
 
 
 def test_triggers_start_flows_when_their_kind_says() -> None:
@@ -58,11 +67,12 @@ def test_triggers_start_flows_when_their_kind_says() -> None:
 5->6 id 4 trigger 1 size 1000
 trigger id 1 """
     flow_ns = 1000 * PER_BYTE_NS
-    one, two = flow_ns + 4000, 50_000 + flow_ns + 2000
+    near_ns = round_trip_ns(2, 1000)
+    one, two = flow_ns + near_ns, 50_000 + flow_ns + near_ns - 2000 - 8 * 2 * 64 / 100
     after = {"oneshot": [one, one], "multishot": [one, two], "count 2 barrier": [two, two]}
     for kind, starts in after.items():
         done = finish(net, parse_matrix(text + kind))
-        ends = [start + flow_ns + 4000 for start in starts]
+        ends = [start + flow_ns + near_ns for start in starts]
         assert done.end_ns[2:].tolist() == pytest.approx(ends), kind
 
 
@@ -71,14 +81,16 @@ def test_weights_share_a_link_in_proportion() -> None:
     traffic = parse_matrix("0->2 id 1 start 0 size 1000000\n1->2 id 2 start 0 size 3000000")
     weighted = dataclasses.replace(traffic, weight=np.array([1.0, 3.0]))
     done = finish(net, weighted)
-    assert done.end_ns.tolist() == pytest.approx([4e6 * PER_BYTE_NS + 4000] * 2)
+    assert done.end_ns.tolist() == pytest.approx([4e6 * PER_BYTE_NS + NEAR_NS] * 2)
 
 
 def test_a_slower_cable_is_slower() -> None:
     net = LeafSpine(leaves=2, hosts_per_leaf=1, spines=1)
     damage(net, [], ["leaf0->spine0=40"], 1)
     done = finish(net, parse_matrix("0->1 id 1 start 0 size 1000000"))
-    assert done.end_ns[0] == pytest.approx(2.5e6 * PER_BYTE_NS + 8000)
+    assert done.end_ns[0] == pytest.approx(
+        2.5e6 * PER_BYTE_NS + FAR_NS + 1.5 * 8 * (4160 + 64) / 100
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)

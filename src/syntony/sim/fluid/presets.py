@@ -73,7 +73,8 @@ def preset_traffic(
     if net.nics < 2 * JOBS:
         raise InputError("wrong-size", f"two jobs need 4 NICs, the topology has {net.nics}")
     members = _members(net, rng, random=preset.random)
-    traffic = KINDS[preset.kind](members, rng)
+    leaves = int((net.position == 0).sum())
+    traffic = KINDS[preset.kind](members, rng, leaves)
     return _split(traffic, queue_pairs) if queue_pairs > 1 else traffic
 
 
@@ -86,7 +87,7 @@ def _members(net: Net, rng: np.random.Generator, *, random: bool) -> list[Number
     return [order[net.position[order] % JOBS == job] for job in range(JOBS)]
 
 
-def _ring(members: Sequence[Numbers], _: np.random.Generator) -> Traffic:
+def _ring(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
     """Each NIC streams to the next of its ring: an all-reduce of long buffers."""
     return make_traffic(
         np.concatenate(members),
@@ -96,18 +97,21 @@ def _ring(members: Sequence[Numbers], _: np.random.Generator) -> Traffic:
     )
 
 
-def _all_to_all(members: Sequence[Numbers], rng: np.random.Generator) -> Traffic:
+def _all_to_all(members: Sequence[Numbers], rng: np.random.Generator, leaves: int) -> Traffic:
     """Each NIC sends to one peer after the other, all with the same shifts: no receiver has two
-    senders as long as all keep pace."""
+    senders as long as all keep pace. Shifts by whole leaves are left out where there are others:
+    of an evenly spread job they would not load the fabric."""
     waves = []
     for job, each in enumerate(members):
-        rounds = min(ROUNDS, len(each) - 1)
-        shifts = rng.choice(np.arange(1, len(each)), rounds, replace=False)
+        every = np.arange(1, len(each))
+        across = every[every % leaves != 0]
+        every = across if len(across) else every
+        shifts = rng.choice(every, min(ROUNDS, len(every)), replace=False)
         waves.append([(each, np.roll(each, -shift), job) for shift in shifts.tolist()])
     return _chains(waves, [PEER_BYTES] * ROUNDS)
 
 
-def _reduce_scatter(members: Sequence[Numbers], _: np.random.Generator) -> Traffic:
+def _reduce_scatter(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
     """Recursive halving among the largest power of two of each job's NICs."""
     waves, sizes = [], []
     for job, each in enumerate(members):
@@ -147,7 +151,7 @@ def _chains(
     )  # fmt: skip
 
 
-def _tree(members: Sequence[Numbers], _: np.random.Generator) -> Traffic:
+def _tree(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
     """Binary tree all-reduce: up to the root, each waiting for its children, and down again."""
     src, dst, job, waits, fires = [], [], [], [], []
     triggers: dict[int, Trigger] = {}
@@ -175,7 +179,7 @@ def _tree(members: Sequence[Numbers], _: np.random.Generator) -> Traffic:
     return make_traffic(src, dst, RING_BYTES, job, waits=waits, fires=fires, triggers=triggers)
 
 
-def _permutation(members: Sequence[Numbers], rng: np.random.Generator) -> Traffic:
+def _permutation(members: Sequence[Numbers], rng: np.random.Generator, _: int) -> Traffic:
     """Each NIC of a job sends to one other, drawn at random without fixed points."""
     far = []
     for each in members:
@@ -209,7 +213,7 @@ def _split(traffic: Traffic, parts: int) -> Traffic:
     )  # fmt: skip
 
 
-KINDS: dict[str, Callable[[Sequence[Numbers], np.random.Generator], Traffic]] = {
+KINDS: dict[str, Callable[[Sequence[Numbers], np.random.Generator, int], Traffic]] = {
     "rings": _ring,
     "alltoall": _all_to_all,
     "reduce-scatter": _reduce_scatter,

@@ -7,7 +7,6 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syntony.errors import InputError
 from syntony.sim.fluid.field import Field, Telemetry
@@ -124,7 +123,8 @@ class Run:
     def __init__(self, field: Field, policy: Policy, settings: Settings) -> None:
         self._field, self._policy, self._settings = field, policy, settings
         traffic = field.traffic
-        self._bits = traffic.size * 8 * (PAYLOAD + HEADER) / PAYLOAD
+        self._size = traffic.size * 8 * (PAYLOAD + HEADER) / PAYLOAD
+        self._bits = self._size.copy()
         self._end_ns = np.full(traffic.flows, np.nan)
         self._board = TriggerBoard(traffic)
         self._starts: list[tuple[float, int]] = [
@@ -180,23 +180,31 @@ class Run:
     def _finish(self, ends_ns: Floats) -> bool:
         done = np.flatnonzero(ends_ns <= self._now_ns + SAME_NS)
         self._policy.ended(done)
-        one_way_ns = self._one_way_ns(done)
+        forward_ns, back_ns = self._latencies_ns(done)
         self._field.end(done)
         traffic = self._field.traffic
-        for flow, way_ns in zip(done.tolist(), one_way_ns.tolist(), strict=True):
-            self._end_ns[flow] = self._now_ns + 2 * way_ns
+        self._end_ns[done] = self._now_ns + forward_ns + back_ns
+        for flow, way_ns in zip(done.tolist(), forward_ns.tolist(), strict=True):
             for trigger, later_ns in (
-                (int(traffic.fires[flow]), 2 * way_ns),
+                (int(traffic.fires[flow]), float(self._end_ns[flow]) - self._now_ns),
                 (int(traffic.fires_received[flow]), way_ns),
             ):
                 for next_flow in self._board.fire(trigger):
                     heapq.heappush(self._starts, (self._now_ns + later_ns, next_flow))
         return True
 
-    def _one_way_ns(self, flows: Numbers) -> Floats:
-        ways = self._field.path(flows, self._field.pick[flows])
-        hops: NDArray[np.int64] = (ways >= 0).sum(axis=1)
-        return np.asarray(self._settings.hop_ns * hops)
+    def _latencies_ns(self, flows: Numbers) -> tuple[Floats, Floats]:
+        """From the last bit that leaves the sender to the receiver, and of the acknowledgement
+        back: every switch takes a packet in as a whole before it sends it on."""
+        field = self._field
+        ways = field.path(flows, field.pick[flows])
+        with np.errstate(divide="ignore"):
+            per_bit_ns = 1 / np.append(field.net.capacity, np.inf)[ways]
+        there = (ways >= 0).sum(axis=1) * self._settings.hop_ns
+        packet = np.minimum(8 * (PAYLOAD + HEADER), self._size[flows])
+        # The first link's own time is in the flow's rate.
+        forward = there + packet * (per_bit_ns.sum(axis=1) - per_bit_ns[:, 0])
+        return forward, there + 8 * HEADER * per_bit_ns.sum(axis=1)
 
     def _begin(self) -> bool:
         due = []
