@@ -111,7 +111,17 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """Connections beyond `MAX_VIEWS`."""
 
 
-AgentMessage = Hello | Batch | Edges | PathsReport
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True, tag="audit-report"):
+    """What came of an audit's order; never spooled."""
+
+    order: str
+    report: bytes = b""
+    """JSON of `syntony.audit.result.HostReport`."""
+    refused: str = ""
+    """Why there is none."""
+
+
+AgentMessage = Hello | Batch | Edges | PathsReport | AuditReport
 
 # --- controller to agent ---------------------------------------------------------------------
 
@@ -183,7 +193,26 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     by: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse | Switch
+class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
+    """Run checks and report. Checks go by name: no command line crosses the wire."""
+
+    order: str
+    """Never used twice."""
+    host: str
+    """Whom it is for: no other agent obeys it."""
+    checks: tuple[str, ...]
+    """Ids or beginnings of them; empty for all."""
+    limits: dict[str, dict[str, Any]]
+    """Check → limits, as a spec sets them."""
+    active: bool
+    deadline_ns: int
+    """For the checks together."""
+    expires_ns: int
+    """Fleet time after which nobody obeys it."""
+    by: str
+
+
+ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder
 
 # --- questions from the command line ---------------------------------------------------------
 
@@ -314,6 +343,26 @@ class SwitchCommand(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     why: str = ""
 
 
+class AuditCommand(msgspec.Struct, frozen=True, kw_only=True, tag="audit-command"):
+    """A command: agents audit their hosts."""
+
+    hosts: tuple[str, ...] = ()
+    """Empty: all that are connected."""
+    checks: tuple[str, ...] = ()
+    limits: dict[str, dict[str, Any]] = {}
+    active: bool = False
+    deadline_ns: int = 60_000_000_000
+    by: str
+    """Who says so, beside the name in the certificate."""
+
+
+class AuditReportsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
+    """Reports of an audit that have come in since the first `after`."""
+
+    order: str
+    after: int = 0
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -334,6 +383,8 @@ Query = (
     | FailoverLogQuery
     | FailoverStatusQuery
     | SwitchCommand
+    | AuditCommand
+    | AuditReportsQuery
 )
 
 
@@ -568,6 +619,32 @@ class FailoverStatus(msgspec.Struct, frozen=True, kw_only=True, tag="failover-st
     hosts: tuple[HostPaths, ...]
 
 
+class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started"):
+    """The order is out."""
+
+    order: str
+    hosts: tuple[str, ...]
+    """Agents that were told."""
+    absent: tuple[str, ...]
+    """Asked for, but not connected."""
+
+
+class HostAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent answered; `host` is the name in its certificate."""
+
+    host: str
+    report: bytes
+    refused: str
+
+
+class AuditReports(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
+    reports: tuple[HostAudit, ...]
+    after: int
+    """For the next question."""
+    waiting: tuple[str, ...]
+    """Hosts that have not answered; empty when all have."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -591,6 +668,8 @@ Answer = (
     | FleetConnections
     | FailoverLog
     | FailoverStatus
+    | AuditStarted
+    | AuditReports
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")
