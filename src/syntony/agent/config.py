@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from syntony.metrics.settings import MetricsConfig
@@ -54,6 +56,22 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Step a clock further off than this; 0: always slew, at most 20 µs a second."""
 
 
+class AuditMode(enum.StrEnum):
+    """Which audits the controller may order here."""
+
+    OFF = "off"
+    PASSIVE = "passive"
+    """Checks that only read."""
+    ACTIVE = "active"
+    """Those that load the host too."""
+
+
+class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Audits through the agent (docs/reference/audit.md)."""
+
+    mode: AuditMode = AuditMode.PASSIVE
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/agent.toml`."""
 
@@ -77,5 +95,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""
+    audit: AuditConfig = AuditConfig()
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from syntony import __version__
 from syntony.agent import metrics
+from syntony.agent.audit import AuditService
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
 from syntony.agent.discipline import Discipline
@@ -38,6 +39,7 @@ from syntony.model.names import nic_number
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
     PROTOCOL,
+    AuditOrder,
     ControllerMessage,
     Hello,
     NicInfo,
@@ -113,6 +115,7 @@ class Agent:
         self._steering.probe_with(self._engine)
         self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape] = queue.SimpleQueue()
         self._scraping = self._open_metrics()
+        self._audits: AuditService | None = None
 
     def hello(self, stream: str) -> Hello:
         """First message of a stream to the controller."""
@@ -127,6 +130,10 @@ class Agent:
     def run(self, uplink: Uplink, stop: threading.Event) -> None:
         """Until `stop` is set."""
         self._links.start()
+        config = self._config
+        self._audits = AuditService(
+            config.host, config.audit.mode, config.clock.dir, uplink.send_audit
+        )
         while not stop.is_set():
             for scrape in self._take_messages(self._pause_ns()):
                 scrape.answer.put(self._sheet(uplink))
@@ -278,10 +285,17 @@ class Agent:
                 self._steer(message.timelines)
             elif isinstance(message, Switch):
                 self._steering.switch(message)
+            elif isinstance(message, AuditOrder):
+                self._order(message)
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
             elif isinstance(message, metrics.Scrape):
                 scrapes.append(message)
+
+    def _order(self, order: AuditOrder) -> None:
+        local_ns = self._clock.now_ns()
+        if self._audits is not None:
+            self._audits.take(order, self._pipeline.fleet_ns(local_ns) or local_ns)
 
     def _steer(self, timelines: Sequence[Timeline]) -> None:
         """Only the host's own clocks are ever steered: the rest are not in `Discipline`. And only

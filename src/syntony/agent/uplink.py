@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from syntony.wire.messages import (
     MAX_MESSAGE_BYTES,
     MAX_UNACKED,
     Ack,
+    AuditReport,
     Batch,
     ControllerMessage,
     Edges,
@@ -59,6 +61,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _CLOSE_TIMEOUT_S = 5.0
+AUDITS_WAITING = 4
 
 
 class Uplink:
@@ -85,6 +88,7 @@ class Uplink:
         self._changed = threading.Condition()
         self._edges: Edges | None = None
         self._paths: PathsReport | None = None
+        self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._link: _Link | None = None
         self._closing = False
         self.connections = 0
@@ -125,6 +129,12 @@ class Uplink:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._paths = report
+            self._changed.notify_all()
+
+    def send_audit(self, report: AuditReport) -> None:
+        """Have a report sent, from any thread; without a connection it waits, the newest few."""
+        with self._changed:
+            self._audits.append(report)
             self._changed.notify_all()
 
     def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
@@ -232,6 +242,9 @@ class Uplink:
             report = self._take_paths()
             if report is not None:
                 yield encode(report)
+            audit = self._take_audit()
+            if audit is not None:
+                yield encode(audit)
             if self._window_open(sent):
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
@@ -255,6 +268,10 @@ class Uplink:
             report, self._paths = self._paths, None
             return report
 
+    def _take_audit(self) -> AuditReport | None:
+        with self._changed:
+            return self._audits.popleft() if self._audits else None
+
     def _batch(self, frame: Frame) -> Batch:
         return Batch(
             seq=frame.seq,
@@ -265,7 +282,7 @@ class Uplink:
         )
 
     def _has_work(self, sent: int) -> bool:
-        waiting = self._edges is not None or self._paths is not None
+        waiting = self._edges is not None or self._paths is not None or bool(self._audits)
         return waiting or self._window_open(sent)
 
     def _window_open(self, sent: int) -> bool:

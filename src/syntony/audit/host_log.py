@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from syntony.audit.facts import FactError, UnreadableError
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
 
 SOURCES = (("dmesg",), ("journalctl", "-k", "-b", "--no-pager", "-o", "short-iso"))
 READS = tuple(f"$ {' '.join(command)}" for command in SOURCES)
+
+
+_STAMP = re.compile(
+    r"^(?:<\d+>|kern\s*:\w+\s*:\s*)?(?:\[[^\]]{3,40}\]|\d+,\d+,\d+,|\d{4}-\d\d-\d\dT|"
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )",
+    re.MULTILINE,
+)
+"""How lines of a log begin: dmesg's times, /dev/kmsg's numbers, a journal's or syslog's date."""
 
 
 def kernel_log(host: Facts) -> str:
@@ -27,7 +36,8 @@ def kernel_log(host: Facts) -> str:
         except FactError as error:
             reasons.append(str(error))
             continue
-        if text.strip() and "-- No entries --" not in text[:200]:
+        if _STAMP.search(text):
             return text
-        reasons.append(f"`{' '.join(command)}` is empty")
+        what = "is empty" if not text.strip() else "printed no kernel log"
+        reasons.append(f"`{' '.join(command)}` {what}")
     raise UnreadableError(f"the kernel log cannot be read: {'; '.join(reasons)}")

@@ -51,7 +51,8 @@ class _Votes:
         peers = len(self.hosts)
         if peers < min_peers:
             return Expected(None, f"undecided: {peers} of at least {min_peers} peers")
-        (value, votes), *others = self.values.most_common(2)
+        ranked = sorted(self.values.items(), key=lambda item: (-item[1], str(item[0])))
+        (value, votes), *others = ranked[:2]
         if others and others[0][1] == votes:
             text = f"undecided: {value!r} and {others[0][0]!r} are as frequent"
             return Expected(None, text)

@@ -72,7 +72,7 @@ def _value(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     # JSON's strings are TOML's basic strings, except for one character.
-    return json.dumps(str(value), ensure_ascii=True).replace("\x7f", "\\u007f")
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

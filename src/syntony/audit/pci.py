@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.audit.facts import AbsentError, FactError
+from syntony.audit.facts import AbsentError, FactError, UnreadableError
 
 if TYPE_CHECKING:
     from syntony.audit.facts import Facts
@@ -72,6 +72,8 @@ class PciDevice(NamedTuple):
 def devices(host: Facts) -> tuple[PciDevice, ...]:
     """Every device, by address. Raises `FactError` where sysfs does not list them."""
     found = [_device(host, name) for name in host.names(DEVICES) if _ADDRESS.fullmatch(name)]
+    if found and not any(device.vendor for device in found):
+        raise UnreadableError(f"{DEVICES}: no device's vendor can be read")
     return tuple(found)
 
 

@@ -114,8 +114,13 @@ def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
 def rdma_ports(host: Facts) -> tuple[RdmaPort, ...]:
     """Every port. Raises `FactError`: neither sysfs nor `ibstat` tells."""
     snapshots = [port for port in host.ports() if port.rdma]
-    if not snapshots and not host.exists(CLASS):
-        return _from_ibstat(host)
+    if not snapshots:
+        try:
+            names = host.names(CLASS)
+        except AbsentError:
+            return _from_ibstat(host)
+        if names:
+            raise UnreadableError(f"{CLASS} has {' '.join(names[:4])}, but no port can be read")
     return tuple(_port(host, snapshot) for snapshot in snapshots)
 
 
@@ -157,16 +162,14 @@ _PHYSICAL = {"Sleep": "1: Sleep", "Polling": "2: Polling", "Disabled": "3: Disab
 
 def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
     try:
-        output = host.run("ibstat")
-    except AbsentError as error:
-        raise AbsentError("no RDMA device here") from error
-    except UnreadableError as error:
-        raise AbsentError(f"no {CLASS} here") from error
-    found = tuple(parse_ibstat(output))
+        found = tuple(parse_ibstat(host.run("ibstat")))
+        why = "`ibstat` told of no port"
+    except FactError as error:
+        found, why = (), str(error)
     if not found and host.exists("/sys/class"):
         raise AbsentError(f"no {CLASS} here")
     if not found:
-        raise UnreadableError("`ibstat` told of no port")
+        raise UnreadableError(f"neither /sys/class nor ibstat tells of RDMA devices: {why}")
     return found
 
 

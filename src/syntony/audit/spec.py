@@ -47,8 +47,8 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if isinstance(value, str | bool):
                 return False
             return abs(value - self.about) <= self.within * abs(self.about)
-        low = self.min is None or _rank(value) >= _rank(self.min)
-        return low and (self.max is None or _rank(value) <= _rank(self.max))
+        low = self.min is None or _at_least(value, self.min)
+        return low and (self.max is None or _at_least(self.max, value))
 
     def __str__(self) -> str:
         if self.about is not None:
@@ -178,11 +178,16 @@ def _explain(message: str) -> str:
     return f"{message}{_near(unknown, _FIELDS)}" if unknown else message
 
 
-def _rank(value: Value) -> tuple[int, Any]:
-    """Numbers and texts that are numbers compare as numbers, other texts as versions."""
-    if isinstance(value, str):
-        try:
-            return 0, float(value)
-        except ValueError:
-            return 1, version_key(value)
-    return 0, float(value)
+def _at_least(value: Value, bound: Value) -> bool:
+    """Numbers, and texts that both are numbers, compare as numbers; other texts as versions."""
+    one, other = _number(value), _number(bound)
+    if one is not None and other is not None:
+        return one >= other
+    return version_key(str(value)) >= version_key(str(bound))
+
+
+def _number(value: Value) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None

@@ -2,15 +2,101 @@
 
 from __future__ import annotations
 
+import getpass
+import time
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.audit.result import HostReport
+from syntony.cli.audit_sources import now_ns
+from syntony.cli.fleet import FleetTarget, ask, fleet_target
+from syntony.io.audit.fleet import unreachable
+from syntony.model import MS, S
+from syntony.wire.messages import (
+    AuditCommand,
+    AuditReports,
+    AuditReportsQuery,
+    AuditStarted,
+    Fleet,
+    FleetQuery,
+    HostAudit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from syntony.audit.result import HostReport
     from syntony.cli.audit_sources import Sources
+
+_POLL_NS = 200 * MS
+_GRACE_NS = 15 * S
+"""Beyond the deadline: for orders to travel and processes to start."""
 
 
 def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
-    """A report of every agent's host."""
-    raise NotImplementedError
+    """A report of every agent's host, as they come; of one that does not answer, that it did not.
+
+    Raises:
+        RemoteError: the controller does not answer, or refuses.
+    """
+    target = fleet_target(sources.lab or None, sources.controller, sources.tls)
+    hosts = tuple(host for host in _hosts(target) if host not in done)
+    if not hosts:
+        return
+    command = AuditCommand(
+        hosts=hosts,
+        checks=sources.checks,
+        limits=dict(sources.spec.checks),
+        active=sources.active,
+        deadline_ns=sources.deadline_ns,
+        by=getpass.getuser(),
+    )
+    started = ask(target, command, AuditStarted, until=lambda _: True)
+    for host in started.absent:
+        yield unreachable(host, "its agent is not connected", now_ns())
+    yield from _fetch(target, started, time.monotonic_ns() + sources.deadline_ns + _GRACE_NS)
+
+
+def _hosts(target: FleetTarget) -> tuple[str, ...]:
+    """Every host that has an agent, and every host of a lab."""
+    expected: set[str] = set()
+    if target.lab is not None:
+        from syntony.lab.client import open_lab
+
+        expected = set(open_lab(target.lab).status().hosts)
+
+    def all_there(fleet: Fleet) -> bool:
+        return expected <= {agent.host for agent in fleet.agents if agent.connected}
+
+    fleet = ask(target, FleetQuery(), Fleet, until=all_there)
+    return tuple(sorted(expected | {agent.host for agent in fleet.agents}))
+
+
+def _fetch(target: FleetTarget, started: AuditStarted, end_ns: int) -> Iterator[HostReport]:
+    after = 0
+    waiting: tuple[str, ...] = started.hosts
+    while waiting and time.monotonic_ns() < end_ns:
+        query = AuditReportsQuery(order=started.order, after=after)
+        answer = ask(target, query, AuditReports, until=lambda _: True)
+        yield from map(_report, answer.reports)
+        after, waiting = answer.after, answer.waiting
+        if waiting and not answer.reports:
+            time.sleep(_POLL_NS / S)
+    for host in waiting:
+        yield unreachable(host, "its agent did not answer in time", now_ns())
+
+
+def _report(answer: HostAudit) -> HostReport:
+    if answer.refused:
+        return unreachable(answer.host, f"its agent refused: {answer.refused}", now_ns())
+    try:
+        report = msgspec.json.decode(answer.report, type=HostReport)
+    except msgspec.DecodeError as error:
+        return unreachable(answer.host, f"its agent sent no report: {error}", now_ns())
+    # An agent speaks for its own host only.
+    subjects = [each.subject for each in report.results]
+    subjects += [each.subject for each in report.readings]
+    foreign = any(subject.partition("/")[0] != answer.host for subject in subjects)
+    if foreign or report.host != answer.host:
+        return unreachable(answer.host, "its agent reported on another host", now_ns())
+    return report

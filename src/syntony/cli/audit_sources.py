@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -45,7 +46,11 @@ class Sources(NamedTuple):
     spec_data: dict[str, Any]
     checks: tuple[str, ...]
     active: bool
+    passive: bool
+    """Not even by name."""
     deadline_ns: int
+    name: str | None
+    """Of this host, if it is not what it calls itself."""
 
     @property
     def agents(self) -> bool:
@@ -115,6 +120,8 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Only these, or all below: sw.os, be.act. Repeatable.",
     )
     @click.option("--active", is_flag=True, help="Also those that load the host.")
+    @click.option("--passive", is_flag=True, hidden=True, help="Not those, not even by name.")
+    @click.option("--name", hidden=True, help="This host's name in the fleet.")
     @click.option("--deadline", default="60s", show_default=True, help="For each host.")
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -136,7 +143,8 @@ def _sources(given: dict[str, Any]) -> Sources:
         spec_data=data,
         deadline_ns=parse_duration_ns(given.pop("deadline")),
         **{name: given.pop(name) for name in ("roots", "replays", "ssh_options", "sudo", "lab",
-                                              "controller", "local", "checks", "active")},
+                                              "controller", "local", "checks", "active",
+                                              "passive", "name")},
     )  # fmt: skip
     if sources.lab is not None and sources.controller is not None:
         raise UsageError("give --lab or --controller, not both")
@@ -149,6 +157,8 @@ def _sources(given: dict[str, Any]) -> Sources:
 def chosen_checks(sources: Sources) -> list[HostCheck]:
     """The checks that are asked for, with the spec's limits. Raises `UsageError`, `ConfigError`."""
     chosen = host_checks(sources.checks, active=sources.active)
+    if sources.passive:
+        chosen = tuple(check for check in chosen if not check.active)
     given = limits(sources.spec, chosen)
     return [check(given[check.id]) for check in chosen]
 
@@ -197,7 +207,7 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
 
         yield from ask_agents(sources, done)
     if sources.local or not (sources.replays or sources.roots or sources.hosts or sources.agents):
-        yield _here(checks, sources.deadline_ns)
+        yield _here(checks, sources)
 
 
 def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
@@ -220,14 +230,15 @@ def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iter
         yield examine_tree(host, checks, now_ns())
 
 
-def _here(checks: Sequence[HostCheck], deadline_ns: int) -> HostReport:
+def _here(checks: Sequence[HostCheck], sources: Sources) -> HostReport:
     from syntony.io.audit.examine import DEADLINE_NS, examine_host
     from syntony.io.audit.host import this_host
 
     # Checks that load the host take their time; the others answer at once or never.
     slow = any(check.active for check in checks)
-    limit_ns = deadline_ns if slow else min(deadline_ns, DEADLINE_NS)
-    return examine_host(this_host(limit_ns - S // 2), checks, now_ns(), deadline_ns=limit_ns)
+    limit_ns = sources.deadline_ns if slow else min(sources.deadline_ns, DEADLINE_NS)
+    host = this_host(limit_ns - S // 2, sources.name or "")
+    return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -242,10 +253,14 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("{"):
+            found = json.loads(text)  # from an agent: TOML has no writer in the standard library
+            return found if isinstance(found, dict) else {}
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
 
 

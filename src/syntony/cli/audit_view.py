@@ -21,6 +21,8 @@ _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.SKIP: "dim"}  # fmt: skip
 _MARKS = {Status.PASS: "✓", Status.FAIL: "✗", Status.WARN: "!", Status.UNKNOWN: "?",
           Status.SKIP: "–"}  # fmt: skip
+_NAMED = 6
+"""Hosts of a group that are shown by name."""
 _FEW = 8
 """Verdicts of one host shown below a section unless all are asked for."""
 
@@ -39,8 +41,8 @@ def show(results: Sequence[Result], *, everything: bool = False) -> None:
         for result in node.results:
             if everything or _worth_telling(result):
                 by_host[host_of(result)].append(result)
-        for host, said in sorted(by_host.items()):
-            _add_host(twig, host, said, everything=everything)
+        for alike, said in _alike(by_host):
+            _add_hosts(twig, alike, said, everything=everything)
     console.print(top)
     rows = port_rows(results)
     if rows:
@@ -65,8 +67,18 @@ def one_line(results: Sequence[Result], *, width: int) -> str:
     return f"{first.subject} {first.check}: {first.got}; {counts}"[:width]
 
 
-def _add_host(twig: Tree, host: str, said: list[Result], *, everything: bool) -> None:
-    branch = twig.add(Text.assemble(f"{host}  ", _counts(said)))
+def _alike(by_host: dict[str, list[Result]]) -> list[tuple[list[str], list[Result]]]:
+    """Hosts of which the same is said are shown once, fewest first: what is odd stands on top."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for host, said in sorted(by_host.items()):
+        groups.setdefault(tuple(_line(each).plain for each in worst_first(said)), []).append(host)
+    return [(hosts, by_host[hosts[0]]) for hosts in sorted(groups.values(), key=len)]
+
+
+def _add_hosts(twig: Tree, hosts: list[str], said: list[Result], *, everything: bool) -> None:
+    named = ", ".join(hosts[:_NAMED]) + (" …" if len(hosts) > _NAMED else "")
+    several = f" ({len(hosts)} hosts, each)" if len(hosts) > 1 else ""
+    branch = twig.add(Text.assemble(f"{named}{several}  ", _counts(said)))
     shown = worst_first(said)
     for result in shown if everything else shown[:_FEW]:
         branch.add(_line(result))

@@ -56,17 +56,33 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
         key: str | None,
         **kwargs: Any,
     ) -> Any:
-        if controller is None:
-            target = _lab(lab)
-        elif lab is not None:
-            raise UsageError("give --lab or --controller, not both")
-        elif not (ca and cert and key):
-            raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")
-        else:
-            target = FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
+        target = fleet_target(lab, controller, (ca, cert, key))
         return command(*args, target=target, **kwargs)
 
     return wrapper
+
+
+def fleet_target(
+    lab: str | None, controller: str | None, tls: tuple[str | None, str | None, str | None]
+) -> FleetTarget:
+    """Whom the options name.
+
+    Args:
+        lab: a lab's name; the only one if None and no controller is named.
+        controller: ``HOST:PORT``.
+        tls: files of the CA, our certificate and our key.
+
+    Raises:
+        UsageError: both, or a controller without a certificate.
+    """
+    if controller is None:
+        return _lab(lab)
+    if lab is not None:
+        raise UsageError("give --lab or --controller, not both")
+    ca, cert, key = tls
+    if not (ca and cert and key):
+        raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")
+    return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
 
 
 def ask(

@@ -15,6 +15,7 @@ from typing import Any
 
 from syntony.controller import metrics
 from syntony.controller.answers import Answers
+from syntony.controller.audits import AuditDesk
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
@@ -37,6 +38,9 @@ from syntony.store import Store
 from syntony.wire.messages import (
     Ack,
     Answer,
+    AuditCommand,
+    AuditReport,
+    AuditReportsQuery,
     Batch,
     ConnectionsQuery,
     Edges,
@@ -103,6 +107,7 @@ class Controller:
         self._traffic = TrafficDesk()
         questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
+        self._audits = AuditDesk()
         self._sessions: dict[str, Session] = {}
         self._loops: dict[str, metrics.LoopCount] = {}
         self._steps = 0
@@ -231,6 +236,10 @@ class Controller:
         """An agent's managed connections."""
         self._traffic.take(session.host, report, time.monotonic_ns())
 
+    def audited(self, session: Session, report: AuditReport) -> None:
+        """An agent's answer to an audit's order."""
+        self._audits.take(session.host, report)
+
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
         if self._sessions.get(session.host) is session:
@@ -245,7 +254,13 @@ class Controller:
             UsageError: a command from an agent, or one that cannot be carried out.
         """
         match query:
-            case IncidentAction() | SilenceAction() | SwitchCommand():
+            case (
+                IncidentAction()
+                | SilenceAction()
+                | SwitchCommand()
+                | AuditCommand()
+                | AuditReportsQuery()
+            ):
                 return await self._obey(query, who)
             case IncidentsQuery():
                 return await asyncio.to_thread(self._alerts.incidents, query, self._now())
@@ -259,9 +274,13 @@ class Controller:
                 return await self._answers.answer(query, self._fleet_now())
 
     async def _obey(
-        self, command: IncidentAction | SilenceAction | SwitchCommand, who: str
+        self,
+        command: IncidentAction | SilenceAction | SwitchCommand | AuditCommand | AuditReportsQuery,
+        who: str,
     ) -> Answer:
-        """Agents measure and obey; commands are people's. Each is logged with who gave it."""
+        """Agents measure and obey; commands, and what comes of them, are people's. Each is logged
+        with who gave it.
+        """
         if who in self._fleet.members:
             raise UsageError(f"{who!r} is an agent's certificate; agents give no commands")
         now_ns = self._now()
@@ -272,6 +291,10 @@ class Controller:
                 return await asyncio.to_thread(self._alerts.silence, command, who, now_ns)
             case SwitchCommand():
                 return self._throw(command, who, now_ns)
+            case AuditCommand():
+                return self._audit(command, who, now_ns)
+            case AuditReportsQuery():
+                return self._audits.reports(command)
 
     def _throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> Answer:
         switch, row = self._traffic.throw(command, who, fleet_ns)
@@ -279,6 +302,12 @@ class Controller:
         for session in self._sessions.values():
             session.outbox.put(switch)
         return self._traffic.status(time.monotonic_ns())
+
+    def _audit(self, command: AuditCommand, who: str, fleet_ns: int) -> Answer:
+        started, orders = self._audits.start(command, who, self._sessions, fleet_ns)
+        for order in orders:
+            self._sessions[order.host].outbox.put(order)
+        return started
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""

@@ -17,6 +17,7 @@ from syntony.wire.messages import (
     PROTOCOL,
     QUERY,
     Answer,
+    AuditReport,
     Batch,
     Edges,
     Failure,
@@ -44,6 +45,8 @@ class Hub(Protocol):
     def edges(self, session: Session, edges: Edges) -> None: ...
 
     def paths(self, session: Session, report: PathsReport) -> None: ...
+
+    def audited(self, session: Session, report: AuditReport) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
@@ -100,6 +103,8 @@ class FleetService:
                     self._hub.edges(session, message)
                 elif isinstance(message, PathsReport):
                     self._hub.paths(session, message)
+                elif isinstance(message, AuditReport):
+                    self._hub.audited(session, message)
                 else:
                     raise RefusedError("a second hello on one stream")
         except (RefusedError, WireError) as error:

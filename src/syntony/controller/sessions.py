@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from syntony.wire.messages import Ack, ControllerMessage, Plan, Refuse, Switch, Timelines
+from syntony.wire.messages import (
+    Ack,
+    AuditOrder,
+    ControllerMessage,
+    Plan,
+    Refuse,
+    Switch,
+    Timelines,
+)
 
 
 class Outbox:
@@ -18,7 +26,7 @@ class Outbox:
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, message: Plan | Ack | Timelines | Refuse | Switch) -> None:
+    def put(self, message: Plan | Ack | Timelines | Refuse | Switch | AuditOrder) -> None:
         """Replace what waits of this kind."""
         self._waiting[type(message)] = message
         self._changed.set()

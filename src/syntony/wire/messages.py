@@ -112,7 +112,17 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """Connections beyond `MAX_VIEWS`."""
 
 
-AgentMessage = Hello | Batch | Edges | PathsReport
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True, tag="audit-report"):
+    """What came of an audit's order; never spooled."""
+
+    order: str
+    report: bytes = b""
+    """JSON of `syntony.audit.result.HostReport`."""
+    refused: str = ""
+    """Why there is none."""
+
+
+AgentMessage = Hello | Batch | Edges | PathsReport | AuditReport
 
 # --- controller to agent ---------------------------------------------------------------------
 
@@ -184,7 +194,26 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     by: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse | Switch
+class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
+    """Run checks and report. Checks go by name: no command line crosses the wire."""
+
+    order: str
+    """Never used twice."""
+    host: str
+    """Whom it is for: no other agent obeys it."""
+    checks: tuple[str, ...]
+    """Ids or beginnings of them; empty for all."""
+    limits: dict[str, dict[str, Any]]
+    """Check → limits, as a spec sets them."""
+    active: bool
+    deadline_ns: int
+    """For the checks together."""
+    expires_ns: int
+    """Fleet time after which nobody obeys it."""
+    by: str
+
+
+ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder
 
 # --- questions from the command line ---------------------------------------------------------
 
@@ -336,6 +365,26 @@ class QueuesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
     """Links at which packets wait now."""
 
 
+class AuditCommand(msgspec.Struct, frozen=True, kw_only=True, tag="audit-command"):
+    """A command: agents audit their hosts."""
+
+    hosts: tuple[str, ...] = ()
+    """Empty: all that are connected."""
+    checks: tuple[str, ...] = ()
+    limits: dict[str, dict[str, Any]] = {}
+    active: bool = False
+    deadline_ns: int = 60_000_000_000
+    by: str
+    """Who says so, beside the name in the certificate."""
+
+
+class AuditReportsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
+    """Reports of an audit that have come in since the first `after`."""
+
+    order: str
+    after: int = 0
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -359,6 +408,8 @@ Query = (
     | SlaReportQuery
     | SlaCheckQuery
     | QueuesQuery
+    | AuditCommand
+    | AuditReportsQuery
 )
 
 
@@ -613,6 +664,32 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
     """False while too little was measured to say that there are none."""
 
 
+class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started"):
+    """The order is out."""
+
+    order: str
+    hosts: tuple[str, ...]
+    """Agents that were told."""
+    absent: tuple[str, ...]
+    """Asked for, but not connected."""
+
+
+class HostAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent answered; `host` is the name in its certificate."""
+
+    host: str
+    report: bytes
+    refused: str
+
+
+class AuditReports(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
+    reports: tuple[HostAudit, ...]
+    after: int
+    """For the next question."""
+    waiting: tuple[str, ...]
+    """Hosts that have not answered; empty when all have."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -639,6 +716,8 @@ Answer = (
     | SlaReport
     | SlaChecked
     | Queues
+    | AuditStarted
+    | AuditReports
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

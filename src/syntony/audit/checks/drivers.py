@@ -164,6 +164,10 @@ class FabricManager(NvidiaCheck):
         )
 
 
+_STATES = frozenset({"active", "reloading", "inactive", "failed", "activating", "deactivating",
+                     "maintenance", "unknown"})  # fmt: skip
+
+
 def service_state(host: Facts, service: str) -> str:
     """``active``, ``inactive``, ``failed``…
 
@@ -172,7 +176,7 @@ def service_state(host: Facts, service: str) -> str:
         UnreadableError: it does not answer.
     """
     try:
-        return host.run("systemctl", "is-active", service).strip()
+        state = host.run("systemctl", "is-active", service).strip()
     except AbsentError as error:
         raise AbsentError("no systemd here") from error
     except UnreadableError as error:
@@ -180,9 +184,12 @@ def service_state(host: Facts, service: str) -> str:
         if "booted with systemd" in str(error):
             raise AbsentError("no systemd here") from error
         state = str(error).rpartition(": ")[2]
-        if state in {"inactive", "failed", "unknown", "activating", "deactivating"}:
+        if state in _STATES:
             return state
         raise
+    if state not in _STATES:
+        raise UnreadableError(f"`systemctl is-active {service}` printed no state")
+    return state
 
 
 class Ofed(HostCheck):

@@ -187,6 +187,8 @@ class Environment(HostCheck):
     limits: Input
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
+        if not host.exists("/etc"):
+            raise UnreadableError("no /etc: nothing is known of the host's environment")
         settings, denied = inherited(host)
         harm = [(f"{name}={value}", why) for name, value, why in self._harmful(settings)]
         for setting, why in harm:
@@ -199,7 +201,8 @@ class Environment(HostCheck):
             yield self.verdict(True, host, f"{len(settings)} settings", "none that is harmful",
                                ", ".join(_FILES))  # fmt: skip
         listed = " ".join(f"{name}={value}" for name, value in sorted(settings.items()))
-        yield self.reading(host, "sw.env", listed or "none", evidence=", ".join(_FILES))
+        if not denied:
+            yield self.reading(host, "sw.env", listed or "none", evidence=", ".join(_FILES))
 
     def _harmful(self, settings: dict[str, str]) -> Iterator[tuple[str, str, str]]:
         for name, value in sorted(settings.items()):

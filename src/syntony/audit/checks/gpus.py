@@ -50,13 +50,14 @@ class GpuCount(HostCheck):
     keys = (Key("node.gpu-count", "GPUs of the host"),)
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        total = 0
+        total, known = 0, False
         for name, vendor, driven in (("NVIDIA", NVIDIA, self._nvidia), ("AMD", AMD, self._amd)):
             try:
                 seen: int | None = len(on_bus(host, vendor))
             except FactError:
                 seen = None
             count = self._driven(host, driven)
+            known = known or seen is not None or count is not None
             if count is None and not seen:
                 continue
             if count is None:
@@ -65,7 +66,10 @@ class GpuCount(HostCheck):
                 yield self.verdict(count == seen, host, f"{count} driven", f"{seen} on the bus",
                                    "driver and bus", at=name)  # fmt: skip
             total += seen if seen is not None else count or 0
-        yield self.reading(host, "node.gpu-count", total, evidence="PCI bus, driver")
+        if known:
+            yield self.reading(host, "node.gpu-count", total, evidence="PCI bus, driver")
+        else:
+            yield self.unknown(host, "neither the bus nor a driver tells of GPUs")
 
     @staticmethod
     def _driven(host: Facts, driven: Any) -> int | None:

@@ -165,7 +165,7 @@ class PortAuthentication(RdmaCheck):
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         try:
-            controlled = host.names("/var/run/wpa_supplicant/*")
+            controlled = host.names("/var/run/wpa_supplicant")
         except AbsentError:
             yield self.skip(host, "no 802.1X supplicant runs here")
             return

@@ -106,6 +106,8 @@ class Disks(HostCheck):
 
     def _mounts(self, host: Facts) -> Iterator[Result]:
         rows = [line.split() for line in host.read("/proc/mounts").splitlines()]
+        if not any(len(row) > 3 and row[1].startswith("/") for row in rows):
+            raise UnreadableError("/proc/mounts tells of no mount")
         stuck = [row[1] for row in rows if len(row) > 3 and row[2] in _MUST_WRITE
                  and "ro" in row[3].split(",")]  # fmt: skip
         yield self.verdict(not stuck, host, " ".join(stuck) or "none", "none read-only",

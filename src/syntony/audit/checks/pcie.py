@@ -285,6 +285,9 @@ class Aer(HostCheck):
         return int(match[1]) if match else None
 
 
+_GROUP_TYPES = frozenset({"identity", "DMA", "DMA-FQ", "blocked", "auto"})
+
+
 class Iommu(HostCheck):
     """The IOMMU does not translate GPU-direct traffic.
 
@@ -304,7 +307,9 @@ class Iommu(HostCheck):
         base = "/sys/kernel/iommu_groups"
         try:
             groups = host.names(base)
-        except AbsentError:
+        except AbsentError as error:
+            if not host.exists("/sys/kernel"):
+                raise UnreadableError("no /sys/kernel") from error
             groups = ()
         types: Counter[str] = Counter()
         for group in groups:
@@ -314,7 +319,7 @@ class Iommu(HostCheck):
                 types["untold"] += 1
         got = ", ".join(sorted(types)) or "off"
         translating = set(types) & {"DMA", "DMA-FQ"}
-        if types.keys() == {"untold"}:
-            raise UnreadableError(f"{base}/*/type: this kernel does not tell the groups' type")
+        if set(types) - _GROUP_TYPES:
+            raise UnreadableError(f"{base}/*/type: this kernel does not tell, or something else")
         yield self.verdict(not translating, host, got, "off or identity", base, bad=Status.WARN)
         yield self.reading(host, "pcie.iommu", got, evidence=base)

@@ -117,9 +117,10 @@ class HostFacts:
         return real
 
 
-def this_host(timeout_ns: int = COMMAND_TIMEOUT_NS) -> HostFacts:
-    """The machine that runs us."""
-    return HostFacts(os.uname().nodename.split(".")[0], Path("/"), LiveCommands(timeout_ns))
+def this_host(timeout_ns: int = COMMAND_TIMEOUT_NS, name: str = "") -> HostFacts:
+    """The machine that runs us, by its own name unless the fleet knows it by another."""
+    own = os.uname().nodename.split(".")[0]
+    return HostFacts(name or own, Path("/"), LiveCommands(timeout_ns))
 
 
 def recorded_host(root: Path, name: str = "") -> HostFacts:

@@ -1,0 +1,116 @@
+"""Audits that the controller orders: checked, then run in a process of their own.
+
+The process keeps the agent light, and whatever hangs in it is not the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from syntony.agent.config import AuditMode
+from syntony.model import S
+from syntony.wire.messages import AuditOrder, AuditReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+REMEMBERED = 1024
+"""Orders that are known to have been obeyed: none is twice."""
+MAX_LIFE_NS = 600 * S
+"""An order that claims to live longer is not of our controller."""
+GRACE_S = 10.0
+"""Beyond the deadline, for the process to start and to end."""
+
+
+class AuditService:
+    """One per agent. `take` returns at once; reports come from a thread.
+
+    Args:
+        host: who we are.
+        mode: what may be run.
+        clock_dir: where fleet time is served, for the check of time.
+        send: takes a report.
+    """
+
+    def __init__(
+        self, host: str, mode: AuditMode, clock_dir: str, send: Callable[[AuditReport], None]
+    ) -> None:
+        self._host = host
+        self._mode = mode
+        self._environment = {**os.environ, "SYNTONY_CLOCK_DIR": clock_dir}
+        self._send = send
+        self._seen: deque[str] = deque(maxlen=REMEMBERED)
+        self._busy = threading.Lock()
+
+    def take(self, order: AuditOrder, now_ns: int) -> None:
+        """Obey an order, or say why not.
+
+        Args:
+            now_ns: fleet time, or this host's before there is any.
+        """
+        why = self._wrong(order, now_ns)
+        if not why and not self._busy.acquire(blocking=False):
+            why = "another audit is running on this host"
+        if why:
+            _log.warning("audit refused order=%s by=%s reason=%s", order.order, order.by, why)
+            self._send(AuditReport(order=order.order, refused=why))
+            return
+        self._seen.append(order.order)
+        _log.warning("audit ordered order=%s by=%s", order.order, order.by)
+        threading.Thread(target=self._run, args=(order,), name="audit", daemon=True).start()
+
+    def _wrong(self, order: AuditOrder, now_ns: int) -> str:
+        if self._mode is AuditMode.OFF:
+            return "this agent's configuration forbids audits ([audit] mode)"
+        if order.host != self._host:
+            return f"the order is for {order.host!r}, this is {self._host!r}"
+        if order.order in self._seen:
+            return "the order has been carried out before"
+        if not now_ns <= order.expires_ns <= now_ns + MAX_LIFE_NS:
+            return "the order has expired, or claims to live too long"
+        return ""
+
+    def _run(self, order: AuditOrder) -> None:
+        try:
+            self._send(self._report(order))
+        finally:
+            self._busy.release()
+
+    def _report(self, order: AuditOrder) -> AuditReport:
+        try:
+            done = subprocess.run(
+                self._command(order),
+                input=json.dumps({"checks": order.limits}).encode(),
+                capture_output=True,
+                env=self._environment,
+                timeout=order.deadline_ns / S + GRACE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return AuditReport(order=order.order, refused="the audit did not end in time")
+        except (OSError, ValueError, TypeError) as error:
+            return AuditReport(order=order.order, refused=f"the audit did not start: {error}")
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            return AuditReport(order=order.order, refused=said[-200:] or "the audit failed")
+        return AuditReport(order=order.order, report=done.stdout.strip())
+
+    def _command(self, order: AuditOrder) -> list[str]:
+        # Every value is one word after an `=`: nothing of the order can become an option.
+        words = [sys.executable, "-m", "syntony", "audit", "run", "--local", "--report",
+                 "--spec=/dev/stdin", f"--name={self._host}",
+                 f"--deadline={max(1, order.deadline_ns // S)}s"]  # fmt: skip
+        words += [f"--check={check}" for check in order.checks]
+        if self._mode is AuditMode.PASSIVE:
+            words.append("--passive")
+        elif order.active:
+            words.append("--active")
+        return words

@@ -1,0 +1,128 @@
+"""Audits under way: orders to agents, what came back, until whoever asked has fetched it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.model.names import is_name
+from syntony.wire.messages import (
+    AuditCommand,
+    AuditOrder,
+    AuditReport,
+    AuditReports,
+    AuditReportsQuery,
+    AuditStarted,
+    HostAudit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_log = logging.getLogger(__name__)
+EXPIRE_NS = 60 * S
+"""An order that has not reached its agent by then is void."""
+MAX_DEADLINE_NS = 3600 * S
+MAX_RUNS = 8
+"""Kept for being fetched; the oldest goes first."""
+MAX_REPORT_BYTES = 2 << 20
+MAX_ANSWER_BYTES = 8 << 20
+MAX_CHECKS = 500
+_MAX_TEXT = 200
+
+
+class _Run:
+    """One audit."""
+
+    def __init__(self, waiting: Collection[str]) -> None:
+        self.waiting = set(waiting)
+        self.reports: list[HostAudit] = []
+
+
+class AuditDesk:
+    """One per controller; used on its event loop only."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+
+    def start(
+        self, command: AuditCommand, who: str, connected: Collection[str], fleet_ns: int
+    ) -> tuple[AuditStarted, list[AuditOrder]]:
+        """The orders for agents.
+
+        Args:
+            who: the name in the asker's certificate; empty on the local socket.
+            connected: hosts whose agents are there.
+            fleet_ns: now.
+
+        Raises:
+            UsageError: nobody says so, or it asks for what cannot be.
+        """
+        by = " ".join(f"{who} {command.by}".split())[:_MAX_TEXT]
+        if not by:
+            raise UsageError("an audit wants to know who asks for it")
+        if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
+            raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
+        if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):
+            raise UsageError("a check has a name that cannot be one")
+        wanted = command.hosts or tuple(sorted(connected))
+        told = tuple(host for host in wanted if host in connected)
+        order = secrets.token_hex(16)
+        self._runs[order] = _Run(told)
+        while len(self._runs) > MAX_RUNS:
+            self._runs.popitem(last=False)
+        _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(told), by)
+        absent = tuple(host for host in wanted if host not in connected)
+        orders = [
+            AuditOrder(
+                order=order,
+                host=host,
+                checks=command.checks,
+                limits=command.limits,
+                active=command.active,
+                deadline_ns=command.deadline_ns,
+                expires_ns=fleet_ns + EXPIRE_NS,
+                by=by,
+            )
+            for host in told
+        ]
+        return AuditStarted(order=order, hosts=told, absent=absent), orders
+
+    def take(self, host: str, report: AuditReport) -> None:
+        """An agent's answer; one that nobody waits for is dropped."""
+        run = self._runs.get(report.order)
+        if run is None or host not in run.waiting:
+            _log.warning("audit report dropped host=%s order=%s", host, report.order[:40])
+            return
+        run.waiting.discard(host)
+        refused = report.refused[: 2 * _MAX_TEXT]
+        if len(report.report) > MAX_REPORT_BYTES:
+            refused = f"a report of {len(report.report)} bytes is too long"
+        run.reports.append(
+            HostAudit(host=host, report=b"" if refused else report.report, refused=refused)
+        )
+
+    def reports(self, query: AuditReportsQuery) -> AuditReports:
+        """What has come in, as much as fits an answer.
+
+        Raises:
+            UsageError: no such audit, or no longer.
+        """
+        run = self._runs.get(query.order)
+        if run is None:
+            raise UsageError(f"no audit {query.order[:40]!r} is kept; run it again")
+        found: list[HostAudit] = []
+        size = 0
+        for report in run.reports[max(0, query.after) :]:
+            size += len(report.report)
+            if found and size > MAX_ANSWER_BYTES:
+                break
+            found.append(report)
+        after = max(0, query.after) + len(found)
+        whole = after == len(run.reports)
+        waiting = tuple(sorted(run.waiting)) if whole else ("…",)
+        return AuditReports(reports=tuple(found), after=after, waiting=waiting)

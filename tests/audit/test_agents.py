@@ -1,0 +1,140 @@
+"""Audits through agents: who is obeyed, and a lab of real ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from syntony.agent.audit import MAX_LIFE_NS, AuditService
+from syntony.agent.config import AuditMode
+from syntony.controller.audits import MAX_REPORT_BYTES, AuditDesk
+from syntony.errors import UsageError
+from syntony.lab.testing import eventually, live, syntony
+from syntony.model import S
+from syntony.wire.messages import AuditCommand, AuditOrder, AuditReport, AuditReportsQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW_NS = 1_000 * S
+
+
+def order(**changes: Any) -> AuditOrder:
+    told: dict[str, Any] = {
+        "order": "o1", "host": "h0", "checks": ("sw.os",), "limits": {}, "active": False,
+        "deadline_ns": 20 * S, "expires_ns": NOW_NS + 60 * S, "by": "me",
+    }  # fmt: skip
+    return AuditOrder(**(told | changes))
+
+
+class Agent:
+    """A service and what it sent."""
+
+    def __init__(self, mode: AuditMode = AuditMode.PASSIVE) -> None:
+        self.sent: list[AuditReport] = []
+        self.service = AuditService("h0", mode, "/run/syntony", self.sent.append)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode", "why"),
+    [
+        ({"host": "h1"}, AuditMode.PASSIVE, "is for 'h1'"),
+        ({"expires_ns": NOW_NS - 1}, AuditMode.PASSIVE, "expired"),
+        ({"expires_ns": NOW_NS + MAX_LIFE_NS + 1}, AuditMode.PASSIVE, "too long"),
+        ({}, AuditMode.OFF, "forbids"),
+    ],
+)
+def test_orders_that_are_not_obeyed(changes: dict[str, Any], mode: AuditMode, why: str) -> None:
+    agent = Agent(mode)
+    agent.service.take(order(**changes), NOW_NS)
+    (report,) = agent.sent
+    assert why in report.refused
+    assert not report.report
+
+
+def test_an_order_is_obeyed_once() -> None:
+    agent = Agent()
+    agent.service.take(order(), NOW_NS)
+    agent.service.take(order(), NOW_NS)
+    agent.service.take(order(order="o2"), NOW_NS)
+    refused = {report.order: report.refused for report in agent.sent if report.refused}
+    assert "before" in refused["o1"]
+    assert "another audit" in refused["o2"]
+    eventually(lambda: len(agent.sent) == 3, "a report")
+    (report,) = [each for each in agent.sent if each.report]
+    assert json.loads(report.report)["host"] == "h0"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checks": ("--help",)},
+        {"checks": ("sw.os; touch /tmp/evil",)},
+        {"checks": ("nonsense",)},
+        {"limits": {"nonsense": {}}},
+        {"limits": {"fe.mesh": {"peers": ["-evil"]}}},
+    ],
+)
+def test_an_order_names_checks_and_nothing_else(changes: dict[str, Any]) -> None:
+    agent = Agent()
+    agent.service.take(order(**changes), NOW_NS)
+    eventually(lambda: bool(agent.sent), "an answer")
+    assert agent.sent[0].refused
+    assert not agent.sent[0].report
+
+
+def test_the_desk_keeps_what_comes_until_it_is_fetched() -> None:
+    desk = AuditDesk()
+    command = AuditCommand(hosts=("h0", "h1", "h9"), by="me")
+    started, orders = desk.start(command, "cli", {"h0", "h1"}, NOW_NS)
+    assert (started.hosts, started.absent) == (("h0", "h1"), ("h9",))
+    assert [(each.host, each.by) for each in orders] == [("h0", "cli me"), ("h1", "cli me")]
+    assert len({each.order for each in orders}) == 1
+    desk.take("h0", AuditReport(order=started.order, report=b"{}"))
+    desk.take("h0", AuditReport(order=started.order, report=b"again"))
+    desk.take("h7", AuditReport(order=started.order, report=b"of a stranger"))
+    desk.take("h1", AuditReport(order="never given", report=b"{}"))
+    first = desk.reports(AuditReportsQuery(order=started.order))
+    assert [each.host for each in first.reports] == ["h0"]
+    assert first.waiting == ("h1",)
+    desk.take("h1", AuditReport(order=started.order, report=bytes(MAX_REPORT_BYTES + 1)))
+    rest = desk.reports(AuditReportsQuery(order=started.order, after=first.after))
+    assert "too long" in rest.reports[0].refused
+    assert rest.waiting == ()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        AuditCommand(by=""),
+        AuditCommand(by="me", checks=("--evil",)),
+        AuditCommand(by="me", deadline_ns=0),
+        AuditCommand(by="me", deadline_ns=10**15),
+    ],
+)
+def test_commands_that_are_refused(command: AuditCommand) -> None:
+    with pytest.raises(UsageError):
+        AuditDesk().start(command, "", {"h0"}, NOW_NS)
+    with pytest.raises(UsageError):
+        AuditDesk().reports(AuditReportsQuery(order="unknown"))
+
+
+@pytest.mark.lab
+def test_a_lab_is_audited_by_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with live("audit", "--hosts", "4", agents=True) as lab:
+        words = ("audit", "run", "--lab", "audit", "--check", "fe.iface", "--json")
+        done = syntony(*words)
+        results = json.loads(done.stdout)
+        assert {each["subject"].partition("/")[0] for each in results} == {"h0", "h1", "h2", "h3"}
+        assert {each["status"] for each in results} == {"pass"}, results
+        assert done.returncode == 0
+        lab.run("h2", "ip", "link", "set", results[0]["subject"].partition("/")[2], "mtu", "1280")
+        done = syntony(*words)
+        bad = [each for each in json.loads(done.stdout) if each["status"] != "pass"]
+        assert [(each["subject"].partition("/")[0], each["got"], each["expected"])
+                for each in bad] == [("h2", "1280", "1500")]  # fmt: skip
+        assert done.returncode == 2
+        assert syntony("audit", "diff").returncode == 1
