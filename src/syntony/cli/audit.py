@@ -9,6 +9,7 @@ from syntony.cli.audit_run import learn, run
 from syntony.cli.audit_show import diff, show_run
 from syntony.cli.audit_tools import reach, record, triad
 from syntony.cli.audit_fabric import fabric
+from syntony.cli.audit_nccl import nccl
 
 
 @click.group()
@@ -21,5 +22,5 @@ def command() -> None:
     """
 
 
-for _each in (run, fabric, checks, learn, diff, show_run, record, reach, triad):
+for _each in (run, nccl, fabric, checks, learn, diff, show_run, record, reach, triad):
     command.add_command(_each)
