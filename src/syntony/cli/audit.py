@@ -10,6 +10,7 @@ from syntony.cli.audit_show import diff, show_run
 from syntony.cli.audit_tools import reach, record, triad
 from syntony.cli.audit_fabric import fabric
 from syntony.cli.audit_nccl import nccl
+from syntony.cli.audit_network import network
 
 
 @click.group()
@@ -22,5 +23,5 @@ def command() -> None:
     """
 
 
-for _each in (run, nccl, fabric, checks, learn, diff, show_run, record, reach, triad):
+for _each in (run, network, nccl, fabric, checks, learn, diff, show_run, record, reach, triad):
     command.add_command(_each)

@@ -147,7 +147,12 @@ def _fleet(asked: _Asked) -> tuple[tuple[str, ...], Mapping[str, str]]:
         return tuple(plan.hosts), _groups(Cabling(topology(plan)))
     if asked.local:
         return tuple(f"rank{number}" for number in range(asked.local)), {}
-    text = asked.hosts
+    hosts = host_names(asked.hosts)
+    return hosts, _groups(read_cabling(asked.topology)) if asked.topology else {}
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
@@ -156,7 +161,7 @@ def _fleet(asked: _Asked) -> tuple[tuple[str, ...], Mapping[str, str]]:
     hosts = tuple(dict.fromkeys(text.replace(",", " ").split()))
     if not hosts or any(host.startswith("-") for host in hosts):
         raise UsageError("--hosts: no host, or one that begins with a dash")
-    return hosts, _groups(read_cabling(asked.topology)) if asked.topology else {}
+    return hosts
 
 
 def _groups(cabling: Cabling) -> Mapping[str, str]:
