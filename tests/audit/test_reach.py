@@ -14,7 +14,7 @@ from syntony.audit.reach_judge import Direction, judge
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.fabric.graph import Topology
-from syntony.io.audit.reach import boot_argv, survey
+from syntony.io.audit.survey import boot_argv, survey
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import LiveLab, live
 from syntony.lab.topology import topology as lab_topology

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from syntony.cli.audit_checks import checks
-from syntony.cli.audit_run import learn, run
-from syntony.cli.audit_show import diff, show_run
-from syntony.cli.audit_tools import reach, record, triad
 from syntony.cli.audit_fabric import fabric
 from syntony.cli.audit_nccl import nccl
 from syntony.cli.audit_network import network
+from syntony.cli.audit_run import learn, run
+from syntony.cli.audit_show import diff, show_run
+from syntony.cli.audit_tools import reach, record, triad
 
 
 @click.group()

@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from syntony.audit.report.summary import exit_code, worst_first
-from syntony.audit.result import Status
-from syntony.cli.output import console, messages, print_json
+from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import messages
 from syntony.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from syntony.audit.cabling import Cabling
-    from syntony.audit.result import Result
     from syntony.fabric.graph import Cable, Device
 
 _FILE = click.Path(path_type=Path)
-_STYLES = {Status.FAIL: "red", Status.UNKNOWN: "magenta", Status.WARN: "yellow"}
 
 
 @click.command()
@@ -34,11 +31,11 @@ _STYLES = {Status.FAIL: "red", Status.UNKNOWN: "magenta", Status.WARN: "yellow"}
 )
 @click.option("--topology", type=_FILE, help="An operator's file: TOML, JSON or dot.")
 @click.option("--expected", type=_FILE, help="How it should be: any of these forms.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@form_options
 @click.pass_context
 def fabric(
     context: click.Context, *, subnet: Path | None, lldp: tuple[Path, ...], topology: Path | None,
-    expected: Path | None, as_json: bool,
+    expected: Path | None, form: str | None, everything: bool,
 ) -> None:  # fmt: skip
     """Cabling: rails, port order, uplinks, speeds, names, hierarchy.
 
@@ -63,10 +60,7 @@ def fabric(
     except InputError as error:
         messages.print(f"syntony: {error}", markup=False, soft_wrap=True)
         results = cannot_tell(str(error))
-    if as_json:
-        print_json(msgspec.to_builtins(results))
-    else:
-        show_results(results)
+    print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))
 
 
@@ -143,28 +137,3 @@ def _lldp(files: Sequence[Path]) -> Cabling:
     if not found.attachments:
         raise InputError("no-nics", f"no interface has an LLDP neighbour in {len(each)} files")
     return found
-
-
-def show_results(results: Sequence[Result]) -> None:
-    """For people: worst first, what is wrong and what to do; what is right on one line."""
-    for result in worst_first(results):
-        style = _STYLES.get(result.status, "green" if result.status is Status.PASS else "dim")
-        bad = result.status in {Status.FAIL, Status.WARN}
-        line = f"[{style}]{result.status.value:7}[/] {result.check:17} {_plain(result.subject)}"
-        if not bad:
-            said = "; ".join(text for text in (result.got, result.evidence) if text)
-            console.print(f"{line}: [dim]{_plain(said)}[/]", soft_wrap=True)
-            continue
-        console.print(f"{line}: [bold]{_plain(result.got)}[/]", soft_wrap=True)
-        for title, text in (
-            ("expected", result.expected), ("seen", result.evidence), ("means", result.meaning),
-            ("do", result.remedy),
-        ):  # fmt: skip
-            if text:
-                console.print(f"        [dim]{title:>8}[/] {_plain(text)}", soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "?" for c in text))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from syntony.audit.hostlist import parse_hosts
 from syntony.audit.nccl.plan import LAUNCHERS, QPS, Case, Job, cases, command, flat_order, ordered
 from syntony.audit.report.summary import exit_code
-from syntony.cli.audit_fabric import read_cabling, show_results
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.audit_fabric import read_cabling
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -49,11 +51,14 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     hunt: bool
     dry_run: bool
-    as_json: bool
+    form: str | None
+    everything: bool
 
 
 @click.command()
-@click.option("--hosts", default="", help="a,b,c or @FILE with one a line, in a job's order.")
+@click.option(
+    "--hosts", default="", help="gpu[001-128] or @FILE with one a line, in a job's order."
+)
 @click.option("--lab", help="The hosts of a running lab, with PyTorch and gloo.")
 @click.option("--local", type=click.IntRange(2, 64), default=None, help="Ranks on this host.")
 @click.option(
@@ -86,7 +91,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds a run.")
 @click.option("--hunt", is_flag=True, help="If a case is low, halve the fleet to find the host.")
 @click.option("--dry-run", is_flag=True, help="Print the commands only.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@form_options
 @click.pass_context
 def nccl(context: click.Context, /, **options: object) -> None:
     """All-reduce with 1, 2, 4 and 8 queue pairs, in a job's order of hosts and by the hierarchy.
@@ -128,10 +133,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
     results = list(judge(runs, terms))
     if asked.hunt:
         results += _hunt(runs, orders[True], start, asked.floor)
-    if asked.as_json:
-        print_json(msgspec.to_builtins(results))
-    else:
-        show_results(results)
+    print_results(results, asked.form, everything=asked.everything)
     context.exit(exit_code(result.status for result in results))
 
 
@@ -152,16 +154,13 @@ def _fleet(asked: _Asked) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
+    """``gpu[001-128]``, ``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--hosts: {text[1:]} cannot be read") from error
-    hosts = tuple(dict.fromkeys(text.replace(",", " ").split()))
-    if not hosts or any(host.startswith("-") for host in hosts):
-        raise UsageError("--hosts: no host, or one that begins with a dash")
-    return hosts
+    return parse_hosts(text)
 
 
 def _groups(cabling: Cabling) -> Mapping[str, str]:

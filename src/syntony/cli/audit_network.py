@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.audit.report.summary import exit_code
-from syntony.cli.audit_fabric import show_results
-from syntony.cli.output import messages, print_json
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import messages
 from syntony.errors import RemoteError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ WINDOW_NS = 30_000_000_000
 
 @click.command()
 @click.option("--lab", help="The hosts of a running lab.")
-@click.option("--hosts", default="", help="a,b,c or @FILE: over ssh, with python3 there.")
+@click.option("--hosts", default="", help="gpu[001-128] or @FILE: over ssh, with python3 there.")
 @click.option(
     "--nics", default="", help="Names of their back-end NICs, with * and ?; several by commas."
 )
@@ -41,11 +40,11 @@ WINDOW_NS = 30_000_000_000
 @click.option(
     "--topology", type=click.Path(path_type=Path), help="Names of switches, and planned hops."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@form_options
 @click.pass_context
 def network(
     context: click.Context, *, lab: str | None, hosts: str, nics: str, ports: int,
-    topology: Path | None, as_json: bool,
+    topology: Path | None, form: str | None, everything: bool,
 ) -> None:  # fmt: skip
     """Connectivity on 16 source ports of every pair, path MTU, hops and rails, latency.
 
@@ -60,7 +59,7 @@ def network(
     """
     from syntony.audit.reach_judge import judge
     from syntony.cli.audit_nccl import host_names
-    from syntony.io.audit.reach import boot_argv, ssh_argv, survey
+    from syntony.io.audit.survey import boot_argv, ssh_argv, survey
 
     if bool(lab) == bool(hosts):
         raise UsageError("give one of --lab, --hosts")
@@ -85,10 +84,7 @@ def network(
 
         plan = read_topology(topology)
     results = judge(seen, plan, delays)
-    if as_json:
-        print_json(msgspec.to_builtins(results))
-    else:
-        show_results(results)
+    print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))
 
 

@@ -1,6 +1,6 @@
 """One host's part of the connectivity audit: answers, asks and traces with plain UDP.
 
-    python reach_host.py        (orders on standard input, answers on standard output, JSON lines)
+    python survey_host.py        (orders on standard input, answers on standard output, JSON lines)
 
 Needs the standard library only and no privileges, so that it can go to a host over ssh's standard
 input. It answers only requests that carry the audit's secret, with less than it was sent, and ends
