@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 
 from syntony.cli.audit_checks import checks
+from syntony.cli.audit_fabric import fabric
+from syntony.cli.audit_nccl import nccl
+from syntony.cli.audit_network import network
 from syntony.cli.audit_run import learn, run
 from syntony.cli.audit_show import diff, show_run
 from syntony.cli.audit_tools import reach, record, triad
@@ -20,5 +23,5 @@ def command() -> None:
     """
 
 
-for _each in (run, checks, learn, diff, show_run, record, reach, triad):
+for _each in (run, network, nccl, fabric, checks, learn, diff, show_run, record, reach, triad):
     command.add_command(_each)

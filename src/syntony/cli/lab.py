@@ -215,6 +215,7 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @click.option("--count", metavar="N", help="flap: how often [until cleared].")
 @click.option("--duty", metavar="F", help="flap: share of the period spent down [0.5].")
 @click.option("--procs", metavar="N", help="cpu-hog: busy loops [1].")
+@click.option("--bytes", metavar="N", help="mtu: the NIC's [1400].")
 @click.option("--by", metavar="T", help="clock-step: 10ms forwards, -300us backwards.")
 @_json
 def fault(name: str | None, as_json: bool, **given: Any) -> None:
@@ -222,8 +223,9 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
 
     \b
     Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
+    Kinds of h3/rail0: mtu.
     Kinds of leaf0-1 or spine0: switch-down.
-    Kinds of h3: agent-kill, agent-stop, cpu-hog, clock-step.
+    Kinds of h3: agent-kill, agent-stop, cpu-hog, clock-step, rail-swap.
 
     Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from syntony.errors import InputError
@@ -26,6 +27,7 @@ _PORT = re.compile(
 )
 _SWITCH_NAME = re.compile(r"MF0;(?P<name>[^:;]+):[^/]*/U\d+")
 _HOST_NAME = re.compile(r"(?P<host>[\w.-]+)\s+(?P<device>[\w.-]+)")
+_RATE = re.compile(r"\s(?P<rate>\d{1,2}x[A-Z]{2,4}\d{0,3})\s*$")
 _ENGINE = "Aggregation Node"
 _SILENT = "Mellanox Technologies"
 _PREFIXES = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=", "#")
@@ -40,8 +42,27 @@ class _Joint(NamedTuple):
     far_port: str
 
 
+class Subnet(NamedTuple):
+    """A subnet as `ibnetdiscover` tells it: the fabric and what only InfiniBand says of it."""
+
+    topology: Topology
+    rates: Mapping[tuple[str, str], str]
+    """Device and port to ``4xNDR``, as that end says it; of ports that say one."""
+    says: Mapping[str, str]
+    """Device to its node description."""
+    unlisted: tuple[str, ...]
+    """Devices that others are cabled to and that have no entry: the text is cut off."""
+    one_sided: tuple[str, ...]
+    """Cables that only one of their ends tells of."""
+
+
 def parse_ibnetdiscover(text: str) -> Topology:
-    """The switches, HCAs and cables of a subnet.
+    """The switches, HCAs and cables of a subnet (see `parse_subnet`)."""
+    return parse_subnet(text).topology
+
+
+def parse_subnet(text: str) -> Subnet:
+    """Everything that the text tells of a subnet.
 
     Raises:
         InputError: a line that is none of `ibnetdiscover`'s, a node that is cut off, or a cable
@@ -49,6 +70,8 @@ def parse_ibnetdiscover(text: str) -> Topology:
     """
     says: dict[str, str] = {}
     joints: list[_Joint] = []
+    rates: dict[tuple[str, str], str] = {}
+    listed: set[str] = set()
     node = ""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith(_PREFIXES):
@@ -56,9 +79,12 @@ def parse_ibnetdiscover(text: str) -> Topology:
         if match := _NODE.match(line):
             node = match["id"]
             says[node] = match["says"]
+            listed.add(node)
         elif (match := _PORT.match(line)) and node:
             joints.append(_Joint(node, match["port"], match["id"], match["far"]))
             says.setdefault(match["id"], match["says"])
+            if rate := _RATE.search(line):
+                rates[node, match["port"]] = rate["rate"]
         else:
             raise InputError(
                 "not-ibnetdiscover", f"line {number}: {line.strip()[:60]!r} is not of ibnetdiscover"
@@ -69,7 +95,22 @@ def parse_ibnetdiscover(text: str) -> Topology:
     names = _names({guid: text for guid, text in says.items() if guid not in engines})
     devices = [Device(name=name, kind=_kind(guid)) for guid, name in names.items()]
     real = [joint for joint in joints if not {joint.node, joint.far} & engines]
-    return make_topology(devices, _cables(real, names))
+    return Subnet(
+        topology=make_topology(devices, _cables(real, names)),
+        rates={(names[at], port): rate for (at, port), rate in rates.items() if at in names},
+        says={name: " ".join(says[guid].split()) for guid, name in names.items()},
+        unlisted=tuple(sorted(name for guid, name in names.items() if guid not in listed)),
+        one_sided=_one_sided(real, names, listed),
+    )
+
+
+def _one_sided(joints: list[_Joint], names: dict[str, str], listed: set[str]) -> tuple[str, ...]:
+    told = {(joint.node, joint.port) for joint in joints}
+    return tuple(
+        f"{names[joint.node]}:{joint.port}--{names[joint.far]}:{joint.far_port}"
+        for joint in joints
+        if joint.far in listed and (joint.far, joint.far_port) not in told
+    )
 
 
 def _cables(joints: list[_Joint], names: dict[str, str]) -> list[Cable]:

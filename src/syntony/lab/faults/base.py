@@ -176,5 +176,6 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "duty": _fraction,
     "procs": _between(1, 64),
     "by": _step,
+    "bytes": _between(1280, 1499),
 }
 """How each option is read; the same word means the same thing in every kind."""

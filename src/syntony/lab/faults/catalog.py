@@ -12,6 +12,7 @@ from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
 from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
 from syntony.lab.faults.shaping import Delay, Rate
+from syntony.lab.faults.wiring import Mtu, RailSwap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from syntony.lab.plan import Plan
 
 _ALL: tuple[type[Fault], ...] = (
-    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, AgentKill, AgentStop, CpuHog,
-    ClockStep,
+    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
+    CpuHog, ClockStep,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 

@@ -1,0 +1,169 @@
+"""5 Collectives over all hosts: bandwidth at 1, 2, 4 and 8 queue pairs, the path really used."""
+
+from __future__ import annotations
+
+from syntony.audit.check import Check, Section
+from syntony.audit.result import Suspect
+
+
+class NcclCheck(Check):
+    """What all of them share."""
+
+    section = Section.NCCL
+    reads = ("$ all_reduce_perf -b 1G -e 16G -f 2 -g 1 -n 20 -c 1 -J REPORT",)
+    suspect = Suspect.FABRIC
+
+
+class _AllReduce(NcclCheck):
+    """Bandwidth of one case."""
+
+    meaning = "every training step waits for this; see nccl.diagnosis for where to look"
+    remedy = "see nccl.diagnosis"
+
+
+class OneQp(_AllReduce):
+    """All-reduce with 1 queue pair per connection, hosts as a job gets them.
+
+    Expected results: bus bandwidth at least the floor of the node type and number of nodes, or 90 %
+    of the best case where none is known; 3 runs within 5 %.
+    """
+
+    id = "nccl.1qp"
+
+
+class TwoQps(_AllReduce):
+    """All-reduce with 2 queue pairs per connection.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.2qp"
+
+
+class FourQps(_AllReduce):
+    """All-reduce with 4 queue pairs per connection.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.4qp"
+
+
+class EightQps(_AllReduce):
+    """All-reduce with 8 queue pairs per connection.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.8qp"
+
+
+class OneQpOrdered(_AllReduce):
+    """All-reduce with 1 queue pair, hosts ordered by the hierarchy of the fabric.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.1qp-hier"
+
+
+class TwoQpsOrdered(_AllReduce):
+    """All-reduce with 2 queue pairs, hosts ordered by the hierarchy of the fabric.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.2qp-hier"
+
+
+class FourQpsOrdered(_AllReduce):
+    """All-reduce with 4 queue pairs, hosts ordered by the hierarchy of the fabric.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.4qp-hier"
+
+
+class EightQpsOrdered(_AllReduce):
+    """All-reduce with 8 queue pairs, hosts ordered by the hierarchy of the fabric.
+
+    Expected results: as nccl.1qp.
+    """
+
+    id = "nccl.8qp-hier"
+
+
+class Correct(NcclCheck):
+    """Every element of every result is right.
+
+    Expected results: no wrong element in any run that checked; unknown if none did.
+    """
+
+    id = "nccl.correct"
+    meaning = "silent data corruption: a GPU, its memory or a link changes numbers"
+    remedy = "halve the fleet to find the host (--hunt), take it out, run its GPU diagnostics"
+    suspect = Suspect.GPU
+
+
+class Path(NcclCheck):
+    """NCCL's log says that it used what was meant.
+
+    Expected results: RDMA between hosts and not sockets, as many NICs on every host, GPUDirect
+    RDMA, the number of queue pairs that was asked for, no warnings.
+    """
+
+    id = "nccl.path"
+    reads = ("$ all_reduce_perf … (NCCL_DEBUG=INFO)",)
+    meaning = "the job does not use the network that was bought for it"
+    remedy = "see why: be.act.*, be.gid.*, sw.modules, sw.env"
+    suspect = Suspect.CONFIG
+
+
+class Size(NcclCheck):
+    """There are hosts enough to judge a fabric.
+
+    Expected results: four or more; two take a special path through NCCL (NVLSTree).
+    """
+
+    id = "nccl.size"
+    meaning = "the figures say little of a fabric"
+    remedy = "run it over four hosts or more"
+    suspect = Suspect.CONFIG
+
+
+class Tail(NcclCheck):
+    """No iteration takes much longer than most.
+
+    Expected results: p99 over p50 of the iterations below 1.2 for every size, where the output
+    tells iterations (``-I`` of nccl-tests 2.17, PyTorch).
+    """
+
+    id = "nccl.tail"
+    meaning = "a flow straggles: one connection shares a link or retransmits"
+    remedy = "find the flow: syntony fabric show, one-way delays, be.act.counters"
+
+
+class Diagnosis(NcclCheck):
+    """What the pattern of good and low cases comes down to.
+
+    Expected results: no case low. Flat low and ordered good: spines. Few queue pairs low and many
+    good: ECMP. All low: hosts, NICs, PCIe, GPUDirect.
+    """
+
+    id = "nccl.diagnosis"
+    reads = ("the cases above",)
+    meaning = "the pattern's meaning"
+    remedy = "as the pattern says"
+
+
+class Hunted(NcclCheck):
+    """The host that makes a collective slow, found by halving the fleet.
+
+    Expected results: nothing to hunt. Run only when asked for (``--hunt``) and a case is low.
+    """
+
+    id = "nccl.hunt"
+    meaning = "collectives with this host are low, those without it are not"
+    remedy = "take it out of the job; audit it: syntony audit run --hosts HOST"
+    suspect = Suspect.HOST

@@ -1,0 +1,289 @@
+"""4.6 Cabling of hosts: each NIC on its rail's leaf, at its host's port; none missing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from syntony.audit.cabling import MIN_PEERS, majority, misplaced_pairs, mode
+from syntony.audit.fabric_check import FabricCheck
+from syntony.audit.result import Status, Suspect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from syntony.audit.cabling import Attachment, Cabling, Group
+    from syntony.audit.result import Result
+
+
+IN_ORDER = 0.75
+"""Share of NICs that make port order a rule: two swapped cables among four hosts of four."""
+
+
+class _Misplaced(NamedTuple):
+    nic: Attachment
+    should: tuple[str, str]
+    """Leaf and port where it ought to be; the port is empty if any will do."""
+
+
+class Rails(FabricCheck):
+    """NIC k of every host is on the leaf of rail k.
+
+    Expected results: within a group of leaves, NICs of one name are on the leaf where at least two
+    thirds of them are (three hosts or more); unknown where that many do not agree.
+    """
+
+    id = "be.topo.rail"
+    meaning = "ring neighbours of this rail talk across the spine, or to the wrong rail"
+    remedy = "move the cable to the leaf of its rail"
+
+    def test(self, fabric: Cabling) -> Iterator[Result]:
+        if not fabric.by_host:
+            yield self.unknown("no NIC says which host's it is")
+            return
+        wrong = []
+        for group in fabric.groups:
+            for label, votes in _by_label(fabric, group).items():
+                right = majority(nic.leaf for nic in votes)
+                if right is not None:
+                    wrong += [_Misplaced(nic, (right, "")) for nic in votes if nic.leaf != right]
+                elif len({nic.leaf for nic in votes}) > 1:
+                    often = Counter(nic.leaf for nic in votes).most_common(4)
+                    counts = ", ".join(f"{count} on {leaf}" for leaf, count in often)
+                    yield self.unknown(f"no majority: {counts}", f"{group.name}/{label}")
+        for pair in misplaced_pairs(wrong, _crossed):
+            yield self._misplaced(fabric, pair)
+
+    def _misplaced(self, fabric: Cabling, pair: tuple[_Misplaced, ...]) -> Result:
+        first = pair[0].nic
+        here = _at_all(nic for nic, _ in pair)
+        if len(pair) == 2:
+            both = "+".join(nic.label for nic, _ in pair)
+            return self.result(
+                Status.FAIL,
+                f"{first.host}/{both}",
+                here,
+                ", ".join(f"{nic.label} on {leaf}" for nic, (leaf, _) in pair),
+                f"swapped: each is on the other's leaf; {_peers(fabric, pair[0])}",
+                remedy=f"swap the two cables of {first.host} {both}",
+            )
+        return self.result(
+            Status.FAIL, _name(first), here, f"{first.label} on {pair[0].should[0]}",
+            _peers(fabric, pair[0]),
+            remedy=f"move the cable of {_name(first)} from {first.leaf} to {pair[0].should[0]}",
+        )  # fmt: skip
+
+
+class PortPositions(FabricCheck):
+    """A host has the same port number on every leaf.
+
+    Expected results: equal port numbers for all NICs of a host, where three quarters of all NICs
+    (of three hosts or more) are so; otherwise the fabric is not cabled so: skipped.
+    """
+
+    id = "be.topo.portpos"
+    meaning = "this leaf's cables are not in the order of the others': neighbours swapped"
+    remedy = "swap the cables at the leaf, or relabel the ports"
+    suspect = Suspect.PORT
+
+    def test(self, fabric: Cabling) -> Iterator[Result]:
+        hosts = {
+            host: nics
+            for host, nics in fabric.by_host.items()
+            if len(nics) > 1
+            and len({nic.leaf for nic in nics}) == len(nics)
+            and all(nic.port for nic in nics)
+        }
+        usual = {host: mode(nic.port for nic in nics) for host, nics in hosts.items()}
+        total = sum(map(len, hosts.values()))
+        even = sum(nic.port == usual[host] for host, nics in hosts.items() for nic in nics)
+        if len(hosts) < MIN_PEERS or even < IN_ORDER * total:
+            yield self.skip(f"{even} of {total} NICs have their host's port number on their leaf")
+            return
+        wrong = []
+        for host, nics in hosts.items():
+            port = usual[host]
+            if port is None:
+                yield self.result(
+                    Status.WARN, host, _at_all(nics), "one port number on all leaves",
+                    "no port number is that of most of its NICs",
+                )  # fmt: skip
+                continue
+            wrong += [_Misplaced(nic, (nic.leaf, port)) for nic in nics if nic.port != port]
+        for one in wrong:
+            yield self._misplaced(fabric, one, wrong)
+
+    def _misplaced(
+        self, fabric: Cabling, one: _Misplaced, wrong: Sequence[_Misplaced]
+    ) -> Result:  # fmt: skip
+        nic, (leaf, port) = one
+        there = fabric.at_port.get((leaf, port))
+        partner = next((o for o in wrong if _crossed(one, o)), None)
+        evidence = f"its other NICs are at port {port} of their leaves"
+        remedy = f"move the cable of {_name(nic)} to port {port} of {leaf}, or relabel the port"
+        if partner is not None:
+            evidence += (
+                f"; {_name(partner.nic)} is in its place and should be at {partner.should[1]}"
+            )
+            remedy = f"swap the cables of {_name(nic)} and {_name(partner.nic)} at {leaf}"
+        elif there is not None:
+            evidence += f"; {_name(there)} is in its place"
+        return self.result(
+            Status.WARN, _name(nic), f"{leaf} port {nic.port}", f"{leaf} port {port}",
+            evidence, remedy=remedy,
+        )  # fmt: skip
+
+
+class Attached(FabricCheck):
+    """Every host has all its NICs on the fabric, every group all its leaves.
+
+    Expected results: a host's NICs are those that two thirds of its group's hosts have; a group has
+    as many leaves as two thirds of the groups.
+    """
+
+    id = "be.topo.attached"
+    meaning = "the host runs with fewer rails than the others, or not at all"
+    remedy = "look for light at both ends: clean, reseat or replace the cable; then the NIC"
+
+    def test(self, fabric: Cabling) -> Iterator[Result]:
+        if not fabric.by_host:
+            yield self.unknown("no NIC says which host's it is")
+            return
+        usual = [(group, _usual(fabric, group)) for group in fabric.groups]
+        if not any(labels for _, labels in usual):
+            yield self.unknown("no group has three hosts, most of them with the same NICs")
+            return
+        for group, labels in usual:
+            yield from self._hosts(fabric, group, labels)
+        yield from self._leaves(fabric, usual)
+
+    def _hosts(self, fabric: Cabling, group: Group, labels: frozenset[str]) -> Iterator[Result]:
+        places = {
+            label: majority(nic.leaf for nic in votes)
+            for label, votes in _by_label(fabric, group).items()
+        }
+        for host in group.hosts:
+            has = {nic.label for nic in fabric.by_host[host]}
+            if not has < labels:
+                continue  # complete, or of another role
+            port = mode(nic.port for nic in fabric.by_host[host])
+            for label in sorted(labels - has):
+                leaf = places.get(label)
+                there = fabric.at_port.get((leaf or "", port or ""))
+                if there is not None and not there.host:
+                    continue  # it is there, and does not say its name: that is told elsewhere
+                yield self.result(
+                    Status.FAIL, f"{host}/{label}", "no link",
+                    f"on {leaf or group.name}" + (f" port {port}" if leaf and port else ""),
+                    f"{host} has {', '.join(sorted(has))} only",
+                )  # fmt: skip
+
+    def _leaves(
+        self, fabric: Cabling, usual: Sequence[tuple[Group, frozenset[str]]]
+    ) -> Iterator[Result]:
+        count = majority(len(group.leaves) for group, _ in usual)
+        if count is None:
+            return
+        whole = [(group, labels) for group, labels in usual if len(group.leaves) == count]
+        for group, labels in usual:
+            lacks = {
+                label: leaf
+                for other, more in whole
+                if labels < more
+                for label in sorted(more - labels)
+                if (leaf := _leaf_of(fabric, other, label))
+            }
+            if len(group.leaves) >= count or not lacks:
+                continue
+            for label, like in sorted(lacks.items()):
+                hosts = ", ".join(group.hosts)
+                yield self.result(
+                    Status.FAIL,
+                    _absent_name(group, like, fabric, whole) or f"{group.name}/{label}",
+                    "absent",
+                    f"{count} leaves in {group.name}",
+                    f"{len(group.hosts)} hosts lack {label}, which others have on {like}: {hosts}",
+                    meaning="a leaf switch is down, unmanaged or not cabled",
+                    remedy="look for the switch: power, then its uplinks, then its configuration",
+                    suspect=Suspect.SWITCH,
+                )
+
+
+def _by_label(fabric: Cabling, group: Group) -> Mapping[str, list[Attachment]]:
+    """The NICs of the group's hosts by what they are called."""
+    found: dict[str, list[Attachment]] = defaultdict(list)
+    for host in group.hosts:
+        for nic in fabric.by_host[host]:
+            found[nic.label].append(nic)
+    return found
+
+
+def _usual(fabric: Cabling, group: Group) -> frozenset[str]:
+    """What NICs more than half of the group's hosts have; nothing where that is undecided."""
+    often = Counter(frozenset(n.label for n in fabric.by_host[host]) for host in group.hosts)
+    if often.total() < MIN_PEERS:
+        return frozenset()
+    common, count = often.most_common(1)[0]
+    return common if count * 2 > often.total() else frozenset()
+
+
+def _leaf_of(fabric: Cabling, group: Group, label: str) -> str:
+    return majority(nic.leaf for nic in _by_label(fabric, group).get(label, ())) or ""
+
+
+def _absent_name(
+    group: Group, like: str, fabric: Cabling, whole: Sequence[tuple[Group, frozenset[str]]]
+) -> str:
+    """The name that the absent leaf would have beside its siblings, where numbers tell.
+
+    In ``leaf-01-01``, ``leaf-02-01`` of the group and ``leaf-03-02`` of another, the first
+    number is the rail's, since it is what differs within a group.
+    """
+    other = next(g.leaves for g, _ in whole if like in g.leaves)
+    siblings, cousins = _columns(group.leaves), _columns(other)
+    if siblings is None or cousins is None or len(siblings) != len(cousins):
+        return ""
+    name = re.split(r"(\d+)", like)
+    built = [
+        next(iter(ours)) if len(ours) == 1 else name[place]
+        for place, ours in enumerate(siblings)
+    ]  # fmt: skip
+    differs = [len(ours) > 1 for ours in siblings]
+    guess = "".join(built)
+    known = guess in {device.name for device in fabric.topology.devices}
+    return "" if known or sum(differs) != 1 or not re.search(r"\d", guess) else guess
+
+
+def _columns(names: Sequence[str]) -> list[set[str]] | None:
+    split = [re.split(r"(\d+)", name) for name in names]
+    if len(names) < 2 or len({len(words) for words in split}) != 1:
+        return None
+    return [set(column) for column in zip(*split, strict=True)]
+
+
+def _crossed(one: _Misplaced, other: _Misplaced) -> bool:
+    """Whether each is where the other belongs: two of one host, or two ports of one leaf."""
+    here, there = one.nic, other.nic
+    if one.should[1]:
+        places = (here.leaf, here.port) == other.should, (there.leaf, there.port) == one.should
+        return all(places)
+    return here.host == there.host and (here.leaf, there.leaf) == (other.should[0], one.should[0])
+
+
+def _peers(fabric: Cabling, one: _Misplaced) -> str:
+    label, leaf = one.nic.label, one.should[0]
+    count = sum(1 for nic in fabric.attachments if nic.label == label and nic.leaf == leaf)
+    return f"{leaf} has {label} of {count} other hosts"
+
+
+def _name(nic: Attachment) -> str:
+    return f"{nic.host}/{nic.label}" if nic.host else nic.nic
+
+
+def _at(nic: Attachment) -> str:
+    return f"{nic.label} on {nic.leaf}" + (f" port {nic.port}" if nic.port else "")
+
+
+def _at_all(nics: Iterable[Attachment]) -> str:
+    return ", ".join(_at(nic) for nic in nics)

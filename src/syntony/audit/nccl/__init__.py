@@ -1,0 +1,1 @@
+"""Collectives over the whole fleet: what is run, what its output says, what it comes down to."""

@@ -1,0 +1,139 @@
+"""`syntony audit fabric`: is everything cabled as it should be, with or without a plan?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import messages
+from syntony.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.audit.cabling import Cabling
+    from syntony.fabric.graph import Cable, Device
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--ibnetdiscover", "subnet", type=_FILE, help="What `ibnetdiscover` printed.")
+@click.option(
+    "--lldp",
+    type=_FILE,
+    multiple=True,
+    help="`lldpctl -f json` of one host, as HOST.json, or a directory of such; repeatable.",
+)
+@click.option("--topology", type=_FILE, help="An operator's file: TOML, JSON or dot.")
+@click.option("--expected", type=_FILE, help="How it should be: any of these forms.")
+@form_options
+@click.pass_context
+def fabric(
+    context: click.Context, *, subnet: Path | None, lldp: tuple[Path, ...], topology: Path | None,
+    expected: Path | None, form: str | None, everything: bool,
+) -> None:  # fmt: skip
+    """Cabling: rails, port order, uplinks, speeds, names, hierarchy.
+
+    Without --expected, what most hosts and leaves do is right; with it, the file is. Exit status: 0
+    right, 1 warnings, 2 something is wrong, 3 it could not be told (also a file that cannot be
+    read: every verdict is then unknown, with the reason).
+
+    \b
+    Examples:
+      ibnetdiscover > fabric.txt; syntony audit fabric --ibnetdiscover fabric.txt
+      syntony fabric import fabric.txt --json > plan.json    # a fabric known to be right
+      syntony audit fabric --ibnetdiscover fabric.txt --expected plan.json --json
+    """
+    from syntony.audit.fabric_check import audit_fabric, cannot_tell
+
+    if sum(map(bool, (subnet, lldp, topology))) != 1:
+        raise UsageError("give one of --ibnetdiscover, --lldp, --topology")
+    try:
+        found = _lldp(lldp) if lldp else read_cabling(subnet or topology, bool(subnet))
+        plan = None if expected is None else read_cabling(expected)
+        results = audit_fabric(found, plan)
+    except InputError as error:
+        messages.print(f"syntony: {error}", markup=False, soft_wrap=True)
+        results = cannot_tell(str(error))
+    print_results(list(results), form, everything=everything)
+    context.exit(exit_code(result.status for result in results))
+
+
+def read_cabling(file: Path | None, subnet: bool = False) -> Cabling:
+    """A fabric from a file of any form, or from `ibnetdiscover` for certain.
+
+    Raises:
+        InputError: it cannot be read, is of no such form, holds no NIC, or is cut off.
+    """
+    from syntony.audit.cabling import Cabling
+    from syntony.fabric.files import guess_form, parse_topology
+    from syntony.fabric.ibnet import parse_subnet
+
+    text = read_text(file)
+    try:
+        if subnet or guess_form(text) == "ibnetdiscover":
+            told = parse_subnet(text)
+            _check_whole(told.unlisted, told.one_sided)
+            found = Cabling(told.topology, told.rates, told.says)
+        else:
+            found = Cabling(parse_topology(text))
+    except InputError as error:
+        raise InputError(error.name, f"{file}: {str(error).partition(': ')[2]}") from error
+    if not found.attachments:
+        raise InputError("no-nics", f"{file}: no NIC is cabled to a switch")
+    return found
+
+
+def read_text(file: Path | None) -> str:
+    """A text file. Raises `InputError`."""
+    from syntony.fabric.files import MAX_BYTES
+
+    try:
+        if file is None or file.stat().st_size > MAX_BYTES:
+            raise InputError("too-large", f"{file}: more than {MAX_BYTES >> 20} MiB")
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError("unreadable", f"{file}: {error.strerror}") from error
+
+
+def _check_whole(unlisted: Sequence[str], one_sided: Sequence[str]) -> None:
+    if unlisted:
+        raise InputError(
+            "cut-off", f"{len(unlisted)} devices have no entry of their own, first {unlisted[0]}"
+        )
+    if one_sided:
+        raise InputError(
+            "cut-off", f"{len(one_sided)} cables are told at one end only, first {one_sided[0]}"
+        )
+
+
+def _lldp(files: Sequence[Path]) -> Cabling:
+    """Many hosts' neighbours as one fabric; switches are the same if they are called the same.
+
+    Raises:
+        InputError: a file is none, or two contradict each other.
+    """
+    from syntony.audit.cabling import Cabling
+    from syntony.fabric.files import load_json
+    from syntony.fabric.graph import make_topology
+    from syntony.fabric.lldp import parse_lldp
+
+    each = [f for file in files for f in (sorted(file.glob("*.json")) if file.is_dir() else [file])]
+    devices: dict[str, Device] = {}
+    cables: list[Cable] = []
+    for file in each:
+        try:
+            told = parse_lldp(load_json(read_text(file)), host=file.stem)
+        except InputError as error:
+            raise InputError(error.name, f"{file}: {str(error).partition(': ')[2]}") from error
+        devices.update({device.name: device for device in told.devices})
+        cables += told.cables
+    found = Cabling(make_topology(devices.values(), cables))
+    if not found.attachments:
+        raise InputError("no-nics", f"no interface has an LLDP neighbour in {len(each)} files")
+    return found

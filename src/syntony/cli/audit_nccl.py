@@ -1,0 +1,267 @@
+"""`syntony audit nccl`: collectives over all hosts, in eight cases, and what they come down to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from syntony.audit.hostlist import parse_hosts
+from syntony.audit.nccl.plan import LAUNCHERS, QPS, Case, Job, cases, command, flat_order, ordered
+from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_fabric import read_cabling
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import console, messages
+from syntony.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from syntony.audit.cabling import Cabling
+    from syntony.audit.nccl.judge import Run
+    from syntony.audit.result import Result
+    from syntony.io.audit.collective import Ranks
+
+_LAB_SIZES, _SIZES = (1 << 20, 1 << 22), (1 << 26, 1 << 28)
+"""PyTorch's smallest and largest message: what a lab's 200 Mb/s and real links take seconds for."""
+_TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be chosen"
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, as given."""
+
+    hosts: str
+    lab: str | None
+    local: int
+    engine: str
+    binary: str
+    launcher: str
+    gpus: int
+    topology: Path | None
+    python: str | None
+    interface: str
+    qps: tuple[int, ...]
+    runs: int
+    iterations: int
+    floor: float | None
+    nics: int | None
+    timeout: float
+    hunt: bool
+    dry_run: bool
+    form: str | None
+    everything: bool
+
+
+@click.command()
+@click.option(
+    "--hosts", default="", help="gpu[001-128] or @FILE with one a line, in a job's order."
+)
+@click.option("--lab", help="The hosts of a running lab, with PyTorch and gloo.")
+@click.option("--local", type=click.IntRange(2, 64), default=None, help="Ranks on this host.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "nccl-tests", "torch"]),
+    default="auto",
+    help="auto: nccl-tests where its binary is found, else PyTorch.",
+)
+@click.option("--binary", default="all_reduce_perf", show_default=True, help="Of nccl-tests.")
+@click.option(
+    "--launcher",
+    type=click.Choice(LAUNCHERS),
+    default="mpirun",
+    show_default=True,
+    help="What starts nccl-tests on many hosts.",
+)
+@click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="A host.")
+@click.option(
+    "--topology",
+    type=click.Path(path_type=Path),
+    help="A topology or `ibnetdiscover`'s output: the hierarchy to order hosts by.",
+)
+@click.option("--python", help="An interpreter that has torch, on the hosts.")
+@click.option("--interface", default="", help="What PyTorch's ranks use on the hosts.")
+@click.option("--qps", type=int, multiple=True, help="Only these numbers of queue pairs.")
+@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="A case.")
+@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--floor", type=float, help="GB/s of bus bandwidth; by the node type by default.")
+@click.option("--nics", type=int, help="Of each host; as most hosts by default.")
+@click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds a run.")
+@click.option("--hunt", is_flag=True, help="If a case is low, halve the fleet to find the host.")
+@click.option("--dry-run", is_flag=True, help="Print the commands only.")
+@form_options
+@click.pass_context
+def nccl(context: click.Context, /, **options: object) -> None:
+    """All-reduce with 1, 2, 4 and 8 queue pairs, in a job's order of hosts and by the hierarchy.
+
+    Runs all_reduce_perf of nccl-tests, or PyTorch where that is absent (NCCL with GPUs; gloo
+    without any, as a test of the CPU fabric). Exit status: 0 right, 1 warnings, 2 something is low,
+    wrong or failed, 3 it could not be told.
+
+    \b
+    Examples:
+      syntony audit nccl --hosts @hosts.txt --topology fabric.txt --json
+      syntony lab up --detach && syntony audit nccl --lab default --floor 0.01
+    """
+    asked = msgspec.convert(
+        {**options, "hosts": options["hosts"] or "", "local": options["local"] or 0}, _Asked
+    )
+    if sum(map(bool, (asked.hosts, asked.lab, asked.local))) != 1:
+        raise UsageError("give one of --hosts, --lab, --local")
+    hosts, groups = _fleet(asked)
+    wanted = [case for case in cases() if case.qps in (asked.qps or QPS)]
+    if not wanted:
+        raise UsageError(f"--qps takes {', '.join(map(str, QPS))}")
+    orders = {False: flat_order(hosts, groups), True: ordered(hosts, groups)}
+    torch = _use_torch(asked)
+    if asked.dry_run:
+        _show_commands(asked, wanted, orders, torch)
+        return
+    from syntony.audit.nccl.judge import Terms, judge
+
+    skipped = {case: _TORCH for case in wanted if torch and case.qps != wanted[0].qps}
+    if len(set(groups.values())) < 2:
+        why = "one group only: the order makes no difference (give --topology)"
+        skipped |= {case: why for case in wanted if case.ordered}
+    start = _torch_starter(asked) if torch else _nccl_starter(asked)
+    runs = _run_all([c for c in wanted if c not in skipped], orders, start, asked)
+    terms = Terms(
+        floor=asked.floor, nics=asked.nics, skipped=skipped, subject=f"{len(hosts)} hosts"
+    )  # fmt: skip
+    results = list(judge(runs, terms))
+    if asked.hunt:
+        results += _hunt(runs, orders[True], start, asked.floor)
+    print_results(results, asked.form, everything=asked.everything)
+    context.exit(exit_code(result.status for result in results))
+
+
+def _fleet(asked: _Asked) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """The hosts, and each one's group."""
+    if asked.lab:
+        from syntony.audit.cabling import Cabling
+        from syntony.lab.client import open_lab
+        from syntony.lab.plan import make_plan
+        from syntony.lab.topology import topology
+
+        plan = make_plan(open_lab(asked.lab).file().spec)
+        return tuple(plan.hosts), _groups(Cabling(topology(plan)))
+    if asked.local:
+        return tuple(f"rank{number}" for number in range(asked.local)), {}
+    hosts = host_names(asked.hosts)
+    return hosts, _groups(read_cabling(asked.topology)) if asked.topology else {}
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """``gpu[001-128]``, ``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--hosts: {text[1:]} cannot be read") from error
+    return parse_hosts(text)
+
+
+def _groups(cabling: Cabling) -> Mapping[str, str]:
+    return {host: group.name for group in cabling.groups for host in group.hosts}
+
+
+def _use_torch(asked: _Asked) -> bool:
+    if asked.lab or asked.local:
+        return asked.engine != "nccl-tests" or bool(asked.lab)
+    if asked.engine != "auto":
+        return asked.engine == "torch"
+    return shutil.which(asked.binary) is None
+
+
+def _show_commands(
+    asked: _Asked, wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]], torch: bool
+) -> None:
+    for case in wanted:
+        if torch:
+            console.print(f"{case.check}: PyTorch ranks on {' '.join(orders[case.ordered])}")
+            continue
+        words = command(case, _job(asked), orders[case.ordered], "REPORT.json", "HOSTFILE")
+        console.print(f"{case.check}: {' '.join(words)}", soft_wrap=True, markup=False)
+
+
+def _job(asked: _Asked) -> Job:
+    return Job(
+        binary=asked.binary, launcher=asked.launcher, gpus=asked.gpus, iterations=asked.iterations
+    )  # fmt: skip
+
+
+def _nccl_starter(asked: _Asked) -> Callable[[Case, Sequence[str]], Run]:
+    from syntony.io.audit.collective import run_nccl
+
+    job = _job(asked)
+    if asked.launcher != "none" and shutil.which(asked.launcher) is None:
+        raise MissingError(f"{asked.launcher} is not installed; use --launcher or --engine torch")
+    return lambda case, hosts: run_nccl(case, job, hosts, asked.timeout)
+
+
+def _torch_starter(asked: _Asked) -> Callable[[Case, Sequence[str]], Run]:
+    from syntony.io.audit.collective import run_torch
+
+    where = _ranks(asked)
+    sizes = (*(_LAB_SIZES if asked.lab else _SIZES), asked.iterations)
+    return lambda case, hosts: run_torch(case, hosts, where, sizes, asked.timeout)
+
+
+def _ranks(asked: _Asked) -> Ranks:
+    from syntony.io.audit.ranks import LocalRanks, SshRanks
+
+    if asked.hosts:
+        return SshRanks(asked.python or "python3", asked.interface)
+    from syntony.lab.jobs.torch_build import find_torch
+
+    python = asked.python or find_torch()
+    if not asked.lab:
+        return LocalRanks(python)
+    from syntony.lab.client import open_lab
+    from syntony.lab.ranks import LabRanks
+
+    return LabRanks(open_lab(asked.lab), python, asked.interface or "rail0")
+
+
+def _run_all(
+    wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]],
+    start: Callable[[Case, Sequence[str]], Run], asked: _Asked,
+) -> list[Run]:  # fmt: skip
+    from rich.progress import track
+
+    todo = [case for _ in range(asked.runs) for case in wanted]
+    quiet = not messages.is_terminal
+    shown = track(todo, "all-reduce", console=messages, disable=quiet, transient=True)
+    return [start(case, orders[case.ordered]) for case in shown]
+
+
+def _hunt(
+    runs: Sequence[Run], hosts: Sequence[str], start: Callable[[Case, Sequence[str]], Run],
+    floor: float | None,
+) -> list[Result]:  # fmt: skip
+    """Halves of the fleet until one host is left, if the worst run was low."""
+    from syntony.audit.hunt import GroupHunt
+    from syntony.audit.nccl.diagnosis import LOW_SHARE, floor_of
+    from syntony.audit.nccl.hunted import least_hosts, verdicts
+
+    worst = min(runs, key=lambda run: run.output.peak if run.output else 0.0)
+    best = max((run.output.peak for run in runs if run.output), default=0.0)
+    device = next((run.output.device for run in runs if run.output), "")
+    known = floor_of(device, len(hosts))
+    limit = floor or (known.gbytes if known else LOW_SHARE * best)
+    if worst.output is not None and worst.output.peak >= limit:
+        return []
+    hunt = GroupHunt(hosts, least=least_hosts(len(hosts)))
+    while groups := hunt.next_round():
+        messages.print(f"hunt, round {hunt.rounds + 1}: {len(groups)} groups of {len(groups[0])}")
+        ended = [start(worst.case, group) for group in groups]
+        hunt.report([_passed(run, limit) for run in ended])
+    return list(verdicts(hunt.named(), hunt.rounds))
+
+
+def _passed(run: Run, limit: float) -> bool | None:
+    if run.output is not None:
+        return run.output.peak >= limit
+    return False if run.broke else None

@@ -1,0 +1,198 @@
+"""Runs collectives: nccl-tests through a launcher, or one PyTorch rank on every host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+from syntony.audit.nccl.judge import Run
+from syntony.audit.nccl.log import parse_log
+from syntony.audit.nccl.output import parse_output
+from syntony.audit.nccl.plan import Case, Job, command, environment, hostfile_text
+from syntony.errors import InputError
+
+SCRIPT = Path(__file__).with_name("allreduce.py")
+PORT = 29_650
+_MAX_SAID = 64 << 20
+_GRACE_S = 2.0
+_STEP_S = 0.02
+_CUT = 300
+
+
+class Rank(NamedTuple):
+    """How one PyTorch rank is started."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    script: bool
+    """The script goes to its standard input."""
+
+
+class Ranks(Protocol):
+    """Starts ranks where they belong: here, in a lab's hosts, over SSH."""
+
+    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+        """The command line that runs `words` as Python on `host`."""
+        ...
+
+    def address(self, host: str) -> str:
+        """Where rank 0 is reached if it runs there."""
+        ...
+
+
+def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Run:
+    """One run of nccl-tests, to its end or its deadline; nothing of it is left behind."""
+    order = tuple(hosts)
+    with tempfile.TemporaryDirectory(prefix="syntony-nccl-") as folder:
+        report, hostfile = Path(folder, "report.json"), Path(folder, "hosts")
+        hostfile.write_text(hostfile_text(order, job.gpus), encoding="ascii")
+        words = command(case, job, order, str(report), str(hostfile))
+        done = finish([Rank(words, environment(case, job), script=False)], timeout_s)[0]
+        told = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
+    log = parse_log(done.said)
+    if done.trouble:
+        return Run(case=case, hosts=order, log=log, trouble=done.trouble, broke=done.started)
+    try:
+        output = parse_output(told, done.said)
+    except InputError as error:
+        return Run(case=case, hosts=order, log=log, trouble=str(error))
+    return Run(case=case, hosts=order, output=output, log=log)
+
+
+def run_torch(
+    case: Case, hosts: Sequence[str], where: Ranks, sizes: tuple[int, int, int], timeout_s: float
+) -> Run:
+    """One run of the PyTorch ranks, one on each host.
+
+    Args:
+        case: only its order counts: gloo has one connection per pair.
+        hosts: in the order of their ranks.
+        where: how a rank gets to its host.
+        sizes: smallest and largest message in bytes, iterations.
+        timeout_s: for all of it.
+    """
+    order = tuple(hosts)
+    told = {
+        "MASTER_ADDR": where.address(order[0]),
+        "MASTER_PORT": str(PORT),
+        "OMP_NUM_THREADS": "1",
+        "SYNTONY_COLLECTIVE_TIMEOUT_S": f"{timeout_s:g}",
+    }
+    ranks = [
+        where.rank(
+            host, [str(number), str(len(order)), *map(str, sizes)], {**told, "SYNTONY_HOST": host}
+        )
+        for number, host in enumerate(order)
+    ]
+    ended = finish(ranks, timeout_s)
+    for host, done in zip(order, ended, strict=True):
+        if done.trouble:
+            why = f"{host}: {done.trouble}"
+            return Run(case=case, hosts=order, trouble=why, broke=done.started)
+    last = next((line for line in reversed(ended[0].said.splitlines()) if line[:1] == "{"), "")
+    try:
+        return Run(case=case, hosts=order, output=parse_output(last, ended[0].said))
+    except InputError as error:
+        return Run(case=case, hosts=order, trouble=str(error))
+
+
+class Ended(NamedTuple):
+    """What a program said, and why it is not to be believed."""
+
+    said: str
+    """Standard output and error."""
+    trouble: str
+    started: bool
+
+
+def finish(ranks: Sequence[Rank], timeout_s: float) -> list[Ended]:
+    """Runs programs side by side until all end, one fails, or the time is over; then kills all."""
+    end_s = time.monotonic() + timeout_s
+    running: list[_Running] = []
+    try:
+        running.extend(_Running(rank) for rank in ranks)
+        while any(each.busy for each in running) and time.monotonic() < end_s:
+            if any(each.failed for each in running):
+                break
+            time.sleep(_STEP_S)
+        late = time.monotonic() >= end_s
+        if not late and any(each.busy for each in running):
+            time.sleep(_STEP_S * 10)  # the others' own words on what went wrong
+        return [each.end(late, timeout_s) for each in running]
+    finally:
+        for each in running:
+            each.kill()
+
+
+class _Running:
+    """One program, its output in a file: pipes that nobody reads would stop it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._argv = rank.argv
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
+        self._process: subprocess.Popen[bytes] | None = None
+        self._trouble = ""
+        try:
+            with SCRIPT.open("rb") as script:
+                self._process = subprocess.Popen(
+                    rank.argv,
+                    stdin=script if rank.script else subprocess.DEVNULL,
+                    stdout=self._file,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **rank.environment},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._trouble = f"{rank.argv[0]}: {error.strerror}"
+
+    @property
+    def busy(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def failed(self) -> bool:
+        return self._process is None or self._process.poll() not in {None, 0}
+
+    def end(self, late: bool, timeout_s: float) -> Ended:
+        """What it came to."""
+        if self._process is None:
+            return Ended("", self._trouble, started=False)
+        self._file.seek(0)
+        said = self._file.read(_MAX_SAID).decode("utf-8", "replace")
+        if self.busy:
+            why = f"no end after {timeout_s:g} s" if late else ""
+            return Ended(said, why, started=True)
+        status = self._process.returncode
+        return Ended(said, "" if status == 0 else _why(said, status), started=status != 127)
+
+    def kill(self) -> None:
+        """Ends it and its children, politely first: launchers then end what is remote."""
+        process = self._process
+        if process is not None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    os.killpg(process.pid, number)
+                except ProcessLookupError:
+                    break
+                try:
+                    process.wait(_GRACE_S)
+                except subprocess.TimeoutExpired:
+                    continue
+        self._file.close()
+
+
+def _why(said: str, status: int) -> str:
+    """The line that says most, of what a failed program said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [
+        line for line in lines
+        if any(word in line for word in ("NCCL WARN", "Test NCCL failure", "rror", "not found"))
+    ]  # fmt: skip
+    best = (telling or lines or ["it said nothing"])[-1][:_CUT]
+    return f"exit status {status}: {best}"

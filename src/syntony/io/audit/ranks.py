@@ -1,0 +1,54 @@
+"""Where PyTorch ranks run: beside each other on this host, or on others over SSH."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from syntony.io.audit.collective import SCRIPT, Rank
+
+
+class LocalRanks:
+    """All on this host, over loopback: what the machine itself can do.
+
+    Args:
+        python: an interpreter that has torch.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+
+    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+        """See `Ranks`. The rank's number is its GPU's, where there are GPUs."""
+        local = {**told, "GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": words[0], "SYNTONY_HOST": host}
+        return Rank((self._python, "-u", str(SCRIPT), *words), local, script=False)
+
+    @staticmethod
+    def address(host: str) -> str:  # noqa: ARG004 - the protocol's
+        """See `Ranks`."""
+        return "127.0.0.1"
+
+
+class SshRanks:
+    """Each on its host; the script goes over standard input, nothing is left there.
+
+    Args:
+        python: an interpreter that has torch, on those hosts.
+        interface: what gloo and NCCL's bootstrap use there; empty for what they choose.
+    """
+
+    def __init__(self, python: str, interface: str = "") -> None:
+        self._python, self._interface = python, interface
+
+    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+        """See `Ranks`."""
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+        more = dict.fromkeys(names, self._interface) if self._interface else {}
+        remote = [f"{name}={value}" for name, value in {**told, **more}.items()]
+        line = shlex.join(["env", *remote, self._python, "-u", "-", *words])
+        return Rank(("ssh", "-o", "BatchMode=yes", host, line), {}, script=True)
+
+    @staticmethod
+    def address(host: str) -> str:
+        """See `Ranks`: what ssh connects to must do."""
+        return host.rpartition("@")[2]

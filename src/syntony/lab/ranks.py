@@ -1,0 +1,37 @@
+"""PyTorch ranks in a lab's hosts, on one of their NICs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.io.audit.collective import SCRIPT, Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from syntony.lab.client import Lab
+
+
+class LabRanks:
+    """See `syntony.io.audit.collective.Ranks`.
+
+    Args:
+        lab: a running one.
+        python: an interpreter that has torch.
+        nic: of every host.
+    """
+
+    def __init__(self, lab: Lab, python: str, nic: str = "rail0") -> None:
+        self._lab, self._python, self._nic = lab, python, nic
+        self._addresses = lab.addresses(4)
+
+    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+        """See `Ranks`."""
+        local = {**told, "GLOO_SOCKET_IFNAME": self._nic}
+        exported = [f"{name}={value}" for name, value in local.items()]
+        argv = ["env", *exported, self._python, "-u", str(SCRIPT), *words]
+        return Rank(tuple(self._lab.enter_argv(host, argv)), {}, script=False)
+
+    def address(self, host: str) -> str:
+        """See `Ranks`."""
+        return self._addresses[f"{host}/{self._nic}"]

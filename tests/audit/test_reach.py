@@ -1,0 +1,211 @@
+"""Connectivity: surveys with known faults, hosts that cannot take part, delays that do not fit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from syntony.audit.latency import off_the_line
+from syntony.audit.reach import Flow, HostNic, Outcome, Survey, Trace, bad_nics, plan_flows
+from syntony.audit.reach_judge import Direction, judge
+from syntony.audit.result import Result, Status
+from syntony.cli import run
+from syntony.fabric.graph import Topology
+from syntony.io.audit.survey import boot_argv, survey
+from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.testing import LiveLab, live
+from syntony.lab.topology import topology as lab_topology
+
+LEAF_HOPS, SPINE_HOPS = 1, 3
+
+
+def nics(hosts: int = 8, rails: int = 2, odd: dict[str, int] | None = None) -> tuple[HostNic, ...]:
+    return tuple(
+        HostNic(f"h{h}", f"rail{r}", f"10.{r}.0.{h}", (odd or {}).get(f"h{h}/rail{r}", 9000))
+        for h in range(hosts)
+        for r in range(rails)
+    )
+
+
+def made(
+    lost: Callable[[Flow], bool] = lambda _: False,
+    *,
+    place: Callable[[str], tuple[int, int]] | None = None,
+    odd: dict[str, int] | None = None,
+    traces: Sequence[Trace] = (),
+    slow: frozenset[str] = frozenset(),
+) -> Survey:
+    """A survey of eight hosts with two rails, four hosts under each leaf."""
+    everybody = nics(odd=odd)
+
+    def at(nic: str) -> tuple[int, int]:
+        host, _, rail = nic.partition("/")
+        return place(nic) if place else (int(host[1:]) // 4, int(rail[4:]))
+
+    outcomes, arrived, quiet = [], set(), {}
+    for flow in plan_flows(everybody):
+        hops = LEAF_HOPS if at(flow.src) == at(flow.dst) else SPINE_HOPS
+        gone = lost(flow)
+        if not gone:
+            arrived.add(flow)
+            quiet[flow.src, flow.dst] = 900_000 if {flow.src, flow.dst} & slow else 10_000 * hops
+        outcomes.append(Outcome(flow, not gone, 0 if gone else hops, 0))
+    return Survey(everybody, tuple(outcomes), frozenset(arrived), tuple(traces), {}, quiet)
+
+
+def bad(results: Sequence[Result]) -> set[tuple[str, str]]:
+    return {(r.check, r.subject) for r in results if r.status in {Status.FAIL, Status.WARN}}
+
+
+def test_a_good_fleet_has_no_findings() -> None:
+    results = judge(made())
+    assert bad(results) == set()
+    assert {r.check for r in results if r.status is Status.PASS} == {
+        "be.conn.rail", "be.conn.paths", "be.conn.mtu", "be.conn.hops", "be.lat.pair",
+    }  # fmt: skip
+
+
+def test_a_dead_nic_is_named_and_its_partners_are_not() -> None:
+    results = judge(made(lambda flow: "h5/rail1" in {flow.src, flow.dst}))
+    assert bad(results) == {("be.conn.rail", "h5/rail1")}
+
+
+def test_one_dead_pair_is_a_pair() -> None:
+    results = judge(made(lambda flow: (flow.src, flow.dst) == ("h1/rail0", "h6/rail0")))
+    assert bad(results) == {("be.conn.rail", "h1/rail0 -> h6/rail0")}
+
+
+def test_a_small_mtu_is_named_by_its_nic_and_by_what_is_lost() -> None:
+    def lost(flow: Flow) -> bool:
+        return flow.size > 0 and "h3/rail0" in {flow.src, flow.dst}
+
+    assert bad(judge(made(lost, odd={"h3/rail0": 1500}))) == {("be.conn.mtu", "h3/rail0")}
+    # The NIC is right: its switch port is not.
+    told = [r for r in judge(made(lost)) if r.status is Status.FAIL]
+    assert [(r.check, r.subject, r.suspect.value) for r in told] == [
+        ("be.conn.mtu", "h3/rail0", "port")
+    ]
+
+
+def test_swapped_rails_show_in_hop_counts() -> None:
+    def place(nic: str) -> tuple[int, int]:
+        host, _, rail = nic.partition("/")
+        swap = host == "h6"
+        return int(host[1:]) // 4, int(rail[4:]) ^ swap
+
+    assert bad(judge(made(place=place))) == {("be.conn.hops", "h6/rail0+rail1")}
+
+
+def fabric() -> Topology:
+    return lab_topology(make_plan(FabricSpec(hosts=8)))
+
+
+def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
+    names = {address: name for name, address in _addresses(fabric()).items()}
+    leaf, dead, alive = (_addresses(fabric())[n] for n in ("leaf0-0", "spine0", "spine1"))
+    assert names[leaf] == "leaf0-0"
+    lost_flow = Flow("h0/rail0", "h4/rail0", 49152, 0)
+    good_flow = lost_flow._replace(sport=49153)
+    back = Flow("h4/rail0", "h0/rail0", 49152, 0)
+    traces = [
+        Trace(lost_flow, (leaf,)),
+        Trace(good_flow, (leaf, alive, "10.9.9.9", "*")),
+        Trace(back, (_addresses(fabric())["leaf0-1"], dead)),
+    ]
+    seen = made(lambda flow: flow in {lost_flow, back}, traces=traces)
+    results = judge(seen, fabric())
+    assert bad(results) == {("be.conn.paths", "leaf0-0--spine0")}
+    # Without names of hops it is told where flows end.
+    assert ("be.conn.paths", f"behind {leaf}") in bad(judge(seen))
+
+
+def _addresses(topology: Topology) -> dict[str, str]:
+    return {device.name: device.addresses[0] for device in topology.devices if device.addresses}
+
+
+def test_a_slow_nic_stands_out_of_its_class() -> None:
+    assert bad(judge(made(slow=frozenset({"h2/rail0"})))) == {("be.lat.pair", "h2/rail0")}
+
+
+def test_one_direction_that_is_slower_is_named() -> None:
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
+    delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
+    delays["h1/rail0", "h6/rail0"] = Direction(30e3, 8e3, 100.0)
+    assert bad(judge(made(), delays=delays)) == {("be.lat.owd", "h1/rail0 -> h6/rail0")}
+
+
+def test_delays_that_do_not_fit_the_plan_name_the_nic() -> None:
+    """h3's cable ends in the other group: near NICs look far, far ones near."""
+    group = {f"h{n}": n // 8 for n in range(16)}
+    real = {**group, "h3": 1}
+    pairs = [(a, b) for a in group for b in group if a != b]
+    hops = {(a, b): LEAF_HOPS if group[a] == group[b] else SPINE_HOPS for a, b in pairs}
+    floor = {
+        (a, b): 2_000.0 + 700 * (LEAF_HOPS if real[a] == real[b] else SPINE_HOPS)
+        + 7 * (int(a[1:]) + int(b[1:]))
+        for a, b in pairs
+    }  # fmt: skip
+    assert [off.nic for off in off_the_line(hops, floor)] == ["h3"]
+    longer = {pair: 2_000.0 + 700 * count + 900 * ("h5" in pair) for pair, count in hops.items()}
+    assert [(off.nic, off.hops > 1) for off in off_the_line(hops, longer)] == [("h5", True)]
+    with pytest.raises(ValueError, match="two classes"):
+        off_the_line({("a", "b"): 1}, {("a", "b"): 1.0})
+
+
+def test_bad_nics_are_few() -> None:
+    pairs = [(f"h{a}", f"h{b}") for a in range(6) for b in range(a + 1, 6)]
+    assert bad_nics([p for p in pairs if "h2" in p], pairs) == ["h2"]
+    assert bad_nics([pairs[0]], pairs) == []
+    assert set(bad_nics(pairs, pairs)) == {f"h{n}" for n in range(6)}
+
+
+def test_hosts_that_cannot_take_part_are_unknown() -> None:
+    def argv(host: str) -> Sequence[str]:
+        words = {"a": ("nonexistent-program",), "b": ("sh", "-c", "echo no route >&2; exit 255")}
+        return words.get(host, boot_argv(sys.executable))
+
+    seen = survey(("a", "b", "c"), argv, ["no-such-nic*"], ports=16)
+    assert "No such file" in seen.silent["a"]
+    assert "no route" in seen.silent["b"]
+    results = judge(seen)
+    assert {r.status for r in results} == {Status.UNKNOWN}
+    assert {"a", "b"} <= {r.subject for r in results}
+
+
+@pytest.mark.parametrize("words", [[], ["--hosts", "a"], ["--lab", "x", "--hosts", "a"]])
+def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "network", *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LiveLab]:
+    with live("audit") as running:
+        yield running
+
+
+@pytest.mark.lab
+def test_three_planted_faults_are_each_named_in_a_real_fabric(
+    lab: LiveLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "network", "--lab", lab.name, "--json"]
+    assert run(words) in {0, 1}
+    good = json.loads(capsys.readouterr().out)
+    assert [r for r in good if r["status"] in {"fail", "unknown"}] == []
+    lab.inject("mtu", "h3/rail0")
+    lab.inject("rail-swap", "h6")
+    lab.inject("blackhole", "leaf0-0/spine0")
+    assert run(words) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert {(r["check"], r["subject"]) for r in told if r["status"] == "fail"} == {
+        ("be.conn.mtu", "h3/rail0"),
+        ("be.conn.hops", "h6/rail0+rail1"),
+        ("be.conn.paths", "leaf0-0--spine0"),
+    }
+    lab.clear()
+    assert run(words) in {0, 1}
+    after = json.loads(capsys.readouterr().out)
+    assert [r for r in after if r["status"] in {"fail", "unknown"}] == []
