@@ -29,6 +29,7 @@ from syntony.wire.messages import (
     Batch,
     ControllerMessage,
     Edges,
+    FlowsReport,
     Hello,
     PathsReport,
     Refuse,
@@ -85,6 +86,7 @@ class Uplink:
         self._changed = threading.Condition()
         self._edges: Edges | None = None
         self._paths: PathsReport | None = None
+        self._flows: FlowsReport | None = None
         self._link: _Link | None = None
         self._closing = False
         self._reported: set[str] = set()
@@ -123,6 +125,12 @@ class Uplink:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._paths = report
+            self._changed.notify_all()
+
+    def send_flows(self, report: FlowsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._flows = report
             self._changed.notify_all()
 
     def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
@@ -229,6 +237,9 @@ class Uplink:
             report = self._take_paths()
             if report is not None:
                 yield encode(report)
+            flows = self._take_flows()
+            if flows is not None:
+                yield encode(flows)
             if self._window_open(sent):
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
@@ -252,6 +263,11 @@ class Uplink:
             report, self._paths = self._paths, None
             return report
 
+    def _take_flows(self) -> FlowsReport | None:
+        with self._changed:
+            report, self._flows = self._flows, None
+            return report
+
     def _batch(self, frame: Frame) -> Batch:
         return Batch(
             seq=frame.seq,
@@ -262,7 +278,7 @@ class Uplink:
         )
 
     def _has_work(self, sent: int) -> bool:
-        waiting = self._edges is not None or self._paths is not None
+        waiting = any(each is not None for each in (self._edges, self._paths, self._flows))
         return waiting or self._window_open(sent)
 
     def _window_open(self, sent: int) -> bool:

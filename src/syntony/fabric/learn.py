@@ -31,16 +31,22 @@ BURST = 5
 """Packets at once after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
+SPARE_AGAIN_NS = 600 * S
+"""… and this often where nothing of a job goes yet: what is used is asked for at once."""
+_NOW = -1
+"""Before everything that is due."""
 
 
 class FlowKey(NamedTuple):
-    """A UDP flow as switches see it, and the local NIC it leaves by."""
+    """A flow as switches see it, and the local NIC it leaves by."""
 
     nic: str
     src: str
     dst: str
     sport: int
     dport: int
+    proto: str = "udp"
+    """``udp`` or ``tcp``: switches hash it too, so the same ports go another way."""
 
 
 class Ask(NamedTuple):
@@ -70,6 +76,8 @@ class _Flow:
         self.tries = 0
         self.asked = 0
         """Number of the question that is open; 0 for none."""
+        self.due = 0
+        """Number of its place in the queue; an older one no longer counts."""
 
 
 class PathLearner:
@@ -83,6 +91,8 @@ class PathLearner:
         self._interval_ns = interval_ns
         self._next_ns = 0
         self._flows: dict[FlowKey, _Flow] = {}
+        self._planned: frozenset[FlowKey] = frozenset()
+        self._followed: frozenset[FlowKey] = frozenset()
         self._ready: list[tuple[int, int, FlowKey]] = []
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
@@ -92,11 +102,32 @@ class PathLearner:
 
     def plan(self, flows: Iterable[FlowKey]) -> None:
         """Take the flows to learn; what is known of those that stay is kept."""
+        self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
+        self._take([*wanted, *self._followed])
+
+    def follow(self, flows: Iterable[FlowKey]) -> None:
+        """Flows that jobs use now: learnt before all others, whether planned or not."""
+        before, self._followed = self._followed, frozenset(flows)
+        if before == self._followed:
+            return
+        for flow in self._followed & self._flows.keys() - before:
+            if not self._flows[flow].asked:
+                self._schedule(flow, _NOW)
+        self._take([*self._planned, *self._followed])
+
+    def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
+        """The path as last learnt; None: not yet."""
+        state = self._flows.get(flow)
+        return None if state is None else state.hops
+
+    def _take(self, flows: Iterable[FlowKey]) -> None:
         known, self._flows = self._flows, {}
         for flow in flows:
+            if flow in self._flows:
+                continue
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
-                self._schedule(flow, 0)
+                self._schedule(flow, self._soon_ns(flow, 0))
 
     @property
     def waiting(self) -> bool:
@@ -108,9 +139,9 @@ class PathLearner:
         if now_ns < self._next_ns:
             return None
         while self._ready and self._ready[0][0] <= now_ns:
-            _, _, flow = heapq.heappop(self._ready)
+            _, number, flow = heapq.heappop(self._ready)
             state = self._flows.get(flow)
-            if state is None:
+            if state is None or state.due != number:
                 continue
             state.tries += 1
             self._questions += 1
@@ -139,13 +170,17 @@ class PathLearner:
                 continue
             state.asked = 0
             if state.tries < TRIES:
-                self._schedule(flow, now_ns)
+                self._schedule(flow, self._soon_ns(flow, now_ns))
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
                 done.append(learnt)
         return done
 
+    def _soon_ns(self, flow: FlowKey, now_ns: int) -> int:
+        return _NOW if flow in self._followed else now_ns
+
     def _schedule(self, flow: FlowKey, due_ns: int) -> None:
         self._questions += 1
+        self._flows[flow].due = self._questions
         heapq.heappush(self._ready, (due_ns, self._questions, flow))
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
@@ -155,7 +190,7 @@ class PathLearner:
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
-            self._schedule(flow, now_ns)
+            self._schedule(flow, self._soon_ns(flow, now_ns))
             return None
         heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
         if not ends:
@@ -164,7 +199,8 @@ class PathLearner:
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
         state.ttl, state.hearing = 1, {}
-        self._schedule(flow, now_ns + AGAIN_NS)
+        spare = flow.proto == "tcp" and flow not in self._followed
+        self._schedule(flow, now_ns + (SPARE_AGAIN_NS if spare else AGAIN_NS))
         if not heard:
             return None
         before, state.hops = state.hops, heard

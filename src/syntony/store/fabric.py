@@ -7,6 +7,7 @@ from typing import NamedTuple
 from syntony.model.findings import Finding
 from syntony.store.engine import Engine, Row, integer, real
 from syntony.store.queries import SECOND, window
+from syntony.store.schema import quote
 from syntony.wire.tables import FINDING, HEARD, PATH, PROBE
 
 
@@ -71,9 +72,11 @@ class FabricRows:
         rows = self._engine.select(_heard(first_ns, last_ns))
         return {(str(src), str(dst), integer(second)): integer(n) for src, dst, second, n in rows}
 
-    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
-        """Paths learnt in the window, oldest first."""
-        rows = self._engine.select(_learnt_paths(first_ns, last_ns))
+    def learnt_paths(
+        self, first_ns: int, last_ns: int, *, proto: str = "udp"
+    ) -> tuple[PathRow, ...]:
+        """Paths of flows of one protocol (``udp``, ``tcp``) learnt in the window, oldest first."""
+        rows = self._engine.select(_learnt_paths(first_ns, last_ns, proto))
         return tuple(
             PathRow(integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops))
             for ts_ns, src, dst, sport, dport, hops in rows
@@ -105,11 +108,13 @@ def _heard(first_ns: int, last_ns: int) -> str:
     )
 
 
-def _learnt_paths(first_ns: int, last_ns: int) -> str:
+def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:
     """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
+    # Agents before there were TCP paths told of no protocol.
+    of_proto = "proto IN ('udp', '')" if proto == "udp" else f"proto = {quote(proto)}"
     return (
         f"SELECT ts_ns, src, dst, sport, dport, hops FROM {PATH.name} "
-        f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns"
+        f"WHERE {window(first_ns, last_ns)} AND {of_proto} ORDER BY ts_ns"
     )
 
 

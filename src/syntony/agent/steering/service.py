@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +14,16 @@ import msgspec
 from syntony.agent.config import AgentConfig
 from syntony.agent.steering.control import PathControl, PathCounters, Source
 from syntony.agent.steering.liveness import Prober
+from syntony.agent.steering.orders import Hops, flows_report, order_of
 from syntony.agent.steering.rows import columns
 from syntony.errors import MissingError
 from syntony.io.interfaces import addresses
 from syntony.mesh.stats import Columns
+from syntony.model.paths import FourTuple
 from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
-from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
+from syntony.wire.messages import MAX_VIEWS, FlowsReport, Moves, PathsReport, Plan, Switch
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -38,6 +43,7 @@ class PathService:
         self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
         self._switch = self._load()
         self._control: PathControl | None = None
+        self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
         if config.traffic.mode is Mode.OFF:
             return
@@ -126,6 +132,34 @@ class PathService:
             connections=views[:MAX_VIEWS],
             left_out=max(0, len(views) - MAX_VIEWS),
         )
+
+    def flows(self, hops: Hops, fleet_ns: int) -> FlowsReport:
+        """Managed subflows now, and what became of the newest orders."""
+        if self._control is None:
+            return flows_report((), (), hops, fleet_ns)
+        return flows_report(
+            self._control.job_flows(), [*self._refused, *self._control.outcomes()], hops, fleet_ns
+        )
+
+    def in_use(self) -> list[tuple[str, FourTuple]]:
+        """NIC and subflow of everything managed."""
+        flows = self._control.job_flows() if self._control is not None else ()
+        return [(each.nic, each.flow) for each in flows]
+
+    def moves(self, message: Moves, fleet_now_ns: int | None) -> None:
+        """Orders of the controller; None: there is no fleet time here."""
+        if self._control is None:
+            return
+        self._control.confirm(frozenset(message.helped))
+        for move in message.moves:
+            order = order_of(move, fleet_now_ns)
+            if isinstance(order, Order):
+                self._control.move(order)
+                continue
+            _log.warning("order not obeyed move=%s reason=%s", move.move_id, order)
+            self._refused.append(
+                Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns())
+            )
 
     def _load(self) -> Switch | None:
         try:
