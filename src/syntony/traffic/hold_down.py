@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from syntony.traffic.policy import Policy
+from typing import Protocol
+
+
+class Patience(Protocol):
+    """How long is long; failover's `Policy` is one."""
+
+    @property
+    def hold_down_ns(self) -> int: ...
+    @property
+    def hold_down_max_ns(self) -> int: ...
+    @property
+    def decay_ns(self) -> int: ...
 
 
 class HoldDown:
@@ -25,7 +36,7 @@ class HoldDown:
         """Whether it failed more than once of late."""
         return self._level > 1
 
-    def failed(self, now_ns: int, policy: Policy) -> None:
+    def failed(self, now_ns: int, policy: Patience) -> None:
         """It failed (again)."""
         quiet = max(0, now_ns - self._failed_ns) // policy.decay_ns if self._level else 0
         # 62 halvings: the exponent stays small whatever the cap.
@@ -33,10 +44,10 @@ class HoldDown:
         self._failed_ns = now_ns
         self._hold(now_ns, policy)
 
-    def returned(self, now_ns: int, policy: Policy) -> None:
+    def returned(self, now_ns: int, policy: Patience) -> None:
         """It is well again: from now on it has to stay so for a while."""
         self._hold(now_ns, policy)
 
-    def _hold(self, now_ns: int, policy: Policy) -> None:
+    def _hold(self, now_ns: int, policy: Patience) -> None:
         length_ns = policy.hold_down_ns << (self._level - 1) if self._level else 0
         self._until_ns = now_ns + min(length_ns, policy.hold_down_max_ns)

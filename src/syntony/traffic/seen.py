@@ -55,3 +55,28 @@ class Seen:
     delays: Mapping[tuple[str, str], PathDelay] = field(default_factory=dict)
     """By (flow, path)."""
     capacities: Capacities = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What of it is young enough to decide anything."""
+
+    seen: Seen
+    now_ns: int
+    stale_ns: int
+
+    def load(self, link: str) -> float | None:
+        """Bits per second."""
+        load = self.seen.loads.get(link)
+        return None if load is None or self._old(load.at_ns) else load.bps
+
+    def rate(self, flow_id: str) -> FlowRate | None:
+        rate = self.seen.rates.get(flow_id)
+        return None if rate is None or self._old(rate.at_ns) else rate
+
+    def queue_ns(self, flow_id: str, path_id: str) -> int | None:
+        delay = self.seen.delays.get((flow_id, path_id))
+        return None if delay is None or self._old(delay.at_ns) else delay.queue_ns
+
+    def _old(self, at_ns: int) -> bool:
+        return self.now_ns - at_ns > self.stale_ns

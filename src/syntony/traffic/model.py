@@ -1,0 +1,245 @@
+"""What the mover believes of the fabric: flows on links, what they ask for, who suffers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.traffic.chains import FULL
+from syntony.traffic.demand import Flow
+from syntony.traffic.fair import Floats
+from syntony.traffic.moves import MoveCause, MovePolicy
+from syntony.traffic.problem import (
+    DEAD,
+    Problem,
+    known_capacities,
+    link_names,
+    make_problem,
+)
+from syntony.traffic.seen import Fresh, Seen
+
+HEADROOM = 1.25
+"""A flow that nothing holds back may send so much more in the next window."""
+FORGET = 0.5
+"""Part of what a flow once sent that it is still thought to want a step later."""
+LEAST_LEFT = 0.05
+"""Part of a link that is counted on although others fill it: they give way a little to one more."""
+Choice = NDArray[np.int64]
+
+
+class Model:
+    """Arrays of one set of flows, kept while the set stays the same."""
+
+    def __init__(self, flows: Sequence[Flow]) -> None:
+        self.flows = flows
+        self.number = {flow.flow_id: place for place, flow in enumerate(flows)}
+        self.names = link_names(flows)
+        self.link = {name: place for place, name in enumerate(self.names)}
+        self._capacities: dict[str, int | None] = {}
+        self._peak_bps = 0.0
+        self._background: Floats | None = None
+        self._problem = self._made(known_capacities(self.names, {}))
+        self._asked = self._problem.wanted.copy()
+        """What each flow is thought to send if it could."""
+        self._row = {
+            (flow.flow_id, path.path_id): int(self._problem.first[number]) + place
+            for number, flow in enumerate(flows)
+            for place, path in enumerate(flow.paths)
+        }
+
+    def _made(self, capacity: Floats) -> Problem:
+        problem = make_problem(self.flows, self.names, capacity)
+        # One more hop, through a link that is dead: so a candidate is barred.
+        bar = np.full((len(problem.ways), 1), -1, dtype=np.int32)
+        return Problem(
+            first=problem.first,
+            ways=np.hstack((problem.ways, bar)),
+            capacity=np.append(capacity, 0.0),
+            wanted=problem.wanted,
+            priority=problem.priority,
+        )
+
+    @property
+    def wanted(self) -> dict[str, float]:
+        """What each flow could get if only its own ends were in its way, bits per second."""
+        return dict(zip(self.number, self._problem.wanted.tolist(), strict=True))
+
+    def row(self, flow_id: str, path_id: str) -> int:
+        """Row of a candidate, or `DEAD` where it is none."""
+        return self._row.get((flow_id, path_id), DEAD)
+
+    def path(self, number: int, row: int) -> str:
+        """A row's path."""
+        return self.flows[number].paths[row - int(self._problem.first[number])].path_id
+
+    def learn_capacities(self, seen: Seen) -> None:
+        """Capacities change seldom: what hangs on them is made again when they do. Where none is
+        known, every link is taken for one that carries the most that was ever seen on any."""
+        told = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
+        if not any(told.values()):
+            self._peak_bps = max(self._peak_bps, self._most(seen))
+            told = {name: told.get(name) for name in self.names}
+            usual = max(1, round(self._peak_bps))
+            told = {name: usual if value is None else value for name, value in told.items()}
+        if told == self._capacities:
+            return
+        self._capacities = told
+        before = self._problem.wanted
+        self._problem = self._made(known_capacities(self.names, told))
+        self._asked = np.where(self._asked < before, self._asked, self._problem.wanted)
+
+    def _most(self, seen: Seen) -> float:
+        """The largest load of a link, measured or the sum of our flows' rates."""
+        sums: Counter[str] = Counter()
+        for flow in self.flows:
+            rate = seen.rates.get(flow.flow_id)
+            path = next((p for p in flow.paths if rate and p.path_id == rate.path_id), None)
+            for link in path.links if rate and path else ():
+                sums[link] += round(rate.bps) if rate else 0
+        loads = (load.bps for load in seen.loads.values())
+        return max((*loads, *map(float, sums.values())), default=0.0)
+
+    def alive(self, row: int) -> bool:
+        return bool((self.links(row) >= 0).all()) and bool(
+            (self._problem.capacity[self.links(row)] > 0).all()
+        )
+
+    def background(self, fresh: Fresh, policy: MovePolicy, choice: Choice) -> Floats:
+        """Traffic of others on each link, bits per second: what was measured there less what our
+        flows sent over it then."""
+        found = np.zeros(len(self._problem.capacity))
+        ours = np.zeros(len(found))
+        for number, flow in enumerate(self.flows):
+            rate = fresh.rate(flow.flow_id)
+            if rate is None:
+                continue
+            row = self.row(flow.flow_id, rate.path_id) if rate.path_id else int(choice[number])
+            if row != DEAD:
+                ours[self.links(row)] += rate.bps
+        for place, name in enumerate(self.names):
+            load = fresh.load(name)
+            if load is not None:
+                found[place] = load - ours[place]
+        if self._background is not None:
+            found = self._background + policy.background_weight * (found - self._background)
+        self._background = found
+        return np.where(found > policy.background_floor * self._problem.capacity, found, 0.0)
+
+    def suffering(
+        self, fresh: Fresh, policy: MovePolicy, choice: Choice, background: Floats
+    ) -> dict[str, tuple[MoveCause, str]]:
+        """Flows that something must or may be done for, with what was seen. Learns on the way what
+        each flow asks for: one that nothing holds back and that sends little wants no more."""
+        crowded = self._crowded_links(fresh, policy, self.use(choice, background))
+        found: dict[str, tuple[MoveCause, str]] = {}
+        for number, flow in enumerate(self.flows):
+            row = int(choice[number])
+            if row == DEAD:
+                found[flow.flow_id] = (MoveCause.UNPLACED, "no path yet")
+            elif not self.alive(row):
+                found[flow.flow_id] = (MoveCause.DEAD, "a link of its path is dead")
+            else:
+                held = bool(crowded[self.links(row)].any())
+                why = self._why(number, self.path(number, row), fresh, policy, held)
+                if why:
+                    found[flow.flow_id] = (MoveCause.CROWDED, why)
+        return found
+
+    def _crowded_links(self, fresh: Fresh, policy: MovePolicy, use: Floats) -> NDArray[np.bool_]:
+        """Links that are asked for more than they have, or measured full."""
+        crowded = np.asarray(use > FULL)
+        for place, name in enumerate(self.names):
+            load = fresh.load(name)
+            if load is not None and load >= policy.full * self._problem.capacity[place]:
+                crowded[place] = True
+        return crowded
+
+    def _why(self, number: int, path_id: str, fresh: Fresh, policy: MovePolicy, held: bool) -> str:
+        """What shows that a flow suffers; empty if nothing does."""
+        flow_id = self.flows[number].flow_id
+        wanted = float(self._problem.wanted[number])
+        queue_ns, rate = fresh.queue_ns(flow_id, path_id), fresh.rate(flow_id)
+        queued = queue_ns is not None and queue_ns >= policy.queue_ns
+        short = rate is not None and rate.bps < policy.short * wanted and held
+        if rate is not None:
+            idle = not queued and not short
+            least = max(HEADROOM * rate.bps, FORGET * float(self._asked[number]))
+            self._asked[number] = min(wanted, least) if idle else wanted
+        if queued and queue_ns is not None:
+            return f"queues {queue_ns // 1000} µs"
+        if short and queue_ns is None and rate is not None:
+            return f"gets {rate.bps / 1e9:.3g} of {wanted / 1e9:.3g} Gb/s"
+        return ""
+
+    def use(self, choice: Choice, background: Floats) -> Floats:
+        """Part of each link's capacity that is asked for, infinite where it is dead."""
+        problem = self._problem
+        asked = Problem(
+            problem.first, problem.ways, problem.capacity, self._asked, problem.priority
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(
+                problem.capacity > 0,
+                (asked.load(choice) + background) / problem.capacity,
+                np.inf,
+            )
+
+    def worth(self, links: Iterable[str], before: Floats, after: Floats, gain: float) -> bool:
+        """Whether some links are better off: the worst of them, or what does not fit in all.
+
+        Args:
+            links: by name.
+            before: use of every link as things are.
+            after: use of every link as they would be.
+            gain: how much better is worth a move.
+        """
+        places = [self.link[name] for name in links if name in self.link]
+        if not places:
+            return False
+        was, will = before[places], after[places]
+        if will.max() > was.max() * (1 + gain):
+            return False
+        excess = [float(np.maximum(use[np.isfinite(use)] - 1, 0).sum()) for use in (was, will)]
+        return bool(will.max() <= was.max() * (1 - gain)) or excess[1] <= excess[0] - gain
+
+    def to_solve(self, background: Floats, barred: Callable[[int, int], bool]) -> Problem:
+        """What is to be placed now.
+
+        Args:
+            background: of others, (links + 1,).
+            barred: whether a flow (its number) may not go to a row.
+        """
+        problem = self._problem
+        ways = problem.ways.copy()
+        first = problem.first.tolist()
+        for number in range(problem.flows):
+            for row in range(first[number], first[number + 1]):
+                if barred(number, row):
+                    ways[row, -1] = len(problem.capacity) - 1
+        least = LEAST_LEFT * problem.capacity
+        capacity = np.maximum(problem.capacity - background, least)
+        return Problem(problem.first, ways, capacity, self._asked, problem.priority)
+
+    def on_links(self, links: Iterable[str], choice: Choice) -> set[str]:
+        """Flows whose path crosses one of the links."""
+        wanted = {self.link[name] for name in links if name in self.link}
+        mask = np.zeros(len(self._problem.capacity) + 1, dtype=bool)
+        mask[list(wanted)] = True
+        placed = np.flatnonzero(choice != DEAD)
+        hit = mask[self._problem.ways[choice[placed]]].any(axis=1)
+        return {self.flows[number].flow_id for number in placed[hit].tolist()}
+
+    def choice(self, paths: Mapping[str, str]) -> Choice:
+        """Rows of the paths that flows are on."""
+        return np.array(
+            [self.row(flow.flow_id, paths.get(flow.flow_id, "")) for flow in self.flows],
+            dtype=np.int64,
+        )
+
+    def links(self, row: int) -> NDArray[np.int32]:
+        """Links of a row."""
+        links = self._problem.ways[row]
+        return np.asarray(links[links >= 0])

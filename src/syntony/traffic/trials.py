@@ -1,0 +1,147 @@
+"""Moves under way: what became of them, and whether they helped. Pure.
+
+Moves that share links are one trial: a chain of moves helps as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from syntony.traffic.demand import Flow
+from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.seen import FlowRate, Seen
+
+
+class Verdict(enum.Enum):
+    """Of a trial."""
+
+    WAIT = "wait"
+    HELPED = "helped"
+    VAIN = "vain"
+    UNKNOWN = "unknown"
+    """Nothing was measured that could tell."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Moves that were asked for together, and how those they touch fared before."""
+
+    moves: dict[str, Move]
+    """By flow; those that failed or whose flow vanished are taken out."""
+    links: frozenset[str]
+    """Of the old and the new paths."""
+    before: dict[str, float]
+    """Rates of the movers and of everybody else on those links, as a part of what each could get,
+    by flow. The judgement is about these."""
+    queues: dict[str, int]
+    """Queueing delay of the movers before, ns."""
+    asked_ns: int
+    waiting: set[str] = field(default_factory=set)
+    """Movers of whom the actuator has not answered."""
+    done_ns: int = 0
+    """When the last of them was where it should be."""
+    undo: bool = False
+    """Takes a trial back: is not judged."""
+
+    def answered(self, flow_id: str, now_ns: int, *, ok: bool) -> None:
+        """The actuator's word on one mover."""
+        if flow_id not in self.waiting:
+            return
+        self.waiting.discard(flow_id)
+        self.done_ns = max(self.done_ns, now_ns)
+        if not ok:
+            self.moves.pop(flow_id, None)
+
+    def vanished(self, flow_id: str) -> None:
+        """The flow has ended: nothing to wait for, nothing to take back."""
+        self.waiting.discard(flow_id)
+        self.moves.pop(flow_id, None)
+        self.before.pop(flow_id, None)
+
+    def judge(
+        self, seen: Seen, wanted: Mapping[str, float], policy: MovePolicy, now_ns: int
+    ) -> Verdict:
+        """Whether it helped.
+
+        Args:
+            seen: of now.
+            wanted: what each flow could get, by flow.
+            policy: how much is a help, and how long to wait.
+            now_ns: the time.
+        """
+        if self.waiting:
+            return Verdict.WAIT
+        if self.undo or not self.moves:
+            return Verdict.UNKNOWN
+        from_ns = self.done_ns + policy.settle_ns
+        after = rates_since(seen.rates, self.before, wanted, from_ns)
+        if set(self.moves) & set(self.before) <= set(after) and after:
+            return self._by_rates(after, policy)
+        queues = {
+            flow_id: delay.queue_ns
+            for flow_id, move in self.moves.items()
+            if (delay := seen.delays.get((flow_id, move.new))) and delay.at_ns >= from_ns
+        }
+        if queues and not self.before and set(queues) >= set(self.queues):
+            calmer = sum(queues.values()) <= sum(self.queues.values()) * (1 - policy.gain)
+            return Verdict.HELPED if calmer else Verdict.VAIN
+        late = now_ns - self.done_ns > policy.judge_ns
+        return Verdict.UNKNOWN if late else Verdict.WAIT
+
+    def _by_rates(self, after: Mapping[str, float], policy: MovePolicy) -> Verdict:
+        """Minimum before mean, among those measured before and after."""
+        both = [(self.before[flow], after[flow]) for flow in after]
+        worst_before, worst_after = (min(column) for column in zip(*both, strict=True))
+        all_before, all_after = (sum(column) for column in zip(*both, strict=True))
+        if all(move.cause in {MoveCause.DEAD, MoveCause.UNPLACED} for move in self.moves.values()):
+            return Verdict.HELPED  # there was nothing to stay for
+        if worst_after >= worst_before * (1 + policy.gain) and worst_after > worst_before:
+            return Verdict.HELPED
+        no_worse = worst_after >= worst_before * (1 - policy.gain)
+        more = all_after >= all_before * (1 + policy.gain / 2) and all_after > all_before
+        return Verdict.HELPED if no_worse and more else Verdict.VAIN
+
+
+def rates_since(
+    rates: Mapping[str, FlowRate],
+    flows: Iterable[str],
+    wanted: Mapping[str, float],
+    from_ns: int,
+) -> dict[str, float]:
+    """Rates measured since an instant, as a part of what each flow could get."""
+    found = {}
+    for flow_id in flows:
+        rate = rates.get(flow_id)
+        if rate is not None and rate.at_ns >= from_ns and wanted.get(flow_id, 0) > 0:
+            found[flow_id] = rate.bps / wanted[flow_id]
+    return found
+
+
+def group_moves(moves: Sequence[Move], flows: Mapping[str, Flow]) -> list[list[Move]]:
+    """Moves that share a link of their old or new paths, together."""
+    parent = list(range(len(moves)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    owner: dict[str, int] = {}
+    for number, move in enumerate(moves):
+        for link in links_of(move, flows[move.flow_id]):
+            parent[root(number)] = root(owner.setdefault(link, number))
+    groups: dict[int, list[Move]] = {}
+    for number, move in enumerate(moves):
+        groups.setdefault(root(number), []).append(move)
+    return list(groups.values())
+
+
+def links_of(move: Move, flow: Flow) -> set[str]:
+    """Links that the move takes load off or puts load on."""
+    ways = [set(path.links) for path in flow.paths if path.path_id in {move.old, move.new}]
+    if len(ways) < 2:
+        return ways[0] if ways else set()
+    return ways[0] ^ ways[1]
