@@ -37,7 +37,6 @@ from syntony.wire.messages import (
     PROTOCOL,
     ControllerMessage,
     Hello,
-    Moves,
     NicInfo,
     Plan,
     Refuse,
@@ -45,6 +44,7 @@ from syntony.wire.messages import (
     Timelines,
 )
 from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
+from syntony.wire.traffic import Moves
 
 _log = logging.getLogger(__name__)
 

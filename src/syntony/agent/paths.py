@@ -76,13 +76,19 @@ class PathTracer:
 
     def _spare(self, probed: Sequence[FlowKey]) -> list[FlowKey]:
         """Both ways: what we would send from a spare port, and what we would answer to one."""
-        pairs = dict.fromkeys((key.nic, key.src, key.dst) for key in probed)
+        pairs = dict.fromkeys(
+            (key.nic, key.src, key.dst) for key in probed if self._of_rail(key.nic, key.dst)
+        )
         return [
             FlowKey(*pair, *ports, "tcp")
             for port in self._spare_ports
             for pair in pairs
             for ports in ((port, self._join_port), (self._join_port, port))
         ]
+
+    def _of_rail(self, nic: str, peer: str) -> bool:
+        """Connections join rail to rail, and a fleet names the NICs of a rail alike."""
+        return self._peers.get(peer, "").partition("/")[2] == nic
 
     def follow(self, flows: Iterable[tuple[str, FourTuple]]) -> None:
         """What jobs use now, by NIC: learnt first."""

@@ -29,7 +29,6 @@ from syntony.wire.messages import (
     Batch,
     ControllerMessage,
     Edges,
-    FlowsReport,
     Hello,
     PathsReport,
     Refuse,
@@ -37,6 +36,7 @@ from syntony.wire.messages import (
     encode,
 )
 from syntony.wire.spoolfile import Frame
+from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself; each is logged here, once.

@@ -27,6 +27,7 @@ GROUPS = {
     "probe": "One-way delay between NICs.",
     "paths": "Connections of managed jobs and the ways they go.",
     "failover": "What was done to paths, and the fleet's stop switch.",
+    "traffic": "Jobs that share links: who crowds whom, and which flows are moved.",
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "incidents": "What is wrong, one incident for each cause.",

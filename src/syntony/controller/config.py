@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from syntony.controller.notify import Receiver
+from syntony.traffic.moves import MovePolicy
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +29,26 @@ class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How far its clock may be from UTC; beside what its agent reports, if it does."""
     reported: bool = False
     """Its agent reports UTC and the bound (``utc = "kernel"`` in its own configuration)."""
+
+
+class PlacementMode(enum.StrEnum):
+    """How far the controller goes against contention."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    """Say which flows would be moved, move none."""
+    ACT = "act"
+
+
+class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[placement]``: moves of jobs' flows between paths that work."""
+
+    mode: PlacementMode = PlacementMode.OBSERVE
+    max_moves: int = 64
+    """Of one step, a quarter of a second: the most that one wrong decision can do."""
+    max_moves_per_s: int = 64
+    policy: MovePolicy | None = None
+    """When to move, and when a move has helped; None: as `MovePolicy` says."""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +80,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     seed: int = 1
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
+    placement: PlacementConfig = PlacementConfig()
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""

@@ -15,6 +15,7 @@ from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
+from syntony.fabric.names import ARROW, GROUP
 from syntony.fabric.watch import FlowCounts, Watch, path_ids
 from syntony.model import MS, S
 from syntony.model.findings import Finding
@@ -48,7 +49,10 @@ class LocateLoop:
     def __init__(self, store: Store, topology: str) -> None:
         self.answer = Findings(ts_ns=0, findings=())
         self._store = store
-        self._book = PathBook(_read(topology) if topology else None)
+        self.topology = _read(topology) if topology else None
+        self._book = PathBook(self.topology)
+        self.seconds: tuple[FlowSecond, ...] = ()
+        """What the last step took up."""
         self._watch = Watch(self._book)
         self._next_second: int | None = None
         self._paths_from_ns: int | None = None
@@ -93,6 +97,13 @@ class LocateLoop:
             for path_id, way in sorted(zip(path_ids(ways), ways, strict=True))
         )
 
+    def links(self, way: Way) -> tuple[str, ...]:
+        """The links of a probe's way; empty unless all are known. Not while `step` runs."""
+        parts = self._book.components(way)
+        if any(GROUP in part for part in parts):
+            return ()
+        return tuple(part for part in parts if ARROW in part)
+
     def _learn(self, fleet_now_ns: int) -> None:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
         for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
@@ -102,6 +113,7 @@ class LocateLoop:
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
         rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)
         heard = self._store.fabric.heard(first * S, (last + 1) * S)
+        self.seconds = rows
         by_second: dict[int, list[FlowSecond]] = defaultdict(list)
         for row in rows:
             by_second[row.second].append(row)

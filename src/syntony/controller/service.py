@@ -28,6 +28,7 @@ from syntony.wire.messages import (
     decode_query,
     encode,
 )
+from syntony.wire.traffic import FlowsReport
 
 _log = logging.getLogger(__name__)
 MAX_NICS = 256
@@ -44,6 +45,8 @@ class Hub(Protocol):
     def edges(self, session: Session, edges: Edges) -> None: ...
 
     def paths(self, session: Session, report: PathsReport) -> None: ...
+
+    def flows(self, session: Session, report: FlowsReport) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
@@ -100,6 +103,8 @@ class FleetService:
                     self._hub.edges(session, message)
                 elif isinstance(message, PathsReport):
                     self._hub.paths(session, message)
+                elif isinstance(message, FlowsReport):
+                    self._hub.flows(session, message)
                 else:
                     raise RefusedError("a second hello on one stream")
         except (RefusedError, WireError) as error:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from syntony.wire.messages import Ack, ControllerMessage, Plan, Refuse, Switch, Timelines
+from syntony.wire.traffic import Moves
 
 
 class Outbox:
-    """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, so
-    the box is bounded by the number of kinds however slowly an agent reads.
+    """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
+    is an order that waited until the next one, so the box is bounded by the number of kinds however
+    slowly an agent reads.
     """
 
     def __init__(self) -> None:
@@ -18,7 +20,7 @@ class Outbox:
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, message: Plan | Ack | Timelines | Refuse | Switch) -> None:
+    def put(self, message: Plan | Ack | Timelines | Refuse | Switch | Moves) -> None:
         """Replace what waits of this kind."""
         self._waiting[type(message)] = message
         self._changed.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -39,6 +40,8 @@ class Cable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     b: str
     a_port: str = ""
     b_port: str = ""
+    gbps: float = 0.0
+    """Of each direction; 0 where it is not known."""
 
     @property
     def name(self) -> str:
@@ -95,7 +98,8 @@ def make_topology(devices: Iterable[Device], cables: Iterable[Cable]) -> Topolog
 
     Raises:
         InputError: an empty or overlong name, two devices of one name, one address at two devices,
-            a cable to a device that is not there, from a device to itself, or a port in two cables.
+            a cable to a device that is not there, from a device to itself, a port in two cables, or
+            a rate that is none.
     """
     found = sorted(devices, key=lambda device: device.name)
     joined = tuple(cables)
@@ -140,6 +144,8 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
                 near = difflib.get_close_matches(end, names, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise InputError("unknown-device", f"a cable ends at {end[:80]!r}{hint}")
+        if not 0 <= cable.gbps < math.inf:
+            raise InputError("bad-rate", f"{cable.name} of {cable.gbps} Gb/s: give a number, or 0")
         if cable.a == cable.b:
             raise InputError("loop", f"a cable joins {cable.a} to itself")
         for port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):

@@ -33,8 +33,8 @@ AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
-_NOW = -1
-"""Before everything that is due."""
+_FOLLOWED, _PLANNED, _SPARE = range(3)
+"""Ranks: what is due in one goes before what is due in the next."""
 
 
 class FlowKey(NamedTuple):
@@ -93,7 +93,8 @@ class PathLearner:
         self._flows: dict[FlowKey, _Flow] = {}
         self._planned: frozenset[FlowKey] = frozenset()
         self._followed: frozenset[FlowKey] = frozenset()
-        self._ready: list[tuple[int, int, FlowKey]] = []
+        self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
+        """By rank: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
         self._lengths: dict[tuple[str, str], int] = {}
@@ -112,7 +113,7 @@ class PathLearner:
             return
         for flow in self._followed & self._flows.keys() - before:
             if not self._flows[flow].asked:
-                self._schedule(flow, _NOW)
+                self._schedule(flow, 0)
         self._take([*self._planned, *self._followed])
 
     def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
@@ -127,7 +128,7 @@ class PathLearner:
                 continue
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
-                self._schedule(flow, self._soon_ns(flow, 0))
+                self._schedule(flow, 0)
 
     @property
     def waiting(self) -> bool:
@@ -138,18 +139,24 @@ class PathLearner:
         """The packet to send now, if any; call again until None."""
         if now_ns < self._next_ns:
             return None
-        while self._ready and self._ready[0][0] <= now_ns:
-            _, number, flow = heapq.heappop(self._ready)
-            state = self._flows.get(flow)
-            if state is None or state.due != number:
-                continue
-            state.tries += 1
-            self._questions += 1
-            state.asked = self._questions
-            self._open.append((now_ns + ANSWER_NS, state.asked, flow))
-            earliest_ns = now_ns - (BURST - 1) * self._interval_ns
-            self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
-            return Ask(flow, state.ttl)
+        flow = self._pop(now_ns)
+        if flow is None:
+            return None
+        state = self._flows[flow]
+        state.tries += 1
+        self._questions += 1
+        state.asked = self._questions
+        self._open.append((now_ns + ANSWER_NS, state.asked, flow))
+        earliest_ns = now_ns - (BURST - 1) * self._interval_ns
+        self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
+        return Ask(flow, state.ttl)
+
+    def _pop(self, now_ns: int) -> FlowKey | None:
+        for ready in self._ready:
+            while ready and ready[0][0] <= now_ns:
+                _, number, flow = heapq.heappop(ready)
+                if flow in self._flows and self._flows[flow].due == number:
+                    return flow
         return None
 
     def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
@@ -170,18 +177,20 @@ class PathLearner:
                 continue
             state.asked = 0
             if state.tries < TRIES:
-                self._schedule(flow, self._soon_ns(flow, now_ns))
+                self._schedule(flow, now_ns)
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
                 done.append(learnt)
         return done
 
-    def _soon_ns(self, flow: FlowKey, now_ns: int) -> int:
-        return _NOW if flow in self._followed else now_ns
+    def _rank(self, flow: FlowKey) -> int:
+        if flow in self._followed:
+            return _FOLLOWED
+        return _SPARE if flow.proto == "tcp" else _PLANNED
 
     def _schedule(self, flow: FlowKey, due_ns: int) -> None:
         self._questions += 1
         self._flows[flow].due = self._questions
-        heapq.heappush(self._ready, (due_ns, self._questions, flow))
+        heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
         """On to the next hop, or done."""
@@ -190,7 +199,7 @@ class PathLearner:
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
-            self._schedule(flow, self._soon_ns(flow, now_ns))
+            self._schedule(flow, now_ns)
             return None
         heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
         if not ends:
@@ -199,7 +208,7 @@ class PathLearner:
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
         state.ttl, state.hearing = 1, {}
-        spare = flow.proto == "tcp" and flow not in self._followed
+        spare = self._rank(flow) == _SPARE
         self._schedule(flow, now_ns + (SPARE_AGAIN_NS if spare else AGAIN_NS))
         if not heard:
             return None

@@ -17,6 +17,7 @@ from syntony.lab.daemons import DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
+from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
         "topology": str(map_file),
+        "placement": _placement(file),
         **file.options,
     }
     config = msgspec.convert(
@@ -83,6 +85,12 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         ControllerConfig,
     )
     return _daemon(directory, "controller", CONTROLLER, config)
+
+
+def _placement(file: LabFile) -> dict[str, Any]:
+    """A fifth of what shapers hold back is a queue: below it are a busy machine's own delays."""
+    policy = MovePolicy(queue_ns=file.spec.latency_ns // 5)
+    return {"mode": file.placement, "policy": msgspec.to_builtins(policy)}
 
 
 def _agent(
@@ -108,7 +116,7 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
-        traffic=Policy(mode=Mode.ACT),
+        traffic=Policy(mode=Mode.ACT, place=("*",)),
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)

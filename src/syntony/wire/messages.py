@@ -18,6 +18,15 @@ from syntony.errors import WireError
 from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.findings import Finding
 from syntony.model.utc import Utc, UtcReading
+from syntony.wire.traffic import (
+    FlowsReport,
+    MoveList,
+    Moves,
+    MovesQuery,
+    PlacementCommand,
+    Traffic,
+    TrafficQuery,
+)
 
 PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
@@ -111,52 +120,6 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """Connections beyond `MAX_VIEWS`."""
 
 
-class FlowView(msgspec.Struct, frozen=True, kw_only=True):
-    """One subflow of a managed connection, as one of its two ends sees it."""
-
-    job: str
-    connection: str
-    """MPTCP token on that host, hexadecimal."""
-    nic: str
-    local: str
-    local_port: int
-    remote: str
-    remote_port: int
-    dialled: bool
-    """This end made the connection: it alone can give the flow another source port."""
-    movable: bool
-    """… and may: it acts, and the job is among those that may be moved."""
-    moving: bool
-    tx_bps: int
-    """Acknowledged by the peer, over the last window of half a second or so."""
-    rx_bps: int
-    windows: int
-    """Whole windows measured since the subflow began."""
-    hops: tuple[str, ...]
-    """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
-    known (yet)."""
-
-
-class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a `Move`; told again and again until newer ones take its place."""
-
-    move_id: str
-    result: str
-    """``moved``, ``reverted``, or why it was not carried out."""
-
-
-class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
-    """The agent's managed subflows now; newest only, never spooled. Sent also when there are none:
-    it says that this agent listens to this controller."""
-
-    at_ns: int
-    """Fleet time."""
-    flows: tuple[FlowView, ...]
-    outcomes: tuple[MoveOutcome, ...]
-    left_out: int = 0
-    """Subflows beyond `MAX_VIEWS`."""
-
-
 AgentMessage = Hello | Batch | Edges | PathsReport | FlowsReport
 
 # --- controller to agent ---------------------------------------------------------------------
@@ -227,32 +190,6 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     at_ns: int
     """Fleet time of the command."""
     by: str
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """Take one subflow to another path, by another source port."""
-
-    move_id: str
-    """Unique in the fleet and for ever."""
-    connection: str
-    """MPTCP token on the agent's host, hexadecimal."""
-    local: str
-    local_port: int
-    remote: str
-    remote_port: int
-    port: int
-    """Source port of the new subflow."""
-    expires_ns: int
-    """Fleet time from which on it must not be obeyed any more."""
-    evidence: str
-
-
-class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
-    """Orders to one agent, and what is known of earlier ones."""
-
-    moves: tuple[Move, ...]
-    helped: tuple[str, ...] = ()
-    """Moves found to help: they stay whatever happens to the controller."""
 
 
 ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | Moves
@@ -406,6 +343,9 @@ Query = (
     | FailoverLogQuery
     | FailoverStatusQuery
     | SwitchCommand
+    | TrafficQuery
+    | MovesQuery
+    | PlacementCommand
 )
 
 
@@ -663,6 +603,8 @@ Answer = (
     | FleetConnections
     | FailoverLog
     | FailoverStatus
+    | Traffic
+    | MoveList
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

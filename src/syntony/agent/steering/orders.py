@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Order, Outcome
-from syntony.wire.messages import MAX_VIEWS, FlowsReport, FlowView, Move, MoveOutcome
+from syntony.wire.messages import MAX_VIEWS
+from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome
 
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
@@ -15,7 +16,11 @@ Hops = Callable[[str, FourTuple], tuple[str, ...]]
 
 
 def flows_report(
-    flows: Sequence[JobFlow], outcomes: Sequence[Outcome], hops: Hops, fleet_ns: int
+    flows: Sequence[JobFlow],
+    outcomes: Sequence[Outcome],
+    hops: Hops,
+    fleet_ns: int,
+    join_port: int,
 ) -> FlowsReport:
     """The fastest flows first, should there be too many."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
@@ -23,6 +28,7 @@ def flows_report(
         at_ns=fleet_ns,
         flows=tuple(_view(each, hops) for each in ranked[:MAX_VIEWS]),
         outcomes=tuple(MoveOutcome(move_id=o.move_id, result=o.result) for o in outcomes),
+        join_port=join_port,
         left_out=max(0, len(ranked) - MAX_VIEWS),
     )
 

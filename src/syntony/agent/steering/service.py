@@ -23,7 +23,8 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
-from syntony.wire.messages import MAX_VIEWS, FlowsReport, Moves, PathsReport, Plan, Switch
+from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
+from syntony.wire.traffic import FlowsReport, Moves
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -39,6 +40,7 @@ class PathService:
 
     def __init__(self, config: AgentConfig, sources: Sequence[Source] = ()) -> None:
         self._host = config.host
+        self._join_port = config.traffic.port
         self._rails = {nic.name: nic.rail for nic in config.nics}
         self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
         self._switch = self._load()
@@ -136,10 +138,9 @@ class PathService:
     def flows(self, hops: Hops, fleet_ns: int) -> FlowsReport:
         """Managed subflows now, and what became of the newest orders."""
         if self._control is None:
-            return flows_report((), (), hops, fleet_ns)
-        return flows_report(
-            self._control.job_flows(), [*self._refused, *self._control.outcomes()], hops, fleet_ns
-        )
+            return flows_report((), (), hops, fleet_ns, self._join_port)
+        outcomes = [*self._refused, *self._control.outcomes()]
+        return flows_report(self._control.job_flows(), outcomes, hops, fleet_ns, self._join_port)
 
     def in_use(self) -> list[tuple[str, FourTuple]]:
         """NIC and subflow of everything managed."""
