@@ -17,6 +17,7 @@ from syntony.lab.daemons import DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
+from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile
 
 CONTROLLER_PORT = 8643
+FRAME_BITS = 1514 * 8
+BUSY_NS = 500 * US
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 """A day: a lab lives shorter, and restarting it makes a new authority."""
 
@@ -88,8 +91,10 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
-    """A fifth of what shapers hold back is a queue: below it are a busy machine's own delays."""
-    policy = MovePolicy(queue_ns=file.spec.latency_ns // 5)
+    """A queue begins beyond three full frames (a shaper hands one out after the other) and beyond
+    what a busy machine adds to half of all packets."""
+    frames_ns = 3 * FRAME_BITS * S // file.spec.rate_bps
+    policy = MovePolicy(queue_ns=max(BUSY_NS, frames_ns))
     return {"mode": file.placement, "policy": msgspec.to_builtins(policy)}
 
 
