@@ -16,6 +16,9 @@ from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
 """How long the least delay of a path is remembered."""
+FRESH_NS = 5 * S
+"""A second's rows are known 2.2 s after its end (`locating.SETTLED_NS`), and so is the next one's a
+second later."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 
@@ -46,6 +49,10 @@ class FlowDelays:
         self._now: dict[Key, Delay] = {}
         self._base: dict[Key, tuple[int, int]] = {}
         """(least delay, when)."""
+        self._there: set[tuple[str, str]] = set()
+        """(flow, link it crosses)."""
+        self._changed: dict[str, int] = {}
+        """Link to when a flow last came or left."""
 
     def add(self, seconds: Iterable[ProbeSecond]) -> None:
         """Probes of one path in one second: the median of the medians, the worst of the tails."""
@@ -77,25 +84,37 @@ class FlowDelays:
         return max(found, key=lambda delay: delay.p50_ns, default=None)
 
     def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
-        """By (flow, path), of all candidates whose every direction was probed within a second or
-        so; the worse direction counts."""
+        """By (flow, path), of all candidates whose every direction was probed of late, and since
+        flows last came to those links or left them; the worse direction counts."""
+        self._note_changes(rows, now_ns)
         found = {}
         for row in rows:
             for path in row.flow.paths if row.flow is not None else ():
-                delays = [
-                    (self._now.get(way), self._base.get(way)) for way in _ways(row, path.path_id)
-                ]
-                told = [(now, base) for now, base in delays if now is not None and base is not None]
-                if not told or len(told) < len(delays):
-                    continue
-                now, base = max(told, key=lambda each: each[0].p50_ns - each[1][0])
-                if now_ns - now.at_ns <= FRESH_NS:
-                    found[row.flow_id, path.path_id] = PathDelay(now.at_ns, now.p50_ns, base[0])
+                from_ns = max((self._changed.get(link, 0) for link in path.links), default=0) + S
+                delay = self._worst(_ways(row, path.path_id))
+                if delay is not None and delay.at_ns >= max(from_ns, now_ns - FRESH_NS):
+                    found[row.flow_id, path.path_id] = delay
         return found
 
+    def _worst(self, ways: Collection[Key]) -> PathDelay | None:
+        delays = [(self._now.get(way), self._base.get(way)) for way in ways]
+        told = [(now, base) for now, base in delays if now is not None and base is not None]
+        if not told or len(told) < len(delays):
+            return None
+        now, base = max(told, key=lambda each: each[0].p50_ns - each[1][0])
+        return PathDelay(now.at_ns, now.p50_ns, base[0])
 
-FRESH_NS = 4 * S
-"""A second's rows are known 2.2 s after its end (`locating.SETTLED_NS`)."""
+    def _note_changes(self, rows: Sequence[Row], now_ns: int) -> None:
+        """Links that flows have come to or left: what was measured before says nothing of now."""
+        there = {
+            (row.flow_id, link)
+            for row in rows
+            if row.flow is not None and (path := row.flow.current) is not None
+            for link in path.links
+        }
+        for _, link in there ^ self._there:
+            self._changed[link] = now_ns
+        self._there = there
 
 
 def _ways(row: Row, path_id: str) -> Collection[Key]:

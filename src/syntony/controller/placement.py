@@ -155,6 +155,7 @@ class Placement:
             moving=row.view.moving,
             owd_p50_ns=None if delay is None else delay.p50_ns,
             owd_p99_ns=None if delay is None else delay.p99_ns,
+            owd_at_ns=0 if delay is None else delay.at_ns,
         )
 
     def _links(self, rows: Iterable[Row]) -> tuple[LinkLoadView, ...]:

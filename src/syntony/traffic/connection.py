@@ -152,6 +152,9 @@ class Connection:
         """One at a time: a connection that is moved from two paths at once may lose both."""
         self.guards: dict[FourTuple, Guard] = {}
         """Subflows that were moved and not yet found to be better, by where they are now."""
+        self.placed: dict[tuple[str, str], int] = {}
+        """Pair to the source port that the controller last chose for it: when failover has to begin
+        a new subflow there, that port's path is known to be a good one."""
         self._next_id = FIRST_SUBFLOW_ID
 
     def new_id(self) -> int:

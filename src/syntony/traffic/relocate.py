@@ -143,8 +143,10 @@ class Relocation:
     def _done(self, turn: Turn, moving: Moving, new: Subflow) -> None:
         turn.conn.moving = None
         if moving.order.cause is Cause.DEAD_MAN:
+            turn.conn.placed.pop((new.nic or "", new.flow.remote), None)
             self._tell(moving.order, "reverted", turn.now_ns)
             return
+        turn.conn.placed[new.nic or "", new.flow.remote] = new.flow.local_port
         due_ns = turn.now_ns + self._policy.confirm_ns
         turn.conn.guards[new.flow] = Guard(moving.order, moving.before_bps, due_ns)
         turn.dues.append(due_ns)

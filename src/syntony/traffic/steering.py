@@ -333,7 +333,7 @@ class Steering:
         conn, remote = turn.conn, way.remote
         remote.withdrawn = None  # the handshake will tell
         if port is None:
-            port = self.ports.draw(way.local, remote.address)
+            port = self._port(conn, way)
         flow = FourTuple(way.local, port, remote.address, remote.port)
         subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
         subflow.local_id = conn.new_id()
@@ -350,6 +350,13 @@ class Steering:
         )
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
+
+    def _port(self, conn: Connection, way: Way) -> int:
+        """The one that was chosen for the pair, once; if it leads nowhere, any other."""
+        placed = conn.placed.pop(way.pair, None)
+        if placed is not None and self.ports.good(way.local, way.remote.address, placed):
+            return placed
+        return self.ports.draw(way.local, way.remote.address)
 
 
 def remote_at(conn: Connection, address: str) -> Remote | None:

@@ -132,6 +132,8 @@ class PlacedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One-way delay of probes that take the same links, over the newest second known, the worse of
     the directions in which the flow sends much."""
     owd_p99_ns: int | None
+    owd_at_ns: int
+    """End of that second, fleet time; 0: there is none."""
 
 
 class LinkLoadView(msgspec.Struct, frozen=True, kw_only=True):

@@ -138,24 +138,30 @@ def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.f
 
 
 def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Instants in s since Syntony acted, and the p99 of the flows' one-way delays at each: what
-    the controller then knew, which is some two seconds old."""
-    told = [
-        ((sample.at_ns - trial.acted_ns) / S, max(delays))
+    """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
+    worst: dict[int, int] = {}
+    for at_ns, _, p99_ns in _measured(trial):
+        worst[at_ns] = max(worst.get(at_ns, 0), p99_ns)
+    at_s = [(at_ns - S // 2 - trial.acted_ns) / S for at_ns in sorted(worst)]
+    return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])
+
+
+def _measured(trial: Trial) -> set[tuple[int, int, int]]:
+    """(end of the second, p50, p99) of every flow and second; the end on CLOCK_MONOTONIC."""
+    return {
+        (flow.owd_at_ns - trial.fleet_ahead_ns, flow.owd_p50_ns, flow.owd_p99_ns)
         for sample in trial.samples
-        if (delays := [f.owd_p99_ns / MS for f in sample.traffic.flows if f.owd_p99_ns is not None])
-    ]
-    at_s, worst = zip(*told, strict=True) if told else ((), ())
-    return np.array(at_s), np.array(worst)
+        for flow in sample.traffic.flows
+        if flow.owd_p50_ns is not None and flow.owd_p99_ns is not None
+    }
 
 
 def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) -> Phase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
-    # Delays are known 2.2 s after their second: those of this phase are told later.
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
-    late = [s for s in samples if s.at_ns >= from_ns + 3 * S]
-    p50 = [f.owd_p50_ns for s in late for f in s.traffic.flows if f.owd_p50_ns is not None]
-    p99 = [f.owd_p99_ns for s in late for f in s.traffic.flows if f.owd_p99_ns is not None]
+    # Whole seconds of this phase, whenever they came to be known.
+    delays = [each for each in _measured(trial) if from_ns + S <= each[0] <= to_ns]
+    p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     total = sum(mbps.values())
     return Phase(
         name=name,
