@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from syntony.cli.output import console, print_json
+from syntony.cli.parquet import read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
-from syntony.errors import InputError, MissingError
 from syntony.model import ClockState, format_ns, parse_duration_ns
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
@@ -56,17 +56,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
 
 
 def _columns(file: Path) -> dict[str, NDArray[Any]]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
-        ) from error
-    try:
-        schema = parquet.read_schema(file)
-        table = parquet.read_table(file, columns=[name for name in COLUMNS if name in schema.names])
-    except (ArrowException, OSError) as error:
-        raise InputError("not-parquet", f"{file} is not a readable Parquet file") from error
+    table = read_parquet(file, COLUMNS)
     return {name: _array(table.column(name)) for name in table.column_names}
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from syntony.cli.output import console, print_json
-from syntony.errors import InputError, MissingError
+from syntony.cli.parquet import read_parquet
+from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
 
@@ -80,7 +81,7 @@ def _read_paths(file: Path) -> tuple[pa.Table, Any]:
 
     from syntony.fabric.candidates import Listing
 
-    table = _read(file, ("path_id", "components"))
+    table = read_parquet(file, ("path_id", "components"))
     missing = [name for name in ("path_id", "components") if name not in table.column_names]
     if missing:
         raise InputError("missing-columns", f"PATHS has no column {', '.join(missing)}")
@@ -117,7 +118,7 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
 
     from syntony.fabric.observed import OPTIONAL, REQUIRED
 
-    table = _read(file, (*REQUIRED, *OPTIONAL))
+    table = read_parquet(file, (*REQUIRED, *OPTIONAL))
     columns = {name: _array(table.column(name)) for name in table.column_names}
     if "path_id" not in columns:
         return columns, np.zeros(0, dtype=np.int64)
@@ -131,20 +132,6 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
             "path-types", f"path_id is {known.type} in PATHS and {ids.type} in OBS"
         ) from error
     return columns, pc.fill_null(places, -1).to_numpy().astype(np.int64)
-
-
-def _read(file: Path, wanted: tuple[str, ...]) -> pa.Table:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
-        ) from error
-    try:
-        schema = parquet.read_schema(file)
-        return parquet.read_table(file, columns=[name for name in wanted if name in schema.names])
-    except (ArrowException, OSError) as error:
-        raise InputError("not-parquet", f"{file} is not a readable Parquet file") from error
 
 
 def _array(column: Any) -> Any:

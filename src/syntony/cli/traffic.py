@@ -12,6 +12,7 @@ from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
+from syntony.cli.traffic_place import place
 from syntony.model import S, format_ns
 from syntony.wire.traffic import MoveList, MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
@@ -30,6 +31,9 @@ def command() -> None:
     Example:
       syntony traffic status --job train-7
     """
+
+
+command.add_command(place)
 
 
 @command.command()

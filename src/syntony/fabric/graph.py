@@ -33,7 +33,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """By which it answers to a traceroute."""
 
 
-class Cable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Cable(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Two ports joined; ports may be unknown (empty)."""
 
     a: str
@@ -41,7 +43,7 @@ class Cable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     a_port: str = ""
     b_port: str = ""
     gbps: float = 0.0
-    """Of each direction; 0 where it is not known."""
+    """Each way; 0: not told."""
 
     @property
     def name(self) -> str:
@@ -98,8 +100,7 @@ def make_topology(devices: Iterable[Device], cables: Iterable[Cable]) -> Topolog
 
     Raises:
         InputError: an empty or overlong name, two devices of one name, one address at two devices,
-            a cable to a device that is not there, from a device to itself, a port in two cables, or
-            a rate that is none.
+            a cable to a device that is not there, from a device to itself, or a port in two cables.
     """
     found = sorted(devices, key=lambda device: device.name)
     joined = tuple(cables)
@@ -144,10 +145,10 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
                 near = difflib.get_close_matches(end, names, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise InputError("unknown-device", f"a cable ends at {end[:80]!r}{hint}")
-        if not 0 <= cable.gbps < math.inf:
-            raise InputError("bad-rate", f"{cable.name} of {cable.gbps} Gb/s: give a number, or 0")
         if cable.a == cable.b:
             raise InputError("loop", f"a cable joins {cable.a} to itself")
+        if not 0 <= cable.gbps < math.inf:
+            raise InputError("bad-speed", f"{cable.name} has {cable.gbps} Gb/s")
         for port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
             if port[1] and port in used:
                 raise InputError("port-twice", f"port {port[1]} of {port[0]} is in two cables")

@@ -32,7 +32,8 @@ class Board:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._capacity = np.append(np.maximum(problem.capacity, ROUNDING), np.inf)
-        self._dead = np.append(problem.capacity <= 0, False)
+        self._open = problem.open
+        self._alive = problem.alive
         self._load = np.zeros(len(problem.capacity) + 1)
         self._on: list[list[int]] = [[] for _ in range(len(problem.capacity) + 1)]
         """Flows of the class that is being placed, by link."""
@@ -40,7 +41,7 @@ class Board:
         self.moves = 0
 
     def alive(self, row: int) -> bool:
-        return not self._dead[self._problem.ways[row]].any()
+        return bool(self._alive[row])
 
     def put(self, flow: int, row: int) -> None:
         """Place a flow, or move it."""
@@ -58,7 +59,7 @@ class Board:
                 self._on[link].append(flow)
 
     def emptiest(self, flow: int) -> int:
-        """The living candidate with the least crowded worst link, then with the emptiest links;
+        """The open candidate with the least crowded worst link, then with the emptiest links;
         `DEAD` if there is none."""
         first, last = self._problem.first[flow], self._problem.first[flow + 1]
         ways = self._problem.ways[first:last]
@@ -66,7 +67,7 @@ class Board:
             return DEAD
         after = (self._load[ways] + self._problem.wanted[flow]) / self._capacity[ways]
         worst = np.maximum(after.max(axis=1), 1.0)
-        worst[self._dead[ways].any(axis=1)] = np.inf
+        worst[~self._open[first:last]] = np.inf
         best = int(np.lexsort((after.sum(axis=1), np.round(worst, 9)))[0])
         return DEAD if np.isinf(worst[best]) else int(first) + best
 
@@ -144,10 +145,10 @@ class Board:
     def _options(
         self, flow: int, link: int, limit: float, load: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Living candidates that avoid a link, and how many links each would crowd."""
+        """Open candidates that avoid a link, and how many links each would crowd."""
         first, last = self._problem.first[flow], self._problem.first[flow + 1]
         ways = self._problem.ways[first:last]
-        usable = ~((ways == link) | self._dead[ways]).any(axis=1)
+        usable = ~(ways == link).any(axis=1) & self._open[first:last]
         ways = ways[usable]
         rows = first + np.flatnonzero(usable)
         staying = np.isin(ways, self._problem.ways[self.chosen[flow]])

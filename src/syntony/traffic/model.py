@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +52,7 @@ class Model:
         }
 
     def _made(self, capacity: Floats) -> Problem:
-        problem = make_problem(self.flows, self.names, capacity)
-        # One more hop, through a link that is dead: so a candidate is barred.
-        bar = np.full((len(problem.ways), 1), -1, dtype=np.int32)
-        return Problem(
-            first=problem.first,
-            ways=np.hstack((problem.ways, bar)),
-            capacity=np.append(capacity, 0.0),
-            wanted=problem.wanted,
-            priority=problem.priority,
-        )
+        return make_problem(self.flows, self.names, capacity)
 
     @property
     def wanted(self) -> dict[str, float]:
@@ -177,9 +169,7 @@ class Model:
     def use(self, choice: Choice, background: Floats) -> Floats:
         """Part of each link's capacity that is asked for, infinite where it is dead."""
         problem = self._problem
-        asked = Problem(
-            problem.first, problem.ways, problem.capacity, self._asked, problem.priority
-        )
+        asked = replace(problem, wanted=self._asked)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(
                 problem.capacity > 0,
@@ -209,19 +199,23 @@ class Model:
         """What is to be placed now.
 
         Args:
-            background: of others, (links + 1,).
+            background: of others, (links,).
             barred: whether a flow (its number) may not go to a row.
         """
         problem = self._problem
-        ways = problem.ways.copy()
         first = problem.first.tolist()
-        for number in range(problem.flows):
-            for row in range(first[number], first[number + 1]):
-                if barred(number, row):
-                    ways[row, -1] = len(problem.capacity) - 1
+        rows = [
+            barred(number, row)
+            for number in range(problem.flows)
+            for row in range(first[number], first[number + 1])
+        ]
         least = LEAST_LEFT * problem.capacity
-        capacity = np.maximum(problem.capacity - background, least)
-        return Problem(problem.first, ways, capacity, self._asked, problem.priority)
+        return replace(
+            problem,
+            capacity=np.maximum(problem.capacity - background, least),
+            wanted=self._asked,
+            barred=np.array(rows, dtype=bool),
+        )
 
     def on_links(self, links: Iterable[str], choice: Choice) -> set[str]:
         """Flows whose path crosses one of the links."""

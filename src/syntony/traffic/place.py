@@ -12,6 +12,7 @@ the sum of what does not fit (the mean).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -71,17 +72,36 @@ def current_choice(problem: Problem, flows: Sequence[Flow]) -> Choice:
 def solve(problem: Problem, start: Choice | None = None) -> Choice:
     """Choices for all flows.
 
+    In a fabric of several tiers the outermost links are settled first, then those further in among
+    the paths that are left, then all together: a chain through the lower tier alone finds its way
+    where one that has to fit every tier at once finds none.
+
     Args:
         problem: what to place.
         start: what to begin with: flows stay there unless moving them helps. None: nothing placed.
     """
+    chosen, staged = start, problem
+    for outer in range((problem.ways.shape[1] - 1) // 2):
+        stage, delegate = _outer_links(staged, outer)
+        if stage is None:
+            continue
+        of_class = _solve(stage, None if chosen is None else _delegated(chosen, delegate))
+        staged = _narrowed(staged, of_class, delegate)
+        chosen = _still_open(staged, chosen, of_class, delegate)
+    if staged is not problem:
+        chosen = _solve(staged, chosen)
+    return _solve(problem, chosen)
+
+
+def _solve(problem: Problem, start: Choice | None) -> Choice:
+    """All tiers at once."""
     board = Board(problem)
     for priority in sorted(set(problem.priority.tolist())):
         mine = np.flatnonzero(problem.priority == priority)
-        kept = [] if start is None else [f for f in mine.tolist() if start[f] != DEAD]
-        for flow in kept:
-            if board.alive(int(start[flow])):  # type: ignore[index]
-                board.put(flow, int(start[flow]))  # type: ignore[index]
+        if start is not None:
+            for flow in mine.tolist():
+                if start[flow] != DEAD and board.alive(int(start[flow])):
+                    board.put(flow, int(start[flow]))
         waiting = [flow for flow in mine.tolist() if board.chosen[flow] == DEAD]
         # The largest first, as in every packing; equal ones in their order.
         for flow in sorted(waiting, key=lambda f: -problem.wanted[f]):
@@ -90,3 +110,47 @@ def solve(problem: Problem, start: Choice | None = None) -> Choice:
                 board.put(flow, row)
         board.settle()
     return board.chosen
+
+
+def _outer_links(problem: Problem, outer: int) -> tuple[Problem | None, NDArray[np.int64]]:
+    """The problem of one pair of stages, the `outer`-th link from both ends.
+
+    Returns:
+        It, or None if there is nothing to choose; and for each row the row that stands for all of
+        its flow with the same two links.
+    """
+    rows = len(problem.ways)
+    owner = np.repeat(np.arange(problem.flows), np.diff(problem.first))
+    pair = problem.ways[:, [outer, -1 - outer]]
+    links = len(problem.capacity) + 1
+    key = (owner * links + pair[:, 0] + 1) * links + pair[:, 1] + 1
+    # Open rows come first, so that they stand for the others.
+    order = np.lexsort((np.arange(rows), ~problem.open, key))
+    _, where, inverse = np.unique(key[order], return_index=True, return_inverse=True)
+    delegate = np.empty(rows, dtype=np.int64)
+    delegate[order] = order[where][inverse]
+    barred = np.ones(rows, dtype=bool)
+    barred[delegate] = ~problem.open[delegate]
+    if len(where) <= problem.flows:
+        return None, delegate
+    return replace(problem, ways=np.ascontiguousarray(pair), barred=barred), delegate
+
+
+def _delegated(chosen: Choice, delegate: NDArray[np.int64]) -> Choice:
+    return np.where(chosen == DEAD, DEAD, delegate[np.maximum(chosen, 0)])
+
+
+def _narrowed(problem: Problem, of_class: Choice, delegate: NDArray[np.int64]) -> Problem:
+    """Only the rows for which the chosen ones stand."""
+    owner = np.repeat(np.arange(problem.flows), np.diff(problem.first))
+    return replace(problem, barred=~problem.open | (delegate != of_class[owner]))
+
+
+def _still_open(
+    staged: Problem, chosen: Choice | None, of_class: Choice, delegate: NDArray[np.int64]
+) -> Choice | None:
+    """Flows whose path is of the chosen class stay on it, the others are to be placed anew."""
+    if chosen is None:
+        return None
+    same = (chosen != DEAD) & (delegate[np.maximum(chosen, 0)] == of_class)
+    return np.where(same & staged.alive[np.maximum(chosen, 0)], chosen, DEAD)

@@ -30,10 +30,23 @@ class Problem:
     """What each flow could get if nothing but its own ends were in its way, (flows,)."""
     priority: NDArray[np.int8]
     """(flows,)."""
+    barred: NDArray[np.bool_] | None = None
+    """Candidates that must not be taken (one that a flow is on it may stay on), (candidates,)."""
 
     @property
     def flows(self) -> int:
         return len(self.first) - 1
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """Candidates that can be taken: alive and not barred, (candidates,)."""
+        alive = self.alive
+        return alive if self.barred is None else alive & ~self.barred
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Candidates without a dead link, (candidates,)."""
+        return np.asarray((np.append(self.capacity, 1.0)[self.ways] > 0).all(axis=1))
 
     def load(self, chosen: NDArray[np.int64]) -> Floats:
         """Wanted bandwidth on each link, (links,).

@@ -1,0 +1,32 @@
+"""Parquet files that a user names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.errors import InputError, MissingError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:
+    """Those of the wanted columns that the file has.
+
+    Raises:
+        MissingError: pyarrow is not installed.
+        InputError: it is not a Parquet file.
+    """
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
+        ) from error
+    try:
+        schema = parquet.read_schema(file)
+        return parquet.read_table(file, columns=[name for name in wanted if name in schema.names])
+    except (ArrowException, OSError) as error:
+        raise InputError("not-parquet", f"{file} is not a readable Parquet file") from error

@@ -1,0 +1,123 @@
+"""Options by which a simulated fabric and its traffic are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+
+from syntony.errors import InputError, UsageError
+from syntony.sim.fluid.clos import LeafSpine, ThreeTier
+from syntony.sim.fluid.net import Net
+from syntony.sim.fluid.presets import KINDS, SIZES, parse_preset, preset_traffic
+from syntony.sim.fluid.scenario import damage
+from syntony.sim.fluid.traffic import Traffic, check_traffic
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_SHAPE = ("leaves", "hosts_per_leaf", "spines", "uplink_gbps", "rails", "planes", "pods", "aggs",
+          "cores")  # fmt: skip
+
+
+class Scene(NamedTuple):
+    """A fabric with its traffic."""
+
+    net: Net
+    traffic: Traffic
+    dead: list[str]
+
+
+def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of `make_scene`."""
+    for option in reversed(
+        (
+            click.option("--leaves", type=int, help="Leaf switches (of a plane, or of a pod)."),
+            click.option("--hosts-per-leaf", type=int, help="NICs below each leaf."),
+            click.option("--spines", type=int, help="Spine switches (of a plane)."),
+            click.option("--gbps", type=float, default=100.0, show_default=True,
+                         help="Of a NIC, and of cables that nothing else is said of."),
+            click.option("--uplink-gbps", type=float, help="Of cables between switches."),
+            click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own."),
+            click.option("--planes", type=int, help="Copies of the fabric, a port in each."),
+            click.option("--pods", type=int, help="Makes three tiers, of so many pods."),
+            click.option("--aggs", type=int, help="Aggregation switches of a pod."),
+            click.option("--cores", type=int, help="Cores above each aggregation switch."),
+            click.option("--topology", type=FILE, help="A topology file instead of all these."),
+            click.option("--dead", multiple=True, metavar="CABLE|N",
+                         help="A dead cable (leaf0--spine1), link (leaf0->spine1), or how many."),
+            click.option("--speed", multiple=True, metavar="CABLE=GBPS",
+                         help="A cable of another speed."),
+            click.option("--traffic", required=True, metavar="FILE.cm|PRESET",
+                         help=f"{', '.join(KINDS)}; with -256, -2048, -random."),
+            click.option("--queue-pairs", type=click.IntRange(1, 64), default=1,
+                         help="Into how many flows a preset splits each."),
+            click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def make_scene(options: dict[str, Any]) -> Scene:
+    """The fabric and the traffic that options tell; takes its own out of `options`.
+
+    Raises:
+        UsageError: options that do not go together.
+        InputError: a file that is not what it must be, or traffic that does not fit the fabric.
+    """
+    told = {name: options.pop(name) for name in _SHAPE}
+    told = {name: value for name, value in told.items() if value is not None}
+    name, seed = options.pop("traffic"), options["seed"]
+    file = Path(name)
+    preset = None if file.is_file() or name.endswith(".cm") else parse_preset(name)
+    nics = preset.nics if preset else 0
+    net = _net(told, options.pop("topology"), options.pop("gbps"), nics)
+    dead = damage(net, options.pop("dead"), options.pop("speed"), seed)
+    queue_pairs = options.pop("queue_pairs")
+    if preset:
+        traffic = preset_traffic(preset, net, np.random.default_rng(seed), queue_pairs)
+    elif queue_pairs > 1:
+        raise UsageError("--queue-pairs is for presets: a file says itself what its flows are")
+    else:
+        traffic = _from_file(file)
+    return Scene(net, check_traffic(traffic, net.nics), dead)
+
+
+def _net(told: dict[str, Any], topology: Path | None, gbps: float, nics: int) -> Net:
+    if topology is not None:
+        if told:
+            raise UsageError(f"--topology and --{next(iter(told)).replace('_', '-')} exclude")
+        return read_topology(topology, gbps)
+    if nics and not {"leaves", "hosts_per_leaf", "spines", "pods"} & told.keys():
+        told |= dict(zip(("leaves", "hosts_per_leaf", "spines"), SIZES[nics], strict=True))
+    three = {"pods", "aggs", "cores"}
+    kind = ThreeTier if three & told.keys() else LeafSpine
+    wrong = {"spines", "rails", "planes"} if kind is ThreeTier else set()
+    for name in wrong & told.keys():
+        raise UsageError(f"--{name} is of two tiers, --pods makes three")
+    return kind(gbps=gbps, **told)
+
+
+def read_topology(file: Path, gbps: float) -> Net:
+    """A topology file of any form that `syntony fabric import` reads."""
+    from syntony.fabric.files import parse_topology
+    from syntony.sim.fluid.graph_net import GraphNet
+
+    return GraphNet(parse_topology(_text(file)), gbps=gbps)
+
+
+def _from_file(file: Path) -> Traffic:
+    from syntony.sim.fluid.matrix_file import parse_matrix
+
+    return parse_matrix(_text(file))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise InputError("unreadable", f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError("not-text", f"{file} is not a text file") from error

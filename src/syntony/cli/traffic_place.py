@@ -1,0 +1,97 @@
+"""`syntony traffic place`: paths for the flows of a file, by the code the controller runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from syntony.cli.output import console, messages, print_json
+from syntony.cli.parquet import read_parquet
+from syntony.cli.sim_options import FILE, read_topology
+from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
+from syntony.sim.fluid.scenario import damage
+
+if TYPE_CHECKING:
+    from syntony.sim.fluid.offline import Placed
+
+SHOWN = 40
+
+
+@click.command()
+@click.option("--topology", type=FILE, required=True, help="As `syntony fabric import` reads it.")
+@click.option("--flows", type=FILE, required=True, help="Parquet: src, dst, …")
+@click.option(
+    "--gbps", type=float, default=100.0, show_default=True, help="Of cables that tell none."
+)
+@click.option("--dead", multiple=True, metavar="CABLE|N", help="A dead cable, link, or how many.")
+@click.option("--speed", multiple=True, metavar="CABLE=GBPS", help="A cable of another speed.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Draws dead cables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def place(  # noqa: PLR0917 - click passes its parameters by name
+    topology: Path,
+    flows: Path,
+    gbps: float,
+    dead: tuple[str, ...],
+    speed: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """One path for each flow of FLOWS, so that the worst-off gets the most.
+
+    FLOWS (Parquet): src, dst (names of NICs); optional flow_id, job, priority (guaranteed,
+    standard, scavenger), weight, demand_gbps, size (bytes), path (where it is now: it stays unless
+    moving it helps), after (flow_id that must have ended first).
+
+    \b
+    Example:
+      syntony fabric show --json > fabric.json
+      syntony traffic place --topology fabric.json --flows flows.parquet --json
+    """
+    net = read_topology(topology, gbps)
+    broken = damage(net, dead, speed, seed)
+    table = read_parquet(flows, (*REQUIRED, *OPTIONAL))
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    with messages.status(f"{table.num_rows} flows on {net.nics} NICs"):
+        placed = place_table(columns, net)
+    if as_json:
+        print_json(_document(placed, broken))
+    else:
+        _show(placed)
+
+
+def _document(placed: Sequence[Placed], broken: Sequence[str]) -> dict[str, Any]:
+    rates = [each.rate_gbps for each in placed]
+    return {
+        "flows": [
+            {
+                "flow_id": each.flow.flow_id,
+                "job": each.flow.job,
+                "path": each.path.path_id,
+                "links": list(each.path.links),
+                "wave": each.wave,
+                "rate_gbps": round(each.rate_gbps, 6),
+                "moved": each.moved,
+            }
+            for each in placed
+        ],
+        "dead": list(broken),
+        "rate_min_gbps": round(min(rates), 6),
+        "rate_mean_gbps": round(sum(rates) / len(rates), 6),
+    }
+
+
+def _show(placed: Sequence[Placed]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("flow", "job", "path", "Gb/s"):
+        table.add_column(heading, justify="right" if heading == "Gb/s" else "left")
+    for each in placed[:SHOWN]:
+        table.add_row(each.flow.flow_id, each.flow.job, each.path.path_id, f"{each.rate_gbps:.4g}")
+    console.print(table)
+    rates = [each.rate_gbps for each in placed]
+    more = f", {len(placed) - SHOWN} more with --json" if len(placed) > SHOWN else ""
+    mean = sum(rates) / len(rates)
+    console.print(f"{len(placed)} flows: least {min(rates):.4g} Gb/s, mean {mean:.4g}{more}")

@@ -1,0 +1,152 @@
+"""Flows under way on a fabric: where they are, what they get, what can be seen of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.sim.fluid.net import Candidates, Net, Numbers
+from syntony.sim.fluid.split import max_min_split
+from syntony.sim.fluid.traffic import Traffic
+from syntony.traffic.fair import Floats, Ints, Sharer, max_min
+
+QUEUE_NS = 100_000.0
+"""Queueing delay of a link that is asked for twice what it has; in proportion otherwise. A proxy:
+how long a queue stands depends on buffers and congestion control, that it stands on overload."""
+MAX_QUEUE_NS = 400_000.0
+"""A shallow switch buffer (5 MB) at 100 Gb/s."""
+
+
+class Telemetry(NamedTuple):
+    """What agents and switches could report of one instant; arrays over all flows or links."""
+
+    at_ns: float
+    active: NDArray[np.bool_]
+    """(flows,)."""
+    pick: Numbers
+    """Path of each flow then, (flows,)."""
+    rate: Floats
+    """(flows,), Gb/s."""
+    load: Floats
+    """Carried by each link, (links,), Gb/s."""
+    offered: Floats
+    """What the flows on each link could send, (links,), Gb/s: known from the flows, not from the
+    link, which never carries more than it can."""
+    queue_ns: Floats
+    """Queueing delay of each link, (links,)."""
+
+    def delay_ns(self, ways: Ints) -> Floats:
+        """Queueing delay of paths, (paths,)."""
+        return np.asarray(np.append(self.queue_ns, 0.0)[ways].sum(axis=1))
+
+
+class Field:
+    """All flows of a traffic on a net; those under way have a path (or all, if they are sprayed).
+
+    Args:
+        net: the fabric.
+        traffic: checked against it.
+        share: how flows share links.
+        sprayed: packets of a flow take all its paths evenly.
+    """
+
+    def __init__(
+        self, net: Net, traffic: Traffic, *, share: Sharer = max_min, sprayed: bool = False
+    ) -> None:
+        self.net, self.traffic = net, traffic
+        self.pick = np.full(traffic.flows, -1, dtype=np.int64)
+        self.active = np.zeros(traffic.flows, dtype=bool)
+        self.rate = np.zeros(traffic.flows)
+        self.share = share
+        self._sprayed = sprayed
+        self._weight = np.ones(traffic.flows) if traffic.weight is None else traffic.weight
+        self._links = np.zeros((traffic.flows, 0), dtype=np.int32)
+
+    @property
+    def running(self) -> Numbers:
+        """Flows under way."""
+        return np.flatnonzero(self.active)
+
+    def candidates(self, flows: Numbers) -> Candidates:
+        return self.net.candidates(self.traffic.src[flows], self.traffic.dst[flows])
+
+    def path(self, flows: Numbers, pick: Numbers) -> Ints:
+        return self.net.path(self.traffic.src[flows], self.traffic.dst[flows], pick)
+
+    def start(self, flows: Numbers, pick: Numbers) -> None:
+        """Flows begin on their paths."""
+        self.active[flows] = True
+        self.move(flows, pick)
+
+    def end(self, flows: Numbers) -> None:
+        self.active[flows] = False
+        self.rate[flows] = 0
+
+    def move(self, flows: Numbers, pick: Numbers) -> None:
+        """Flows take other paths."""
+        self.pick[flows] = pick
+        ways = self.path(flows, pick)
+        if self._links.shape[1] < ways.shape[1]:
+            wider = np.full((self.traffic.flows, ways.shape[1]), -1, dtype=np.int32)
+            wider[:, : self._links.shape[1]] = self._links
+            self._links = wider
+        self._links[flows] = -1
+        self._links[flows, : ways.shape[1]] = ways
+
+    def settle(self) -> None:
+        """Rates of all flows under way, as congestion control would find them."""
+        running = self.running
+        if not len(running):
+            return
+        weight = self._weight[running]
+        if self._sprayed:
+            self.rate[running] = max_min_split(
+                self.candidates(running), self.net.capacity, weight, self.share
+            )
+        else:
+            self.rate[running] = self.share(self._links[running], self.net.capacity, weight)
+
+    def wanted(self, flows: Numbers) -> Floats:
+        """What each flow would get if only NICs were in its way, all `flows` running, (flows,)."""
+        tx, rx, port = self.net.line_rates()
+        src, dst = self.traffic.src[flows], self.traffic.dst[flows]
+        ends = np.column_stack((src, self.net.nics + dst)).astype(np.int32)
+        most = np.minimum(port[src], port[dst])
+        return self.share(ends, np.concatenate((tx, rx)), self._weight[flows], most)
+
+    def observe(
+        self, now_ns: float, noise: float = 0.0, rng: np.random.Generator | None = None
+    ) -> Telemetry:
+        """What can be seen now; `noise` is the relative error (1 sigma) of every measurement."""
+        running = self.running
+        load = self._sum(running, self.rate[running])
+        offered = self._sum(running, self.wanted(running)) if len(running) else load
+        with np.errstate(divide="ignore", invalid="ignore"):
+            over = np.where(self.net.capacity > 0, offered / self.net.capacity - 1, 0.0)
+        queue_ns = np.clip(QUEUE_NS * over, 0, MAX_QUEUE_NS)
+        blur = _blur(noise, rng)
+        return Telemetry(
+            at_ns=now_ns,
+            active=self.active.copy(),
+            pick=self.pick.copy(),
+            rate=blur(self.rate),
+            load=blur(load),
+            offered=blur(offered),
+            queue_ns=blur(np.where(queue_ns > 1e-6 * QUEUE_NS, queue_ns, 0.0)),
+        )
+
+    def _sum(self, flows: Numbers, values: Floats) -> Floats:
+        links = self._links[flows]
+        total = np.bincount(
+            links.ravel() + 1, np.repeat(values, links.shape[1]), self.net.links + 1
+        )
+        return np.asarray(total[1:], dtype=np.float64)
+
+
+def _blur(noise: float, rng: np.random.Generator | None) -> Callable[[Floats], Floats]:
+    if not noise or rng is None:
+        return np.copy
+    return lambda values: np.maximum(values * (1 + noise * rng.standard_normal(len(values))), 0)

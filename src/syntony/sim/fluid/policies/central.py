@@ -1,0 +1,87 @@
+"""Central placement: somebody knows all flows, and places them anew whenever any starts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from syntony.sim.fluid.clos import LeafSpine
+from syntony.sim.fluid.field import Field
+from syntony.sim.fluid.net import Numbers
+from syntony.sim.fluid.policies.base import Policy, Tools
+from syntony.traffic.colouring import Colouring
+from syntony.traffic.fair import Ints
+from syntony.traffic.problem import DEAD, Problem
+
+
+class Central(Policy):
+    """Flow lists are known when flows start. On two tiers of equal links the flows of one size
+    are an edge colouring that they join and leave, and flows under way are moved to make room; on
+    other fabrics chains of moves (`traffic.place`) place those that start."""
+
+    name: ClassVar[str] = "central"
+
+    def __init__(
+        self, field: Field, rng: np.random.Generator, epoch_ns: float, tools: Tools
+    ) -> None:
+        super().__init__(field, rng, epoch_ns, tools)
+        net = field.net
+        plain = isinstance(net, LeafSpine) and net.planes == 1 and net.healthy
+        self._colouring: Colouring | None = None
+        if plain and isinstance(net, LeafSpine) and np.ptp(net.capacity[2 * net.nics :]) == 0:
+            self._leaf = net.leaf.astype(np.int32)
+            self._colouring = tools.colouring(net.leaves, net.spines, field.traffic.flows)
+
+    def start(self, flows: Numbers) -> Numbers:
+        if self._colouring is None:
+            return place_new(self, flows)
+        field = self.field
+        up, down = self._leaf[field.traffic.src[flows]], self._leaf[field.traffic.dst[flows]]
+        far = up != down
+        self._colouring.add(flows[far].astype(np.int32), up[far], down[far])
+        colours = self._colouring.colours()
+        running = field.running
+        moved = running[(colours[running] >= 0) & (colours[running] != field.pick[running])]
+        if len(moved):
+            field.move(moved, colours[moved].astype(np.int64))
+        return np.where(far, np.maximum(colours[flows], 0), 0).astype(np.int64)
+
+    def ended(self, flows: Numbers) -> None:
+        if self._colouring is not None:
+            gone = flows[self._colouring.colours()[flows] >= 0]
+            self._colouring.remove(gone.astype(np.int32))
+
+
+def place_new(policy: Policy, flows: Numbers) -> Numbers:
+    """Picks for flows that start, those under way being where they are."""
+    field = policy.field
+    everybody = np.concatenate((field.running, flows))
+    candidates = field.candidates(everybody)
+    new = np.arange(len(everybody)) >= len(everybody) - len(flows)
+    owner = np.repeat(np.arange(len(everybody)), np.diff(candidates.first))
+    # Flows under way have one candidate: where they are.
+    keep = new[owner] | (candidates.pick == field.pick[everybody][owner])
+    owner, pick, ways = owner[keep], candidates.pick[keep], candidates.ways[keep]
+    first = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(everybody)))))
+    priority = field.traffic.priority
+    problem = Problem(
+        first=first,
+        ways=inner(ways, first, owner),
+        capacity=field.net.capacity,
+        wanted=field.wanted(everybody),
+        priority=np.ones(len(everybody), dtype=np.int8)
+        if priority is None
+        else priority[everybody],
+    )
+    start = np.full(len(everybody), DEAD, dtype=np.int64)
+    start[~new] = first[:-1][~new]
+    chosen = policy.tools.place(problem, start)
+    return np.asarray(pick[chosen[new]])
+
+
+def inner(ways: Ints, first: Numbers, owner: Numbers) -> Ints:
+    """What placement decides about: all but the NICs' links, where a NIC has but one port."""
+    ends = ways[:, [0, -1]]
+    same = (ends == ends[first[owner]]).all()
+    return np.ascontiguousarray(ways[:, 1:-1] if same and ways.shape[1] > 2 else ways)

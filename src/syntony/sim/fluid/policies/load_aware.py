@@ -1,0 +1,59 @@
+"""Load-aware proportional moves: so many leave a link as are too many for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from syntony.sim.fluid.field import Telemetry
+from syntony.sim.fluid.net import Numbers
+from syntony.sim.fluid.policies.base import NO_MOVES, Moves, Policy, draw, spread
+
+DAMPING = 0.5
+"""A flow moves with this times the excess of its worst link over that link's load. With telemetry
+three epochs old 0.1 is needed: here it is divided by one more than the age in epochs."""
+TIE = 1e-6
+
+
+class LoadAware(Policy):
+    """Each flow for itself, to the path with the least excess by what links were asked for."""
+
+    name: ClassVar[str] = "load-aware"
+    moves: ClassVar[bool] = True
+
+    def start(self, flows: Numbers) -> Numbers:
+        return draw(self.field, flows, self.rng)
+
+    def step(self, seen: Telemetry, now_ns: float) -> Moves:
+        flows = np.flatnonzero(seen.active & self.field.active)
+        capacity = self.field.net.capacity
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = np.maximum(0, np.where(seen.offered > 0, 1 - capacity / seen.offered, 0))
+        worst = spread(excess, self.field.path(flows, self.field.pick[flows])[:, 1:-1])
+        age = max(0.0, (now_ns - seen.at_ns) / self.epoch_ns)
+        likely = DAMPING / (1 + age) * worst.max(axis=1, initial=0)
+        likely[likely < TIE] = 0
+        chosen = flows[self.rng.random(len(flows)) < likely]
+        if not len(chosen):
+            return NO_MOVES
+        return self._best(chosen, seen)
+
+    def _best(self, flows: Numbers, seen: Telemetry) -> Moves:
+        field = self.field
+        candidates = field.candidates(flows)
+        owner = np.repeat(np.arange(len(flows)), np.diff(candidates.first))
+        ways = candidates.ways[:, 1:-1]
+        own = candidates.pick == field.pick[flows][owner]
+        wanted = field.wanted(field.running)[np.searchsorted(field.running, flows)]
+        load = spread(seen.offered, ways) + np.where(own, 0, wanted[owner])[:, None]
+        capacity = np.append(field.net.capacity, np.inf)[ways]
+        cost = np.maximum(load - capacity, 0).sum(axis=1)
+        # Random among equals: everybody sees the same loads.
+        cost += TIE * self.rng.random(len(cost))
+        order = np.lexsort((cost, owner))
+        best = order[candidates.first[:-1]]
+        here = np.full(len(flows), np.inf)
+        here[owner[own]] = cost[own]
+        better = (cost[best] <= here + 10 * TIE) & ~own[best]
+        return Moves(flows[better], candidates.pick[best][better])
