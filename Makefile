@@ -30,6 +30,7 @@ demo: setup ## The whole story on one machine (ACT=… for one act)
 	$(BIN)/syntony demo --act $(ACT)
 
 test: setup native-test ## All tests but the slow ones
+	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: setup ## The slow tests too: a real ClickHouse server, long fuzzing

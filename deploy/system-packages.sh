@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the lab and the build need from the system. Installed when we are root on Debian or Ubuntu,
-# else named in one line to copy. `--slow` adds what only the slow tests need, `--bench` the systems
-# that benches compare with.
+# else named in one line to copy. `--test` adds what the tests try our deployment files on, `--slow`
+# also what only the slow tests need, `--bench` the systems that benches compare with.
 set -eu
 
 missing=""
@@ -21,6 +21,10 @@ if [ -n "${PYTHON:-}" ] || command -v python3 >/dev/null 2>&1; then
     "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 else
     missing="$missing python3 python3-venv"
+fi
+if [ "${1:-}" = "--test" ] || [ "${1:-}" = "--slow" ]; then
+    need prometheus prometheus
+    need prometheus-alertmanager prometheus-alertmanager
 fi
 if [ "${1:-}" = "--slow" ]; then
     need clickhouse-server clickhouse-server

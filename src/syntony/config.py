@@ -51,7 +51,7 @@ def _all_fields(kind: type[msgspec.Struct]) -> set[str]:
     while queue:
         info = queue.pop()
         if isinstance(info, msgspec.inspect.StructType):
-            names.update(field.name for field in info.fields)
+            names.update(field.encode_name for field in info.fields)
             queue.extend(field.type for field in info.fields)
         elif isinstance(info, msgspec.inspect.UnionType):
             queue.extend(info.types)

@@ -35,7 +35,7 @@ def ask(
     solving.timelines = tuple(line(f"h{number}") for number in range(clocks))
     store = RecordingStore()
     locating = LocateLoop(store, "")  # type: ignore[arg-type]
-    answers = Answers(store, new_fleet(), solving, locating)  # type: ignore[arg-type]
+    answers = Answers(store, new_fleet(), solving, locating, None)  # type: ignore[arg-type]
     answer = asyncio.run(answers.answer(query, now_ns))
     assert isinstance(answer, ClockHistory)
     assert decode_answer(encode(answer)) == answer

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from syntony.controller.config import AlertSettings
-from syntony.controller.incidents import AlertDesk
-from syntony.controller.observe import Names, of_links
+from syntony.controller.incidents import AlertDesk, Slas
+from syntony.controller.observe import Names, Places, of_links
 from syntony.errors import ConfigError, UsageError
 from syntony.model import ClockState, S, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue, QueueFlow
+from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.wire.messages import (
     IncidentAction,
     IncidentsQuery,
@@ -21,6 +22,15 @@ from syntony.wire.messages import (
 )
 
 T0 = 1_700_000_000 * S
+CROSSING = {
+    "h0/rail0->h1/rail0": frozenset({"h0/rail0", "h0/rail0->leaf0", "leaf0", "leaf0->h1/rail0"}),
+    "h0/rail0->h2/rail0": frozenset({"h0/rail0", "leaf0", "leaf0->spine0", "spine0"}),
+    "h2/rail0->h0/rail0": frozenset({"h2/rail0", "spine0", "spine0->leaf0", "leaf0"}),
+}
+JOBS = {
+    "near": frozenset({("h0/rail0", "h1/rail0")}),
+    "far": frozenset({("h0/rail0", "h2/rail0"), ("h2/rail0", "h0/rail0")}),
+}
 
 
 def port(nic: str, **fields: object) -> LinkStatus:
@@ -63,6 +73,7 @@ class Control:
         self.silent: dict[str, int] = {"h0": 0, "h1": 0}
         self.findings: tuple[Finding, ...] = ()
         self.timelines: tuple[Timeline, ...] = ()
+        self.slas = Slas(None, None, CROSSING, JOBS)
         self.start()
 
     def start(self) -> None:
@@ -78,7 +89,7 @@ class Control:
                 for p in self.store.links.seen
             )
             self.store.links.seen = seen
-            self.desk.evaluate(self.now_ns, self.silent, self.timelines, self.findings)
+            self.desk.evaluate(self.now_ns, self.silent, self.timelines, self.findings, self.slas)
 
     def live(self) -> dict[str, str]:
         reply = self.desk.incidents(IncidentsQuery())
@@ -229,3 +240,72 @@ def test_what_was_last_seen_of_a_stale_port_proves_nothing() -> None:
     values = {each.metric: each.value for each in of_links([stale], [], frozenset(), T0)}
     assert values["port_down"] is None
     assert values["flaps_1h"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower", "holds"),
+    [
+        ("spine0", "h0/rail0->h2/rail0", True), ("spine0", "h0/rail0->h1/rail0", False),
+        ("leaf0->spine0", "h0/rail0->h2/rail0", True),
+        ("leaf0->spine0", "h2/rail0->h0/rail0", False),
+        ("leaf0--spine0", "h2/rail0->h0/rail0", True), ("h0", "h0/rail0->h2/rail0", True),
+        ("spine0", "h5/rail0->h6/rail0", False),
+    ],
+)  # fmt: skip
+def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:
+    assert Places(CROSSING).holds(wider, narrower) is holds
+
+
+def sla(pair: str, status: SlaStatus) -> SlaRow:
+    return SlaRow(
+        subject=pair, path_class="leaf", now=Latency(sent=9, lost=0, measured=9), usual=None,
+        peers=None, status=status, reasons=("p99 1 ms, promised 50 µs",),
+    )  # fmt: skip
+
+
+def test_a_broken_objective_is_explained_by_the_part_its_path_crosses(control: Control) -> None:
+    rows = (
+        sla("h0/rail0->h2/rail0", SlaStatus.BREACH), sla("h0/rail0->h1/rail0", SlaStatus.OK),
+        sla("h0/rail0->h3/rail0", SlaStatus.OK), sla("h2/rail0->h1/rail0", SlaStatus.OK),
+        sla("h2/rail0->h3/rail0", SlaStatus.OK),
+    )  # fmt: skip
+    control.slas = control.slas._replace(rows=rows)
+    control.tick(2)
+    assert control.live() == {"h0/rail0->h2/rail0": "latency-sla"}
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.tick(2)
+    by_rule = {each["rule"]: each for each in control.desk.incidents(IncidentsQuery()).incidents}
+    assert by_rule["latency-sla"]["cause"] == by_rule["link-loss"]["number"]
+    assert by_rule["latency-sla"]["evidence"] == ["h0/rail0->h2/rail0: p99 1 ms, promised 50 µs"]
+
+
+def test_an_incident_names_the_jobs_it_hits(control: Control) -> None:
+    control.findings = (finding("leaf0->spine0", "link"), finding("h1/rail0", "nic"))
+    control.tick()
+    jobs = {
+        each["subject"]: each["jobs"] for each in control.desk.incidents(IncidentsQuery()).incidents
+    }
+    assert jobs == {"leaf0->spine0": ["far"], "h1/rail0": ["near"]}
+
+
+def test_a_queue_is_one_incident_with_who_shares_it(control: Control) -> None:
+    queue = Queue(
+        component="leaf0->spine0", delay_ns=300_000.0, since_ns=T0, confidence=1.0,
+        alternatives=(), pairs=("h0/rail0->h2/rail0",),
+        flows=(QueueFlow(job="far", pair="h0/rail0->h2/rail0", rate_bps=10**9),),
+    )  # fmt: skip
+    control.slas = control.slas._replace(queues=(queue,))
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.tick(2)
+    assert control.live() == {"leaf0->spine0": "link-loss"}
+    control.tick()
+    (incident, loss) = control.desk.incidents(IncidentsQuery()).incidents
+    assert (incident["rule"], incident["jobs"]) == ("congestion", ["far"])
+    assert incident["evidence"] == [
+        "shared by h0/rail0->h2/rail0", "job far: h0/rail0->h2/rail0",
+    ]  # fmt: skip
+    assert loss["cause"] == incident["number"], "a queue that overflows loses packets"
+    control.slas = control.slas._replace(queues=())
+    control.findings = ()
+    control.tick(20)
+    assert control.live() == {}

@@ -54,3 +54,19 @@ def test_reports_are_found_by_host_and_job() -> None:
     ]
     assert [each.host for each in desk.paths(ConnectionsQuery(host="h1"), 30).hosts] == ["h1"]
     assert [each.report.left_out for each in desk.status(30).hosts] == [2, 1]
+
+
+def test_jobs_are_known_by_the_nics_their_connections_join() -> None:
+    desk = TrafficDesk()
+    subflows = tuple(
+        SubflowView(path=path, state="up", rate_bps=5)
+        for path in ("h0/rail0:40000 > h1/rail0:5000", "nonsense", "h0/rail1:1 > h1/rail1:2")
+    )
+    view = ConnectionView(job="a", connection="1", subflows=subflows)
+    desk.take("h0", PathsReport(mode="act", stopped=False, connections=(view,)), 0)
+    ends = {("h0/rail0", "h1/rail0"), ("h0/rail1", "h1/rail1")}
+    assert desk.pairs() == {"a": frozenset(ends | {pair[::-1] for pair in ends})}
+    assert [(flow.pair, flow.rate_bps) for flow in desk.flows()] == [
+        ("h0/rail0->h1/rail0", 5),
+        ("h0/rail1->h1/rail1", 5),
+    ]

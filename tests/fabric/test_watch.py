@@ -166,3 +166,51 @@ def test_flows_of_a_replaced_plan_are_forgotten() -> None:
 
 def test_no_flows_no_findings() -> None:
     assert Watch(PathBook()).findings() == ()
+
+
+def settle(fabric: Fabric, seconds: int = 25) -> None:
+    for _ in range(seconds):
+        fabric.second()
+    assert fabric.watch.queues() == ()
+
+
+@pytest.mark.parametrize("component", ["leaf0->spine0", "spine1->leaf3", "leaf3->h6/rail0"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_is_named_by_its_link_as_long_as_it_lasts(component: str, seed: int) -> None:
+    """A change is over when it has become the rule; a queue is not."""
+    fabric = Fabric(seed)
+    settle(fabric)
+    for seconds in (12, 90):
+        for _ in range(seconds):
+            fabric.second(late={component: 300_000.0 + fabric.rng.normal(0, 40_000)})
+        (found,) = fabric.watch.queues()
+        assert (found.component, found.fault) == (component, "queue")
+        assert found.delay_ns == pytest.approx(300_000, rel=0.3)
+    for _ in range(12):
+        fabric.second()
+    assert fabric.watch.queues() == ()
+
+
+def test_a_burst_now_and_then_is_no_congestion() -> None:
+    fabric = Fabric()
+    settle(fabric)
+    for second in range(30):
+        fabric.second(late={"leaf0->spine0": 500_000.0} if second % 3 == 0 else None)
+    assert fabric.watch.queues() == ()
+
+
+def test_what_waits_at_a_nic_is_no_queue_of_the_fabric() -> None:
+    fabric = Fabric()
+    settle(fabric)
+    for _ in range(12):
+        fabric.second(late={"h3/rail0": 300_000.0})
+    assert fabric.watch.queues() == ()
+
+
+def test_two_queues_are_two() -> None:
+    fabric = Fabric()
+    settle(fabric)
+    for _ in range(12):
+        fabric.second(late={"leaf0->spine0": 300_000.0, "spine1->leaf2": 700_000.0})
+    found = {each.component for each in fabric.watch.queues()}
+    assert found == {"leaf0->spine0", "spine1->leaf2"}

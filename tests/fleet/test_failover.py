@@ -6,25 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.fleet import waiting
+from tests.fleet.failing import PAIR, Fleet, await_true, four_hosts, status
 
 from syntony.controller.client import ask_for
-from syntony.errors import MissingError
-from syntony.lab.testing import LiveLab, live, syntony
-from syntony.lab.world import unshare_argv
+from syntony.lab.testing import syntony
 from syntony.wire.messages import (
     ConnectionsQuery,
-    ConnectionView,
     FailoverLog,
     FailoverLogQuery,
     FailoverStatus,
-    FailoverStatusQuery,
     FleetConnections,
     PathEventRow,
     SwitchCommand,
@@ -32,113 +24,12 @@ from syntony.wire.messages import (
 
 pytestmark = pytest.mark.lab
 
-PATIENCE_S = 90.0
 NAME = "t-failover"
-PAIR = Path(__file__).with_name("pair.py")
-
-
-await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.1)
-
-
-class Fleet:
-    def __init__(self, lab: LiveLab) -> None:
-        self.lab = lab
-        self.target = f"unix:{lab.controller_socket}"
-
-    def connections(self, job: str) -> dict[str, ConnectionView]:
-        """By host."""
-        answer = ask_for(self.target, ConnectionsQuery(job=job), FleetConnections)
-        return {each.host: conn for each in answer.hosts for conn in each.report.connections}
-
-    def rails(self, job: str, host: str) -> set[str]:
-        """NICs over which the job's connection goes, as its agent reports."""
-        conn = self.connections(job).get(host)
-        if conn is None:
-            return set()
-        return {
-            each.path.partition(":")[0].partition("/")[2]
-            for each in conn.subflows
-            if each.state == "up"
-        }
-
-    def both(self, job: str) -> bool:
-        return all(self.rails(job, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
-
-    def only(self, job: str, rail: str) -> bool:
-        return all(self.rails(job, host) == {rail} for host in ("h0", "h2"))
-
-    def log(self, job: str) -> tuple[PathEventRow, ...]:
-        return ask_for(self.target, FailoverLogQuery(job=job), FailoverLog).events
-
-    def causes(self, job: str) -> set[str]:
-        return {row.cause for row in self.log(job) if row.action == "destroy"}
-
-    @contextmanager
-    def job(self, name: str, family: int = 4) -> Iterator[Job]:
-        """A checked stream from h0 to h2 over rail 0, as any MPTCP program makes it."""
-        addresses = self.lab.addresses(family)
-        job = Job(self.lab, name, addresses["h0/rail0"], addresses["h2/rail0"])
-        try:
-            yield job
-        finally:
-            job.end()
-
-
-class Job:
-    """Two processes, one connection; they check every byte."""
-
-    def __init__(self, lab: LiveLab, name: str, client: str, server: str) -> None:
-        port = str(5200 + sum(map(ord, name)) % 400)
-        self._ends = [
-            subprocess.Popen(
-                lab.enter_argv(host, ["env", f"SYNTONY_JOB={name}", sys.executable, str(PAIR),
-                                      role, client, server, port]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for host, role in (("h2", "server"), ("h0", "client"))
-        ]  # fmt: skip
-
-    def steps(self) -> dict[str, Any]:
-        """Ends the job; its account: steps, the longest step in s, wrong answers and which.
-
-        A wrong answer was seen once in some ten runs of these tests, its cause not yet known (see
-        docs/reference/traffic.md): it is told as an expected failure, with what was seen.
-        """
-        client = self._ends[1]
-        assert client.stdin is not None
-        assert client.stdout is not None
-        client.stdin.close()
-        account = dict(json.loads(client.stdout.readline()))
-        if account["wrong"]:
-            pytest.xfail(f"a wrong answer, cause not known: {account}")
-        return account
-
-    def end(self) -> None:
-        for process in self._ends:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None and not pipe.closed:
-                    pipe.close()
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Fleet]:
-    try:
-        unshare_argv()
-    except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
-    with live(NAME, "--hosts", "4", agents=True) as lab:
-        fleet = Fleet(lab)
-        await_true(lambda: len(status(fleet).hosts) == 4, "reports of all agents")
-        yield fleet
-
-
-def status(fleet: Fleet) -> FailoverStatus:
-    return ask_for(fleet.target, FailoverStatusQuery(), FailoverStatus)
+    yield from four_hosts(NAME)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     )
     daemons = provision(tmp_path, file, plan)
     assert [daemon.name for daemon in daemons] == ["controller", "agent-h0", "agent-h1", "agent-h2"]
-    assert set(authority.issued) == {"controller", *plan.hosts}
+    assert set(authority.issued) == {"controller", "prometheus", *plan.hosts}
     controller = load_config(tmp_path / "controller.toml", ControllerConfig)
     assert (controller.ecmp_paths, controller.mesh_peers) == (3, 4)
     assert controller.listen.partition(":")[0] in authority.issued["controller"]

@@ -46,7 +46,8 @@ class ClockServer:
         self._directory = Path(config.dir)
         self._page: PageWriter | None = None
         self._bounds: list[BoundWriter] = []
-        self._disruptions = 0
+        self.disruptions = 0
+        """Steps of the local clock noticed since this began."""
         self._disrupted = False
         self._step = 0
         self._bounds_due_ns = 0
@@ -100,7 +101,7 @@ class ClockServer:
         found = self._watch.look(now)
         if found is not None:
             _log.warning("local clock disrupted reason=%r step_ns=%d", found.reason, found.step_ns)
-            self._disruptions += 1
+            self.disruptions += 1
             self._disrupted = True
             self._publish(self._served.disrupt(found.from_ns, found.step_ns), now)
         return now
@@ -173,7 +174,7 @@ class ClockServer:
         state = ClockState.UNKNOWN if piece is None else piece.state
         void_ns = as_of_ns + VOID_NS
         if piece is None or math.isinf(piece.bound_ns(local_ns)):
-            return Bound(as_of_ns, void_ns, 0, 0, state, self._disruptions)
+            return Bound(as_of_ns, void_ns, 0, 0, state, self.disruptions)
         fleet_ns = piece.to_fleet_ns(local_ns)
         off_ns = max(abs(fleet_ns - before_ns), abs(fleet_ns - after_ns))
         bound_ns = piece.bound_ns(local_ns)
@@ -187,5 +188,5 @@ class ClockServer:
             bound_ns=off_ns + math.ceil(bound_ns) + MARGIN_NS,
             max_drift_ppb=math.ceil(drift_ppb + growth_ppb),
             state=state,
-            disruptions=self._disruptions,
+            disruptions=self.disruptions,
         )

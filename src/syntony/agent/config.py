@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.metrics.settings import MetricsConfig
 from syntony.model import SyntheticClockSpec
 from syntony.traffic.policy import Policy
 
@@ -73,6 +74,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     utc: str = "off"
     """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
     disciplines it (chrony, ptp4l with phc2sys) tells the kernel. ``off``: report nothing."""
+    metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""
     synthetic_clock: SyntheticClockSpec | None = None

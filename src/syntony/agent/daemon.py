@@ -7,9 +7,11 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from syntony import __version__
+from syntony.agent import metrics
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
 from syntony.agent.discipline import Discipline
@@ -27,8 +29,10 @@ from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
+from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import Columns
+from syntony.metrics.sheet import Sheet
 from syntony.model import MS, Edge, NicRef, S, Timeline, UtcReading
 from syntony.model.names import nic_number
 from syntony.traffic.policy import Mode, Policy
@@ -97,6 +101,7 @@ class Agent:
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
+        self._flows = 0
         self._next_estimate_ns = self._next_flows_ns = 0
         self._engine = self._open_engine(
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
@@ -115,7 +120,8 @@ class Agent:
         )
         self._steering = PathService(config, [CarrierWatch()])
         self._steering.probe_with(self._engine)
-        self.inbox: queue.SimpleQueue[ControllerMessage] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape] = queue.SimpleQueue()
+        self._scraping = self._open_metrics()
 
     def hello(self, stream: str) -> Hello:
         """First message of a stream to the controller."""
@@ -131,7 +137,8 @@ class Agent:
         """Until `stop` is set."""
         self._links.start()
         while not stop.is_set():
-            self._take_messages(self._pause_ns())
+            for scrape in self._take_messages(self._pause_ns()):
+                scrape.answer.put(self._sheet(uplink))
             if self._clock_server.tick():
                 self._pipeline.add(self._engine.drain())
                 self._pipeline.clock_disrupted()
@@ -154,8 +161,29 @@ class Agent:
             elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
                 self._estimate(uplink, local_ns)
 
+    def _open_metrics(self) -> ScrapeServer | None:
+        wanted, files = self._config.metrics, self._config.tls
+        if not wanted.listen:
+            return None
+        tls = ServerTls(files.ca, files.cert, files.key, wanted.clients) if wanted.tls else None
+        return ScrapeServer(wanted.listen, partial(metrics.page, self.inbox.put), tls)
+
+    def _sheet(self, uplink: Uplink) -> Sheet:
+        counters = self._engine.counters()
+        sheet = metrics.new_sheet(self._config.host)
+        metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
+        metrics.put_engine(sheet, counters, self._flows)
+        metrics.put_nics(sheet, self._pipeline.totals.each())
+        metrics.put_paths(sheet, self._steering)
+        metrics.put_links(sheet, self._links.ports())
+        shed = {"pipeline": self._pipeline.dropped, "ring": counters.ring_dropped}
+        metrics.put_uplink(sheet, uplink, self._spool, shed)
+        return sheet
+
     def close(self) -> None:
         """Stop probing, reflecting, watching and steering."""
+        if self._scraping is not None:
+            self._scraping.close()
         self._steering.close()
         self._tracer.close()
         self._engine.close()
@@ -252,14 +280,16 @@ class Agent:
         reading = read_kernel_utc(self._clock)
         return () if reading is None else (reading,)
 
-    def _take_messages(self, pause_ns: int) -> None:
-        """Everything that is there; waits for the first for up to `pause_ns`."""
+    def _take_messages(self, pause_ns: int) -> list[metrics.Scrape]:
+        """Everything that is there; waits for the first for up to `pause_ns`. Returns what is to be
+        answered when all of it has been taken."""
+        scrapes: list[metrics.Scrape] = []
         wait_s: float | None = pause_ns / S
         while True:
             try:
                 message = self.inbox.get(block=wait_s is not None, timeout=wait_s)
             except queue.Empty:
-                return
+                return scrapes
             wait_s = None
             if isinstance(message, Plan):
                 self._take_plan(message)
@@ -273,6 +303,8 @@ class Agent:
                 self._steering.moves(message, self._pipeline.fleet_ns(self._clock.now_ns()))
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
+            elif isinstance(message, metrics.Scrape):
+                scrapes.append(message)
 
     def _steer(self, timelines: Sequence[Timeline]) -> None:
         """Only the host's own clocks are ever steered: the rest are not in `Discipline`. And only
@@ -314,6 +346,7 @@ class Agent:
         self._coming = None
         self._pipeline.plan(plan)
         self._engine.set_flows(plan.flows)
+        self._flows = len(plan.flows)
         self._tracer.plan(plan.flows, self._config.probe_port)
         self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))

@@ -49,13 +49,36 @@ PORTS_NS = 60 * S
 MODULES_S = 60.0
 _ETHTOOL = of_source(Source.ETHTOOL)
 _NEVER = frozenset({errno.EOPNOTSUPP, errno.EPERM})
-_UNKNOWN_MODULE = (math.nan, math.nan, math.nan)
 
 
 class LinkReport(NamedTuple):
     """Rows for the store, by table."""
 
     rows: tuple[tuple[Table, Columns], ...]
+
+
+class Optics(NamedTuple):
+    """What a module measures; NaN for what is not known."""
+
+    temperature_c: float
+    rx_dbm: float
+    """Of the darkest lane."""
+    bias_ma: float
+    """Of the lane with most."""
+
+
+_UNKNOWN_MODULE = Optics(math.nan, math.nan, math.nan)
+
+
+class PortTotals(NamedTuple):
+    """One port as the last sweep saw it, and what its counters did since this began to watch."""
+
+    snapshot: PortSnapshot
+    flaps: int
+    counters: dict[str, int]
+    """Counter key → increase; only what can be read."""
+    unreadable: int
+    optics: Optics
 
 
 class LinkWatch:
@@ -132,6 +155,20 @@ class LinkWatch:
             (LINK_PORT, self._port_columns(ports, fleet_ns)),
         )
         return LinkReport(tuple((table, rows) for table, rows in tables if rows is not None))
+
+    def ports(self) -> tuple[PortTotals, ...]:
+        """Every real port as the last sweep saw it."""
+        ledger = self._ledger
+        return tuple(
+            PortTotals(
+                port,
+                ledger.total_flaps(port.name),
+                ledger.totals(port.name),
+                ledger.unreadable(port.name),
+                self._modules.of(port.netdev),
+            )
+            for port in ledger.snapshots()
+        )
 
     def _take(self, event: _Event, now_ns: int) -> list[LinkNote]:
         if isinstance(event, LinkNote):
@@ -227,14 +264,14 @@ class _Modules:
             self._thread = threading.Thread(target=self._run, name="modules", daemon=True)
             self._thread.start()
 
-    def of(self, nic: str) -> tuple[float, float, float]:
-        """Temperature (°C), darkest received light (dBm), largest bias (mA); NaN if not known."""
+    def of(self, nic: str) -> Optics:
+        """What the module of an interface measured last."""
         module = self._known.get(nic)
         if module is None:
             return _UNKNOWN_MODULE
         light = [lane.rx_dbm for lane in module.lanes if lane.rx_dbm is not None]
         bias = [lane.bias_ma for lane in module.lanes if lane.bias_ma is not None]
-        return (
+        return Optics(
             math.nan if module.temperature_c is None else module.temperature_c,
             min(light, default=math.nan),
             max(bias, default=math.nan),

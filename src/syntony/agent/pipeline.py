@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
+from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
 from syntony.wire.messages import Plan
 
@@ -37,6 +38,11 @@ class Pipeline:
     def dropped(self) -> int:
         """Records shed before they became rows."""
         return self._seconds.dropped
+
+    @property
+    def totals(self) -> NicTotals:
+        """What the host's NICs have sent, lost and measured."""
+        return self._seconds.totals
 
     def plan(self, plan: Plan) -> None:
         """Take a new plan; what is known of paths that stay is kept."""

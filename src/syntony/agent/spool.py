@@ -135,6 +135,17 @@ class Spool:
         return self._state.dropped_rows
 
     @property
+    def kept_bytes(self) -> int:
+        """Size of the segments on disk."""
+        with self._lock:
+            return self._bytes()
+
+    @property
+    def max_bytes(self) -> int:
+        """What the segments may take."""
+        return self._max_bytes
+
+    @property
     def last_seq(self) -> int:
         """The newest number given out."""
         return self._next_seq - 1

@@ -89,6 +89,8 @@ class Uplink:
         self._flows: FlowsReport | None = None
         self._link: _Link | None = None
         self._closing = False
+        self.connections = 0
+        """Streams that the controller answered on."""
         self._reported: set[str] = set()
         """What was said since the link was last up: each reason once per episode."""
         self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
@@ -215,6 +217,7 @@ class Uplink:
         if not link.established:
             link.established = not isinstance(message, Refuse)
             if link.established:
+                self.connections += 1
                 self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):

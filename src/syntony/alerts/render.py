@@ -28,12 +28,22 @@ def identity(incident: Incident, cluster: str) -> str:
     return f"syntony/{cluster}/{incident.number}"
 
 
-def alertmanager(incidents: Iterable[Incident], cluster: str, now_ns: int) -> list[dict[str, Any]]:
-    """The body for all incidents that are to fire, or have just been resolved."""
-    return [_alert(incident, cluster, now_ns) for incident in incidents]
+def alertmanager(
+    incidents: Iterable[Incident], cluster: str, now_ns: int, ahead_ns: int = 0
+) -> list[dict[str, Any]]:
+    """The body for all incidents that are to fire, or have just been resolved.
+
+    Args:
+        incidents: to be told of.
+        cluster: names the fleet.
+        now_ns: fleet time.
+        ahead_ns: fleet time minus what the world calls the time. Alertmanager holds ``endsAt``
+            against its own clock: an end that is still to come has not come.
+    """
+    return [_alert(incident, cluster, now_ns, ahead_ns) for incident in incidents]
 
 
-def _alert(incident: Incident, cluster: str, now_ns: int) -> dict[str, Any]:
+def _alert(incident: Incident, cluster: str, now_ns: int, ahead_ns: int) -> dict[str, Any]:
     labels = {
         "alertname": incident.rule,
         "severity": incident.severity.value,
@@ -53,8 +63,8 @@ def _alert(incident: Incident, cluster: str, now_ns: int) -> dict[str, Any]:
     return {
         "labels": labels,
         "annotations": {name: text for name, text in annotations.items() if text},
-        "startsAt": _instant(incident.opened_ns),
-        "endsAt": _instant(ends_ns),
+        "startsAt": _instant(incident.opened_ns - ahead_ns),
+        "endsAt": _instant(ends_ns - ahead_ns),
     }
 
 

@@ -32,6 +32,8 @@ GROUPS = {
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "incidents": "What is wrong, one incident for each cause.",
     "links": "Ports, flaps, counters: what cables say.",
+    "metrics": "What Prometheus can scrape of a fleet.",
+    "sla": "Latency against what it should be.",
     "sim": "The fabric simulator.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",

@@ -24,7 +24,7 @@ def command() -> None:
 @command.command()
 @click.argument("path", type=click.Path())
 def check(path: str) -> None:
-    """Say whether a file is a valid agent or controller configuration, and what is wrong with it.
+    """Say whether a file of agent, controller or objectives is valid, and what is wrong with it.
 
     \b
     Example:
@@ -32,18 +32,23 @@ def check(path: str) -> None:
     """
     from syntony.agent.config import AgentConfig
     from syntony.controller.config import ControllerConfig
+    from syntony.sla.terms import Terms, check_terms
 
-    kind = ControllerConfig if _is_controller(path) else AgentConfig
+    keys = _keys(path)
+    if keys & set(Terms.__struct_fields__):
+        check_terms(load_config(path, Terms), path)
+        click.echo(f"{path}: a valid file of objectives")
+        return
+    # A controller listens; an agent says which host it is.
+    kind = ControllerConfig if "listen" in keys or "host" not in keys else AgentConfig
     load_config(path, kind)
     click.echo(f"{path}: a valid {'controller' if kind is ControllerConfig else 'agent'} file")
 
 
-def _is_controller(path: str) -> bool:
-    """A controller listens; an agent says which host it is."""
+def _keys(path: str) -> set[str]:
     try:
-        keys = tomllib.loads(Path(path).read_text(encoding="utf-8")).keys()
+        return set(tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    return "listen" in keys or "host" not in keys

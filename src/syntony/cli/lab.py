@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,8 +18,9 @@ from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
 from syntony.lab.messages import LabFile
-from syntony.lab.plan import FabricSpec
+from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.rates import parse_rate_bps
+from syntony.lab.scrape import scrape_config
 from syntony.lab.world import World, new_lab
 from syntony.model import S, parse_duration_ns
 
@@ -73,6 +75,8 @@ def command() -> None:
     show_default=True,
     help="Whether jobs' flows are moved off crowded paths.",
 )
+@click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
+@click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
 @_json
@@ -152,6 +156,10 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
     if options["probe_interval"]:
         interval_ns = parse_duration_ns(options["probe_interval"])
         chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
+    # The controller runs elsewhere: a path of its own.
+    for name in ("rules", "sla"):
+        if options[name]:
+            chosen[name] = str(Path(options[name]).resolve())
     return chosen
 
 
@@ -303,6 +311,23 @@ def truth(name: str | None, as_json: bool) -> None:
         click.echo(msgspec.json.encode(found))
     else:
         _labview.show_truth(found)
+
+
+@command.command()
+@_which
+def scrape(name: str | None) -> None:
+    """Print a Prometheus configuration that scrapes every daemon of a lab, from inside it.
+
+    \b
+    Example (then ask http://127.0.0.1:9090 from inside, too):
+      syntony lab scrape > /tmp/lab.yml
+      syntony lab exec ctl -- prometheus --config.file=/tmp/lab.yml --storage.tsdb.path=/tmp/lab-db
+    """
+    lab = open_lab(name)
+    file = lab.file()
+    if not file.agents:
+        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+    click.echo(scrape_config(lab.directory, make_plan(file.spec)), nl=False)
 
 
 @command.command()

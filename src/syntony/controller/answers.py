@@ -6,6 +6,7 @@ import asyncio
 
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
+from syntony.controller.sla import SlaQuestions
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
 from syntony.model import MS, S
@@ -30,6 +31,9 @@ StoreQuery = (
     | wire.ClockHistoryQuery
     | wire.FailoverLogQuery
     | wire.FleetQuery
+    | wire.SlaReportQuery
+    | wire.SlaCheckQuery
+    | wire.QueuesQuery
 )
 PresentQuery = (
     wire.ClockQuery | wire.PairsQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
@@ -40,12 +44,18 @@ class Answers:
     """Reads; never changes anything."""
 
     def __init__(
-        self, store: Store, fleet: Fleet, solving: SolveLoop, locating: LocateLoop
+        self,
+        store: Store,
+        fleet: Fleet,
+        solving: SolveLoop,
+        locating: LocateLoop,
+        slas: SlaQuestions,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._solving = solving
         self._locating = locating
+        self._slas = slas
 
     async def answer(
         self, query: StoreQuery | PresentQuery, fleet_now_ns: int | None
@@ -61,15 +71,22 @@ class Answers:
                 return await self._window_answer(query, fleet_now_ns)
             case wire.LinksQuery() | wire.LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
-            case wire.ClockHistoryQuery():
-                return await self._clock_history(query, fleet_now_ns)
-            case wire.FailoverLogQuery():
-                return await self._failover_log(query, fleet_now_ns)
+            case wire.ClockHistoryQuery() | wire.FailoverLogQuery():
+                return await self._past(query, fleet_now_ns)
+            case wire.SlaReportQuery() | wire.SlaCheckQuery() | wire.QueuesQuery():
+                return await self._slas.answer(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
                 return self._fleet_answer(rows)
             case _:
                 return self._present(query)
+
+    async def _past(
+        self, query: wire.ClockHistoryQuery | wire.FailoverLogQuery, fleet_now_ns: int | None
+    ) -> wire.Answer:
+        if isinstance(query, wire.ClockHistoryQuery):
+            return await self._clock_history(query, fleet_now_ns)
+        return await self._failover_log(query, fleet_now_ns)
 
     def _present(self, query: PresentQuery) -> wire.Answer:
         """What is known now, without the store."""

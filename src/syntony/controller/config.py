@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from syntony.controller.notify import Receiver
+from syntony.metrics.settings import MetricsConfig
 from syntony.traffic.moves import MovePolicy
 
 
@@ -81,6 +82,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
     placement: PlacementConfig = PlacementConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    sla: str = ""
+    """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, explained
+from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, explained
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
@@ -25,7 +27,8 @@ from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError, UsageError
 from syntony.model import S
 from syntony.model.clocks import Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
+from syntony.model.sla import SlaRow
 from syntony.store import Store
 from syntony.wire.messages import (
     IncidentAction,
@@ -44,6 +47,22 @@ SILENT_NS = 10 * S
 STARTING_NS = 30 * S
 """After its own start the controller gives agents so long to come back before it misses them."""
 MAX_TEXT = 500
+
+
+class Slas(NamedTuple):
+    """What is known of latency and of who needs it."""
+
+    rows: tuple[SlaRow, ...] | None
+    """Verdicts on pairs of NICs; None: not looked yet."""
+    queues: tuple[Queue, ...] | None
+    """Links at which packets wait; None: not looked yet."""
+    crossing: Mapping[str, frozenset[str]]
+    """``a->b`` → what its paths cross."""
+    jobs: Mapping[str, frozenset[tuple[str, str]]]
+    """Job → the pairs of NICs that its connections go between."""
+
+
+_NO_SLAS = Slas(None, None, {}, {})
 
 
 class AlertDesk:
@@ -68,7 +87,12 @@ class AlertDesk:
             raise ConfigError("alerts.receivers: set state_dir, so that no message can be lost")
         self._path = None if state_dir is None else state_dir / BOOK_FILE
         self._book = Book(self.rules, _read_book(self._path) if self._path else None)
-        self._notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
+        self.notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
+        self.opened: Counter[str] = Counter()
+        """Rule → incidents opened or reopened since this began."""
+        self.resolved: Counter[str] = Counter()
+        self.evaluated_ns = 0
+        """Fleet time of the newest evaluation; 0 before the first."""
         self._cluster = settings.cluster
 
     def evaluate(
@@ -77,6 +101,7 @@ class AlertDesk:
         silent_ns: Mapping[str, int],
         timelines: tuple[Timeline, ...],
         findings: tuple[Finding, ...],
+        slas: Slas = _NO_SLAS,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -85,24 +110,35 @@ class AlertDesk:
             silent_ns: host → how long its agent has said nothing.
             timelines: of every clock.
             findings: what localisation blames.
+            slas: what was found of latency.
 
         Raises:
             StoreError: the store failed; nothing has changed.
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
-        seen = self._observations(fleet_ns, silent_ns, silent, timelines, findings)
+        seen = self._observations(fleet_ns, silent_ns, silent, timelines)
+        seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
             | observe.FINDING_METRICS
         )  # fmt: skip
+        if slas.rows is not None:
+            seen += observe.of_slas(slas.rows)
+            metrics |= observe.SLA_METRICS
+        if slas.queues is not None:
+            seen += observe.of_queues(slas.queues)
+            metrics |= observe.QUEUE_METRICS
+        places = observe.Places(slas.crossing)
         with self._lock:
-            changes = self._book.evaluate(fleet_ns, measured(seen, metrics), observe.Names())
+            changes = self._book.evaluate(fleet_ns, measured(seen, metrics), places)
             self._settle(changes)
+        self.evaluated_ns = fleet_ns
         return changes
 
-    def deliver(self, now_ns: int, fleet_ns: int) -> None:
-        """Tell whoever is due; `now_ns` is monotonic. Waits for the network: not for a loop."""
-        self._notifier.deliver(now_ns, fleet_ns, self._book)
+    def deliver(self, now_ns: int, fleet_ns: int, wall_ns: int) -> None:
+        """Tell whoever is due; `now_ns` is monotonic, `wall_ns` what this host calls the time.
+        Waits for the network: not for a loop."""
+        self.notifier.deliver(now_ns, fleet_ns, self._book, fleet_ns - wall_ns)
 
     # --- questions and commands ---
 
@@ -116,7 +152,7 @@ class AlertDesk:
                 found.reverse()
             plain = tuple(render.plain(each) for each in found)
             silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
-        return IncidentsReply(incidents=plain, silences=silences, waiting=self._notifier.waiting())
+        return IncidentsReply(incidents=plain, silences=silences, waiting=self.notifier.waiting())
 
     def act(self, action: IncidentAction, who: str, fleet_ns: int) -> IncidentsReply:
         """Acknowledge or clear. Raises `UsageError`."""
@@ -162,6 +198,11 @@ class AlertDesk:
             self._save()
         return self.incidents(IncidentsQuery())
 
+    def live(self) -> list[Incident]:
+        """Copies of the incidents that are not resolved."""
+        with self._lock:
+            return [msgspec.structs.replace(each) for each in self._book.incidents if each.live]
+
     def told_rules(self) -> RulesReply:
         """The rules in force."""
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
@@ -174,7 +215,6 @@ class AlertDesk:
         silent_ns: Mapping[str, int],
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
-        findings: tuple[Finding, ...],
     ) -> list[Observation]:
         links = self._store.links
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
@@ -183,7 +223,6 @@ class AlertDesk:
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
             *observe.of_clocks(timelines, silent),
-            *observe.of_findings(findings),
         ]
 
     def _missed(self) -> frozenset[str]:
@@ -200,9 +239,13 @@ class AlertDesk:
         """With the lock held: what follows from changes, in the order that loses nothing."""
         if not changes:
             return
-        self._notifier.take(changes, self._book)
+        self.notifier.take(changes, self._book)
         self._save()
         for change in changes:
+            if change.kind in {ChangeKind.OPENED, ChangeKind.REOPENED}:
+                self.opened[change.incident.rule] += 1
+            elif change.kind is ChangeKind.RESOLVED:
+                self.resolved[change.incident.rule] += 1
             if change.kind not in {ChangeKind.PAGE, ChangeKind.CLEAR}:
                 _log.warning(
                     "incident %s number=%d severity=%s cause=%d summary=%s",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -101,11 +102,27 @@ class Ingest:
         self._bytes = 0
         self.local_shed = 0
         """Tables of the controller's own that were shed while the store took nothing."""
+        self.inserts = 0
+        """Insert cycles done …"""
+        self.insert_ns = 0
+        """… and the time spent in them …"""
+        self.failures = 0
+        """… and how often one failed, to be tried again."""
         self._local: list[Piece] = []
         self._streams: dict[str, _Stream] = {}
         self._arrived = asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
+
+    @property
+    def queued_bytes(self) -> int:
+        """Batches that wait for the store."""
+        return self._bytes
+
+    @property
+    def failing(self) -> bool:
+        """Whether the store refuses rows."""
+        return self._failing
 
     def greet(self, host: str, stream: str) -> int:
         """A host (re)appears; returns up to where its stream is known to be stored."""
@@ -160,10 +177,14 @@ class Ingest:
         outcomes, pieces = await asyncio.to_thread(self._open, items)
         waiting = _by_table([*pieces, *local])
         while waiting:
+            began_ns = time.monotonic_ns()
             try:
                 await asyncio.to_thread(self._insert, waiting)
                 self._recovered()
+                self.inserts += 1
+                self.insert_ns += time.monotonic_ns() - began_ns
             except StoreError as error:
+                self.failures += 1
                 self._complain(error)
                 await asyncio.sleep(RETRY_NS / S)
         self._note_stored(outcomes)

@@ -8,6 +8,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from syntony.controller.batches import Piece
 from syntony.controller.solve import ORIGIN_HOST
@@ -15,10 +16,10 @@ from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ARROW, GROUP
+from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
 from syntony.fabric.watch import FlowCounts, Watch, path_ids
 from syntony.model import MS, S
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
 from syntony.store import FlowSecond, Store
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import Findings, LearntPath
@@ -33,8 +34,26 @@ CATCH_UP_S = 5
 """Seconds taken up at once after a pause; older ones are skipped."""
 PATHS_BACK_NS = 600 * S
 """How far back a new controller reads paths: agents ask again every minute."""
+_SWITCHES = frozenset(
+    {
+        ComponentKind.LEAF, ComponentKind.SPINE, ComponentKind.AGG, ComponentKind.CORE,
+        ComponentKind.SWITCH, ComponentKind.COMPONENT,
+    }
+)  # fmt: skip
+"""Between two NICs, a device that no topology names is a switch."""
+QUEUE_S = 2
+"""Between two looks for queues."""
 LATE_NS = 10 * S
 """Paths may arrive so late."""
+
+
+class Crossed(NamedTuple):
+    """What the learnt paths of one pair of NICs cross, one direction."""
+
+    switches: int | None
+    """Of the longest that is known from end to end; None where none is."""
+    components: frozenset[str]
+    """Of all of them."""
 
 
 class LocateLoop:
@@ -48,6 +67,9 @@ class LocateLoop:
 
     def __init__(self, store: Store, topology: str) -> None:
         self.answer = Findings(ts_ns=0, findings=())
+        self.queues: tuple[Queue, ...] | None = None
+        """Links at which packets wait; None: not looked yet."""
+        self._queued_second = 0
         self._store = store
         self.topology = _read(topology) if topology else None
         self._book = PathBook(self.topology)
@@ -58,6 +80,8 @@ class LocateLoop:
         self._paths_from_ns: int | None = None
         self._stream = secrets.token_hex(16)
         self._seq = 0
+        self._crossed: tuple[int, dict[str, Crossed]] | None = None
+        """Of this version of the book."""
 
     def step(self, fleet_now_ns: int, ports: dict[tuple[str, str], int]) -> Piece | None:
         """Take up the seconds that have settled.
@@ -80,6 +104,9 @@ class LocateLoop:
         before = self.answer.findings
         self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
         _tell(before, self.answer.findings)
+        if last >= self._queued_second + QUEUE_S:
+            self._queued_second = last
+            self.queues = self._queues(self.answer.ts_ns)
         return self._rows(self.answer)
 
     def paths(self) -> tuple[LearntPath, ...]:
@@ -103,6 +130,41 @@ class LocateLoop:
         if any(GROUP in part for part in parts):
             return ()
         return tuple(part for part in parts if ARROW in part)
+
+    def crossings(self) -> dict[str, Crossed]:
+        """``a->b`` of every pair of NICs with a learnt path → what its paths cross."""
+        version = self._book.version
+        if self._crossed is None or self._crossed[0] != version:
+            self._crossed = (version, _crossed(self._book))
+        return self._crossed[1]
+
+    def first_switches(self) -> dict[str, str]:
+        """NIC → the switch that its probes were seen to enter at."""
+        return self._book.first_switches()
+
+    def cabled_to(self, nic: str) -> str:
+        """The switch that the topology cables a NIC to; empty where it does not say."""
+        return self._book.cabled_to(nic)
+
+    def _queues(self, now_ns: int) -> tuple[Queue, ...]:
+        since = {queue.component: queue.since_ns for queue in self.queues or ()}
+        found = self._watch.queues()
+        crossing = self.crossings() if found else {}
+        return tuple(
+            Queue(
+                component=each.component,
+                delay_ns=each.delay_ns,
+                since_ns=since.get(each.component, now_ns),
+                confidence=each.confidence,
+                alternatives=each.alternatives,
+                pairs=tuple(
+                    pair
+                    for pair, crossed in sorted(crossing.items())
+                    if crosses(each.component, crossed.components)
+                ),
+            )
+            for each in found
+        )
 
     def _learn(self, fleet_now_ns: int) -> None:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
@@ -192,6 +254,20 @@ def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
             )  # fmt: skip
     for component in known - {found.component for found in now}:
         _log.warning("no longer to blame component=%s", component)
+
+
+def _crossed(book: PathBook) -> dict[str, Crossed]:
+    found: dict[str, Crossed] = {}
+    for way in book.known():
+        components = book.components(way)
+        whole = not any(book.kind_of(name) is ComponentKind.GROUP for name in components)
+        switches = sum(book.kind_of(name) in _SWITCHES for name in components) if whole else None
+        before = found.get(link_name(way.src, way.dst))
+        if before is not None:
+            switches = max(switches or 0, before.switches or 0) or None
+            components = (*components, *before.components)
+        found[link_name(way.src, way.dst)] = Crossed(switches, frozenset(components))
+    return found
 
 
 def _read(path: str) -> Topology:

@@ -108,19 +108,20 @@ class Notifier:
                     if body is not None:
                         self.shed += outgoing.append(body)
 
-    def deliver(self, now_ns: int, fleet_ns: int, book: Book) -> None:
+    def deliver(self, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int = 0) -> None:
         """One round: every receiver that is due gets what waits for it, until one fails.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
             fleet_ns: the same moment in fleet time.
             book: what fires.
+            ahead_ns: fleet time minus the time that the receivers' clocks show.
         """
         for outgoing in self._receivers:
             if now_ns < outgoing.due_ns:
                 continue
             if outgoing.receiver.kind == "alertmanager":
-                self._repeat(outgoing, now_ns, fleet_ns, book)
+                self._repeat(outgoing, now_ns, fleet_ns, book, ahead_ns)
             else:
                 self._drain(outgoing, now_ns)
 
@@ -143,7 +144,9 @@ class Notifier:
                 outgoing.due_ns = 0  # something changed: Alertmanager is told at once
                 return None
 
-    def _repeat(self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book) -> None:
+    def _repeat(
+        self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int
+    ) -> None:
         told = [
             incident
             for incident in book.incidents
@@ -153,7 +156,7 @@ class Notifier:
         outgoing.due_ns = now_ns + RESEND_NS
         if not told:
             return
-        bodies = render.alertmanager(told, self._cluster, fleet_ns)
+        bodies = render.alertmanager(told, self._cluster, fleet_ns, ahead_ns)
         body = json.dumps(bodies).encode()
         answer = self._post(f"{outgoing.url}/api/v2/alerts", body, outgoing.headers)
         self._account(outgoing, answer, now_ns)

@@ -10,13 +10,15 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
-from syntony.fabric.names import link_ends
+from syntony.fabric.names import crosses, link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
 from syntony.model import S, format_ns
 from syntony.model.clocks import ClockState, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue, QueueFlow
+from syntony.model.sla import SlaRow, SlaStatus
+from syntony.sla.subjects import troubles
 from syntony.wire.messages import LinkCounterRow, LinkStatus
 
 STALE_NS = 150 * S
@@ -28,6 +30,10 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+QUEUE_METRICS = frozenset({"queueing_ns"})
+TOLD = 5
+"""Pairs and flows named in evidence."""
+SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
 _LINKS = frozenset({"link", "cable", "group"})
@@ -144,6 +150,75 @@ def _of_finding(found: Finding) -> Observation:
     return Observation(metric, found.component, found.loss, evidence)
 
 
+def with_jobs(
+    found: Iterable[Observation],
+    jobs: Mapping[str, frozenset[tuple[str, str]]],
+    crossing: Mapping[str, frozenset[str]],
+) -> list[Observation]:
+    """The same, each with the jobs that use its subject.
+
+    Args:
+        found: few observations, of things that are wrong.
+        jobs: job → the pairs of NICs that its connections go between.
+        crossing: ``a->b`` → what the learnt paths between them cross.
+    """
+    return [
+        each._replace(
+            jobs=tuple(
+                sorted(
+                    job
+                    for job, pairs in jobs.items()
+                    if any(_uses(pair, each.subject, crossing) for pair in pairs)
+                )
+            )
+        )
+        for each in found
+    ]
+
+
+def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
+    at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
+    return at_end or crosses(subject, crossing.get("->".join(pair), ()))
+
+
+def of_queues(queues: Iterable[Queue]) -> list[Observation]:
+    """Links at which packets wait, and who shares them."""
+    return [
+        Observation(
+            "queueing_ns",
+            queue.component,
+            queue.delay_ns,
+            (_sharers(queue), *map(_flow, queue.flows[:TOLD])),
+            tuple(sorted({flow.job for flow in queue.flows})),
+        )
+        for queue in queues
+    ]
+
+
+def _sharers(queue: Queue) -> str:
+    told = ", ".join(queue.pairs[:TOLD])
+    more = len(queue.pairs) - TOLD
+    return f"shared by {told}" + (f" and {more} more pairs" if more > 0 else "")
+
+
+def _flow(flow: QueueFlow) -> str:
+    return f"job {flow.job}: {flow.pair}"
+
+
+def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
+    """What breaks an objective, and what is merely worse than usual or than its like."""
+    told = tuple(rows)
+    kinds = (
+        ("latency_sla", frozenset({SlaStatus.BREACH})),
+        ("latency_unusual", frozenset({SlaStatus.BREACH, SlaStatus.WARNING})),
+    )
+    return [
+        Observation(metric, trouble.subject, trouble.share, trouble.reasons)
+        for metric, bad in kinds
+        for trouble in troubles(told, bad)
+    ]
+
+
 class Names:
     """What contains what, as far as names tell: hosts their NICs, devices the links at them."""
 
@@ -154,6 +229,24 @@ class Names:
         if ends is None:
             return narrower.startswith(f"{wider}/")
         return any(end == wider or end.startswith(f"{wider}/") for end in ends)
+
+
+class Places:
+    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
+    that its paths cross.
+
+    Args:
+        crossing: ``a->b`` → the components of its paths, links by direction.
+    """
+
+    def __init__(self, crossing: Mapping[str, frozenset[str]]) -> None:
+        self._crossing = crossing
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        """Whether `narrower` would fail with `wider`."""
+        if Names.holds(wider, narrower):
+            return True
+        return crosses(wider, self._crossing.get(narrower, ()))
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:

@@ -9,25 +9,30 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syntony.controller import metrics
 from syntony.controller.answers import Answers
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
-from syntony.controller.incidents import STARTING_NS, AlertDesk
+from syntony.controller.incidents import STARTING_NS, AlertDesk, Slas
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
+from syntony.controller.sla import SlaDesk, SlaQuestions, with_flows
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
 from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
+from syntony.io.scrape import ScrapeServer, ServerTls
+from syntony.metrics.sheet import Sheet
 from syntony.model import MS, S, format_ns
 from syntony.store import Store
 from syntony.wire.messages import (
@@ -59,6 +64,8 @@ PLACE_INTERVAL_NS = 250 * MS
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
 TELL_INTERVAL_NS = 1 * S
+LOOK_INTERVAL_NS = 10 * S
+"""Between two looks at the latency of the past minute."""
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -94,12 +101,17 @@ class Controller:
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology)
         self._alerts = AlertDesk(config.alerts, state_dir, store)
+        self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
-        self._answers = Answers(store, self._fleet, self._solving, self._locating)
         self._traffic = TrafficDesk()
         self._placement = Placement(store, config.placement, self._locating.topology)
+        questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
+        self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._sessions: dict[str, Session] = {}
+        self._loops: dict[str, metrics.LoopCount] = {}
+        self._steps = 0
+        self._scraping: ScrapeServer | None = None
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -116,6 +128,7 @@ class Controller:
         server, self.port = open_server(self._config, FleetService(self).handlers())
         await server.start()
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
+        self._open_metrics(asyncio.get_running_loop())
         if ready is not None:
             ready()
         try:
@@ -123,9 +136,37 @@ class Controller:
         finally:
             for session in self._sessions.values():
                 session.outbox.close()
+            if self._scraping is not None:
+                await asyncio.to_thread(self._scraping.close)
             await server.stop(STOP_GRACE_S)
             await self._keep()
             _log.info("controller down")
+
+    def _open_metrics(self, loop: asyncio.AbstractEventLoop) -> None:
+        config, wanted = self._config, self._config.metrics
+        if not wanted.listen:
+            return
+        files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, wanted.clients)
+        answer = partial(metrics.page, loop, self._sheet)
+        self._scraping = ScrapeServer(wanted.listen, answer, files if wanted.tls else None)
+
+    async def _sheet(self) -> Sheet:
+        sheet = metrics.new_sheet()
+        metrics.put_fleet(sheet, self._fleet)
+        metrics.put_clocks(sheet, self._solving, self._fleet_now(), self._steps)
+        metrics.put_traffic(sheet, self._traffic)
+        metrics.put_ingest(sheet, self._ingest)
+        metrics.put_loops(sheet, self._loops)
+        metrics.put_findings(sheet, self._locating.answer.findings)
+        metrics.put_slas(sheet, self._slas.rows)
+        await asyncio.to_thread(metrics.put_incidents, sheet, self._alerts)
+        return sheet
+
+    def _every(
+        self, interval_ns: int, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Coroutine[Any, Any, None]:
+        name = work.__name__.removeprefix("_")
+        return _every(interval_ns, work, self._loops.setdefault(name, metrics.LoopCount()))
 
     async def _work(self) -> None:
         stop = asyncio.Event()
@@ -135,14 +176,15 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._ingest.run()),
-                group.create_task(_every(SOLVE_CHECK_NS, self._solve)),
-                group.create_task(_every(PLAN_CHECK_NS, self._plan)),
-                group.create_task(_every(LOCATE_INTERVAL_NS, self._locate)),
-                group.create_task(_every(PLACE_INTERVAL_NS, self._place)),
-                group.create_task(_every(KEEP_INTERVAL_NS, self._keep)),
-                group.create_task(_every(EXPIRE_INTERVAL_NS, self._expire)),
-                group.create_task(_every(JUDGE_INTERVAL_NS, self._judge)),
-                group.create_task(_every(TELL_INTERVAL_NS, self._tell)),
+                group.create_task(self._every(SOLVE_CHECK_NS, self._solve)),
+                group.create_task(self._every(PLAN_CHECK_NS, self._plan)),
+                group.create_task(self._every(LOCATE_INTERVAL_NS, self._locate)),
+                group.create_task(self._every(PLACE_INTERVAL_NS, self._place)),
+                group.create_task(self._every(KEEP_INTERVAL_NS, self._keep)),
+                group.create_task(self._every(EXPIRE_INTERVAL_NS, self._expire)),
+                group.create_task(self._every(JUDGE_INTERVAL_NS, self._judge)),
+                group.create_task(self._every(TELL_INTERVAL_NS, self._tell)),
+                group.create_task(self._every(LOOK_INTERVAL_NS, self._look)),
             ]
             await stop.wait()
             for task in tasks:
@@ -303,6 +345,7 @@ class Controller:
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
         if self._solving.stepped_ns:
+            self._steps += 1
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
             self._time = FleetTime()
         rows = self._solving.rows(now_ns)
@@ -384,13 +427,33 @@ class Controller:
                 silent_ns,
                 self._solving.timelines,
                 self._locating.answer.findings,
+                self._found_slas(),
             )
         except StoreError as error:
             _log.error("rules not evaluated reason=%s", error)
 
+    def _found_slas(self) -> Slas:
+        crossed = self._locating.crossings()
+        queues = self._locating.queues
+        return Slas(
+            self._slas.rows,
+            None if queues is None else with_flows(queues, self._traffic.flows()),
+            {pair: each.components for pair, each in crossed.items()},
+            self._traffic.pairs(),
+        )
+
+    async def _look(self) -> None:
+        fleet_now_ns = self._fleet_now()
+        if fleet_now_ns is None:
+            return
+        try:
+            await asyncio.to_thread(self._slas.look, fleet_now_ns)
+        except StoreError as error:
+            _log.error("latency not judged reason=%s", error)
+
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()
-        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now())
+        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
 
     async def _expire(self) -> None:
         fleet_now_ns = self._fleet_now()
@@ -405,14 +468,19 @@ class Controller:
             _log.info("retention dropped partitions=%d", dropped)
 
 
-async def _every(interval_ns: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _every(
+    interval_ns: int, work: Callable[[], Coroutine[Any, Any, None]], count: metrics.LoopCount
+) -> None:
     while True:
         started_ns = time.monotonic_ns()
         try:
             await work()
         except Exception:  # noqa: BLE001 — supervisor: one loop's fault must not stop ingest
+            count.failures += 1
             _log.exception("controller loop failed, going on loop=%s", work.__name__)
         spent_ns = time.monotonic_ns() - started_ns
+        count.runs += 1
+        count.spent_ns += spent_ns
         await asyncio.sleep(max(0, interval_ns - spent_ns) / S)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from syntony.controller.batches import Piece
 from syntony.controller.path_log import PathLog
 from syntony.errors import UsageError
+from syntony.model.findings import QueueFlow
 from syntony.store import Store
 from syntony.wire.messages import (
     ConnectionsQuery,
@@ -72,6 +73,28 @@ class TrafficDesk:
         """Connections of one job or host, or of all."""
         return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
 
+    def flows(self) -> list[QueueFlow]:
+        """Every way of every job's connections, in the direction in which its host sends."""
+        return [
+            QueueFlow(job=connection.job, pair="->".join(pair), rate_bps=subflow.rate_bps)
+            for host in self._reports.values()
+            for connection in host.report.connections
+            for subflow in connection.subflows
+            if all(pair := _pair(subflow.path))
+        ]
+
+    def pairs(self) -> dict[str, frozenset[tuple[str, str]]]:
+        """Job → the pairs of NICs, both directions, that its connections go between."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for host in self._reports.values():
+            for connection in host.report.connections:
+                ends = found.setdefault(connection.job, set())
+                for subflow in connection.subflows:
+                    pair = _pair(subflow.path)
+                    if all(pair):
+                        ends |= {pair, pair[::-1]}
+        return {job: frozenset(ends) for job, ends in found.items()}
+
     def status(self, now_ns: int) -> FailoverStatus:
         """The switch, and every host's mode without its connections."""
         hosts = (
@@ -116,3 +139,9 @@ def _bare(report: PathsReport) -> PathsReport:
         connections=(),
         left_out=len(report.connections) + report.left_out,
     )
+
+
+def _pair(path: str) -> tuple[str, str]:
+    """The NICs at the ends of ``host/nic:port > host/nic:port``; empty for what is not one."""
+    a, _, b = path.partition(" > ")
+    return a.rpartition(":")[0], b.rpartition(":")[0]

@@ -6,6 +6,7 @@ known before, only shorter or with silent hops, is therefore no news: the fuller
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -50,6 +51,20 @@ class PathBook:
         if way not in self._components:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]
+
+    def first_switches(self) -> dict[str, str]:
+        """NIC → the device that its packets meet first, by most of its paths; as heard, never as
+        the topology says."""
+        heard: dict[str, Counter[str]] = defaultdict(Counter)
+        for way, hops in list(self._hops.items()):
+            device = self._device(hops[0]) if hops else None
+            if device is not None:
+                heard[way.src][device] += 1
+        return {nic: devices.most_common(1)[0][0] for nic, devices in heard.items()}
+
+    def cabled_to(self, nic: str) -> str:
+        """The one switch that the topology cables a NIC to; empty where it does not say."""
+        return self._switch_at(nic) or ""
 
     def kind_of(self, name: str) -> ComponentKind:
         """The kind of a component."""

@@ -23,6 +23,12 @@ DELAY_S = 10
 """Delays are the median of so many seconds, against that of the rest of the minute."""
 MIN_DELAY_SECONDS = 5
 
+FLOOR_S = 300
+"""A path's floor is its fastest second of the past five to ten minutes: longer than any queue that
+drains between steps of a job, shorter than what a changed route may be held against."""
+PERSISTENT = 0.2
+"""Queueing is what is there in all but a fifth of the seconds."""
+
 SENT, LOST, SENT_BACK, LOST_BACK, UNRESOLVED, HEARD = range(6)
 FIELDS = 6
 
@@ -54,6 +60,15 @@ class Change(NamedTuple):
     """(flows,)."""
 
 
+class Excess(NamedTuple):
+    """Delay above the path's floor that is there in nearly every second, (2, flows); NaN where
+    there are too few of them."""
+
+    delay_ns: Floats
+    sigma_ns: Floats
+    """(flows,)."""
+
+
 class FlowHistory:
     """Rings of seconds and of steps. Flows keep their places; new ones come behind."""
 
@@ -62,12 +77,16 @@ class FlowHistory:
         self._steps: deque[Ints] = deque(maxlen=max(WINDOWS_S) // STEP_S)
         self._step: Ints = np.zeros((FIELDS, 0), dtype=np.int64)
         self._in_step = 0
+        self._floors: list[Floats] = [np.full((2, 0), np.inf), np.full((2, 0), np.inf)]
+        """Of the running five minutes, and of those before."""
+        self._in_floor = 0
 
     def add(self, second: SecondCounts) -> None:
         """The next second."""
         self._seconds.append(second)
         self._step = _sum([self._step, second.counts], second.counts.shape[1])
         self._in_step += 1
+        self._sink(second.delay_ns)
         if self._in_step == STEP_S:
             self._steps.append(self._step)
             self._step, self._in_step = np.zeros((FIELDS, 0), dtype=np.int64), 0
@@ -95,11 +114,46 @@ class FlowHistory:
         if len(now) < DELAY_S or len(before) < DELAY_S:
             return None
         delay_ns = _median(now, flows) - _median(before, flows)
-        sigma_ns = np.zeros(flows)
-        for second in now:
-            known = len(second.clk_err_ns)
-            sigma_ns[:known] = np.maximum(sigma_ns[:known], second.clk_err_ns)
-        return Change(delay_ns, sigma_ns)
+        return Change(delay_ns, _worst_error(now, flows))
+
+    def excess(self, flows: int) -> Excess | None:
+        """What the newest `DELAY_S` seconds held above the floor, again and again."""
+        seconds = list(self._seconds)[-DELAY_S:]
+        if len(self._seconds) < 2 * DELAY_S:
+            return None
+        floor = np.minimum(*(_grown(each, flows, np.inf) for each in self._floors))
+        stack = np.stack([_grown(second.delay_ns, flows, np.nan) for second in seconds])
+        count = np.isfinite(stack).sum(axis=0)
+        place = np.maximum(0, np.floor(PERSISTENT * (count - 1)).astype(np.intp))
+        # NaN sorts behind every number.
+        low = np.take_along_axis(np.sort(stack, axis=0), place[None], axis=0)[0]
+        known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor)
+        delay_ns = np.where(known, low - np.where(known, floor, 0.0), np.nan)
+        return Excess(delay_ns, _worst_error(seconds, flows))
+
+    def _sink(self, delay_ns: Floats) -> None:
+        if self._in_floor == FLOOR_S:
+            self._floors = [np.full((2, 0), np.inf), self._floors[0]]
+            self._in_floor = 0
+        self._in_floor += 1
+        floor = _grown(self._floors[0], delay_ns.shape[1], np.inf)
+        self._floors[0] = np.fmin(floor, _grown(delay_ns, floor.shape[1], np.nan))
+
+
+def _grown(values: Floats, flows: int, fill: float) -> Floats:
+    """(2, at least `flows`), what is new filled."""
+    missing = flows - values.shape[1]
+    if missing <= 0:
+        return values
+    return np.concatenate((values, np.full((2, missing), fill)), axis=1)
+
+
+def _worst_error(seconds: Sequence[SecondCounts], flows: int) -> Floats:
+    sigma_ns = np.zeros(flows)
+    for second in seconds:
+        known = len(second.clk_err_ns)
+        sigma_ns[:known] = np.maximum(sigma_ns[:known], second.clk_err_ns)
+    return sigma_ns
 
 
 def _sum(parts: Sequence[Ints], flows: int) -> Ints:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Collection
 
 ARROW = "->"
 CABLE = "--"
@@ -94,3 +95,12 @@ def guess_kind(name: str) -> ComponentKind:
     if len(kinds) > 1:
         return ComponentKind.LINK
     return kinds[0] if kinds else ComponentKind.COMPONENT
+
+
+def crosses(name: str, components: Collection[str]) -> bool:
+    """Whether a path with these components (links by direction) crosses one called `name`, a cable
+    in either direction."""
+    ends = link_ends(name)
+    if ends is None or CABLE not in name:
+        return name in components
+    return link_name(*ends) in components or link_name(*ends[::-1]) in components

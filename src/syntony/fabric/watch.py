@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +22,8 @@ from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.delay import LATE_SIGMAS
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import WindowCounts, locate
-from syntony.fabric.tally import Ints
+from syntony.fabric.names import ComponentKind
+from syntony.fabric.tally import Floats, Ints
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
@@ -33,6 +35,9 @@ SLACK = 2
 SLACK_S = 0.1
 """Requests heard in another window than sent, per pair: a few, or what a tenth of a second brings,
 since the two ends cut their seconds by their own ticks."""
+MIN_QUEUE_NS = 50_000.0
+"""Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
+_LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
 MIN_CHANGE_NS = 20_000.0
 """Online, smaller changes of delay are queueing; `fabric locate` looks for less."""
 
@@ -95,17 +100,40 @@ class Watch:
         windows = [self._observed(window) for window in self._history.windows(len(self._flows))]
         return locate(candidates, [*windows, *self._changed()])
 
+    def queues(self) -> tuple[Finding, ...]:
+        """Links at which packets wait, second after second: their delay above its floor.
+
+        Hosts, NICs and clocks take their part of the explanation and are not told of: what waits
+        there is no queue of the fabric.
+        """
+        if not self._flows:
+            return ()
+        excess = self._history.excess(len(self._flows))
+        if excess is None:
+            return ()
+        window = self._delays(excess.delay_ns, excess.sigma_ns, MIN_QUEUE_NS)
+        return tuple(
+            msgspec.structs.replace(found, fault="queue")
+            for found in locate(self._numbered(), [window])
+            if found.kind in _LINKS and found.delay_ns >= MIN_QUEUE_NS
+        )
+
     def _changed(self) -> list[WindowCounts]:
         """Delays of the last seconds against the rest of the minute, as a window without losses."""
         change = self._history.change(len(self._flows))
         if change is None:
             return []
+        return [self._delays(change.delay_ns, change.sigma_ns, MIN_CHANGE_NS)]
+
+    def _delays(self, delay_ns: Floats, sigma_ns: Floats, least_ns: float) -> WindowCounts:
+        """Delays there and back, (2, flows), as a window without losses; what is less than
+        `least_ns` is nothing."""
         flows = len(self._flows)
         nothing = np.zeros(3 * flows, dtype=np.int64)
         both = np.full(flows, np.nan)
-        late = np.concatenate((change.delay_ns[0], change.delay_ns[1], both))
-        sigma_ns = np.tile(np.maximum(change.sigma_ns, MIN_CHANGE_NS / LATE_SIGMAS), 3)
-        return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigma_ns)]
+        late = np.concatenate((delay_ns[0], delay_ns[1], both))
+        sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), 3)
+        return WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)
 
     def _start_anew(self) -> None:
         """Most flows known are probed no more: a plan was replaced. Their places are given back."""

@@ -17,6 +17,7 @@ from syntony.lab.daemons import DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
+from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 CONTROLLER_PORT = 8643
 FRAME_BITS = 1514 * 8
 BUSY_NS = 500 * US
+METRICS_PORT = 9862
+SCRAPER = "prometheus"
+"""Name of the certificate that scrapes."""
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 """A day: a lab lives shorter, and restarting it makes a new authority."""
 
@@ -49,8 +53,16 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
     tls = directory / "tls"
     tls.mkdir(mode=0o700)
     authority = create_authority(tls)
+    authority.issue(
+        SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=directory / "tls"
+    )
     made = [_controller(directory, file, plan, authority)]
     return made + [_agent(directory, file, plan, authority, host) for host in plan.hosts]
+
+
+def _metrics(address: str) -> MetricsConfig:
+    """Over the front-end network, where the lab's Prometheus may be, as in a cluster."""
+    return MetricsConfig(listen=f"{address}:{METRICS_PORT}", tls=True, clients=(SCRAPER,))
 
 
 def _mgmt(plan: Plan, node: str) -> str:
@@ -67,6 +79,8 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     )
     map_file = directory / "topology.json"
     map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
+    options = dict(file.options)
+    rules = options.pop("rules", "")
     settings: dict[str, Any] = {
         "store": str(directory / "store"),
         "state_dir": str(directory / "state"),
@@ -74,7 +88,8 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "seed": file.spec.seed,
         "topology": str(map_file),
         "placement": _placement(file),
-        **file.options,
+        "alerts": {"rules": rules, "cluster": file.name},
+        **options,
     }
     config = msgspec.convert(
         {
@@ -83,6 +98,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
             "tls_cert": str(tls.cert),
             "tls_key": str(tls.key),
             "local_socket": str(directory / CONTROLLER_SOCKET),
+            "metrics": msgspec.to_builtins(_metrics(address)),
             **settings,
         },
         ControllerConfig,
@@ -116,6 +132,7 @@ def _agent(
             NicConfig(name=x.a.name, rail=i, stamping="kernel") for i, x in enumerate(rails)
         ),
         spool_dir=str(directory / "spool" / host),
+        metrics=_metrics(_mgmt(plan, host)),
         family=file.family,
         clock=ClockConfig(
             dir=str(clock_directory(directory, host)),

@@ -66,6 +66,8 @@ class _Port:
         self.epoch = ""
         self.snapshot: PortSnapshot | None = None
         self.unreadable: set[str] = set()
+        self.totals: dict[str, int] = {}
+        """Increase of every counter that could be read, since this began to watch."""
 
 
 class LinkLedger:
@@ -123,6 +125,16 @@ class LinkLedger:
         """Losses of carrier since this began to watch."""
         known = self._ports.get(port)
         return known.flaps.total if known else 0
+
+    def totals(self, port: str) -> dict[str, int]:
+        """Counter key → its increase since this began to watch; only what can be read."""
+        known = self._ports.get(port)
+        return known.totals if known else {}
+
+    def unreadable(self, port: str) -> int:
+        """Counters that are there and cannot be read, or stand at their ceiling."""
+        known = self._ports.get(port)
+        return len(known.unreadable) if known else 0
 
     def _take(self, at_ns: int, snapshot: PortSnapshot, found: Sweep) -> None:
         port = self._ports.setdefault(snapshot.name, _Port())
@@ -191,5 +203,6 @@ def _counter_rows(
                 yield CounterRow(at_ns, name, key, 0, delta.reading)
             continue
         port.unreadable.discard(key)
+        port.totals[key] = port.totals.get(key, 0) + (delta.increase or 0)
         if delta.reading in RATED and delta.increase and EVERY[key].kind is not Kind.TRAFFIC:
             yield CounterRow(at_ns, name, key, delta.increase, delta.reading)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.mesh.totals import Direction, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, STALLED, ProbeFlag
 from syntony.wire.messages import ProbeFlow
@@ -43,6 +44,8 @@ class PathSeconds:
         self._max_waiting = max_waiting
         self.dropped = 0
         """Records shed: of flows no longer planned, or waiting for a clock for too long."""
+        self.totals = NicTotals()
+        """Everything ever told, by NIC."""
 
     def plan(self, flows: Sequence[FlowInfo]) -> None:
         """Tell the flows; waiting records of flows that stay are kept."""
@@ -85,7 +88,9 @@ class PathSeconds:
         if not over.any():
             return None
         past = _Probes.of(records[over], self._ids, self._flows, timelines)
-        return _rows(self._flows, past, sent_ns[over])
+        forward, reverse = _forward(past), _reverse(past)
+        self.totals.add([info.src for info in self._flows], past.flow, forward, reverse)
+        return _rows(self._flows, past, sent_ns[over], (forward, reverse))
 
 
 class _Clock(NamedTuple):
@@ -155,7 +160,12 @@ def _comparable(mine: Timeline | None, other: Timeline | None) -> bool:
     return told and mine.component == other.component
 
 
-def _rows(flows: Sequence[FlowInfo], probes: _Probes, sent_ns: NDArray[np.int64]) -> Columns:
+def _rows(
+    flows: Sequence[FlowInfo],
+    probes: _Probes,
+    sent_ns: NDArray[np.int64],
+    directions: tuple[Direction, Direction],
+) -> Columns:
     keys, group = np.unique(
         np.stack([sent_ns // S, probes.flow.astype(np.int64)]), axis=1, return_inverse=True
     )
@@ -167,27 +177,16 @@ def _rows(flows: Sequence[FlowInfo], probes: _Probes, sent_ns: NDArray[np.int64]
     shared = _identity([flows[place] for place in keys[1]], keys[0] * S)
     halves = [
         {**naming, **_summary(direction, group, keys.shape[1], clk_err)}
-        for naming, direction in zip(shared, (_forward(probes), _reverse(probes)), strict=True)
+        for naming, direction in zip(shared, directions, strict=True)
     ]
     return {name: _joined([half[name] for half in halves]) for name in halves[0]}
 
 
-class _Direction(NamedTuple):
-    """What each probe says of one direction, shape (n,) each."""
-
-    owd_ns: NDArray[np.int64]
-    measured: NDArray[np.bool_]
-    sent: NDArray[np.bool_]
-    lost: NDArray[np.bool_]
-    unresolved: NDArray[np.bool_]
-    stalled: NDArray[np.bool_]
-
-
-def _forward(probes: _Probes) -> _Direction:
+def _forward(probes: _Probes) -> Direction:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
     stamped = (records["t1_ns"] != 0) & (records["t2_ns"] != 0)
-    return _Direction(
+    return Direction(
         owd_ns=probes.remote.to_fleet(records["t2_ns"]) - probes.local.to_fleet(records["t1_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled,
@@ -197,11 +196,11 @@ def _forward(probes: _Probes) -> _Direction:
     )
 
 
-def _reverse(probes: _Probes) -> _Direction:
+def _reverse(probes: _Probes) -> Direction:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
     stamped = (records["t3_ns"] != 0) & (records["t4_ns"] != 0)
-    return _Direction(
+    return Direction(
         owd_ns=probes.local.to_fleet(records["t4_ns"]) - probes.remote.to_fleet(records["t3_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled & ~_has(flags, ProbeFlag.LOST_FWD),
@@ -230,7 +229,7 @@ def _identity(infos: Sequence[FlowInfo], ts_ns: NDArray[np.int64]) -> tuple[Colu
 
 
 def _summary(
-    direction: _Direction, group: NDArray[np.intp], groups: int, clk_err: NDArray[np.float64]
+    direction: Direction, group: NDArray[np.intp], groups: int, clk_err: NDArray[np.float64]
 ) -> Columns:
     def count(mask: NDArray[np.bool_]) -> NDArray[np.uint32]:
         return np.bincount(group[mask], minlength=groups).astype(np.uint32)

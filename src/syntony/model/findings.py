@@ -29,3 +29,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Paths across it that suffered."""
     alternatives: tuple[str, ...]
     """What else would explain (nearly) the same, best first."""
+
+
+class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of a job's connection between NICs whose learnt paths cross a queue."""
+
+    job: str
+    pair: str
+    """``h0/rail0->h4/rail0``."""
+    rate_bps: int
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A link at which packets wait, second after second."""
+
+    component: str
+    delay_ns: float
+    """How long they wait there in nearly every second."""
+    since_ns: int
+    """Fleet time at which it was first seen."""
+    confidence: float
+    alternatives: tuple[str, ...]
+    pairs: tuple[str, ...]
+    """Pairs of NICs whose probes wait there: their learnt paths cross it."""
+    flows: tuple[QueueFlow, ...] = ()
+    """Jobs' flows between these NICs, fastest first. A job's own packets may take another path
+    between the same NICs: these are who may share the link, not who surely does."""

@@ -13,6 +13,7 @@ from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, integer, real
 from syntony.store.fabric import FabricRows
 from syntony.store.interface import MAX_POINTS, Recorded
+from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
 from syntony.store.schema import (
@@ -45,6 +46,7 @@ class ColumnarStore:
         self._engine = engine
         self._links = LinkRows(engine)
         self._fabric = FabricRows(engine)
+        self._latency = LatencyRows(engine)
         can = capabilities(str(engine.select("SELECT version()")[0][0]))
         for table in TABLES.values():
             engine.execute(create_table(table, can))
@@ -59,6 +61,10 @@ class ColumnarStore:
     @property
     def fabric(self) -> FabricRows:
         return self._fabric
+
+    @property
+    def latency(self) -> LatencyRows:
+        return self._latency
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)

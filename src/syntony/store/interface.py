@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syntony.store.fabric import FabricRows
+    from syntony.store.latency import LatencyRows
     from syntony.store.links import LinkRows
 
 
@@ -40,6 +41,10 @@ class Store(Protocol):
     @property
     def fabric(self) -> FabricRows:
         """Flows' seconds, learnt paths, what was to blame."""
+
+    @property
+    def latency(self) -> LatencyRows:
+        """Percentiles of one-way delay over groups of NIC pairs."""
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.

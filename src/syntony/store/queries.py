@@ -9,15 +9,15 @@ from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
-_SHARES = (
+PERCENTILE_SHARES = (
     ("owd_min_ns", 250),
     ("owd_p50_ns", 450),
     ("owd_p90_ns", 245),
     ("owd_p99_ns", 46),
     ("owd_max_ns", 9),
 )
-_POINTS = ", ".join(name for name, _ in _SHARES)
-_WEIGHTS = ", ".join(f"count * {share}" for _, share in _SHARES)
+_POINTS = ", ".join(name for name, _ in PERCENTILE_SHARES)
+_WEIGHTS = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
 _QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
 # Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
 _DOUBTFUL = "sumIf(unresolved, prober = dst)"

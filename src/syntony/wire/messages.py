@@ -16,7 +16,8 @@ import msgspec
 
 from syntony.errors import WireError
 from syntony.model.clocks import ClockState, Edge, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
+from syntony.model.sla import SlaItem, SlaRow, SlaStatus
 from syntony.model.utc import Utc, UtcReading
 from syntony.wire.traffic import (
     FlowsReport,
@@ -323,6 +324,25 @@ class SwitchCommand(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     why: str = ""
 
 
+class SlaReportQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"):
+    """Latency against what it should be."""
+
+    by: str = "pair"
+    """``pair``, ``host``, ``rail`` or ``job``."""
+    window_ns: int = 60_000_000_000
+
+
+class SlaCheckQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
+    """Is a host where the topology says, and as fast as its place?"""
+
+    host: str
+    window_ns: int = 60_000_000_000
+
+
+class QueuesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    """Links at which packets wait now."""
+
+
 Query = (
     MatrixQuery
     | SeriesQuery
@@ -346,6 +366,9 @@ Query = (
     | TrafficQuery
     | MovesQuery
     | PlacementCommand
+    | SlaReportQuery
+    | SlaCheckQuery
+    | QueuesQuery
 )
 
 
@@ -580,6 +603,26 @@ class FailoverStatus(msgspec.Struct, frozen=True, kw_only=True, tag="failover-st
     hosts: tuple[HostPaths, ...]
 
 
+class SlaReport(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"):
+    """Worst first."""
+
+    by: str
+    window_ns: int
+    rows: tuple[SlaRow, ...]
+
+
+class SlaChecked(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
+    host: str
+    status: SlaStatus
+    items: tuple[SlaItem, ...]
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    queues: tuple[Queue, ...]
+    looked: bool
+    """False while too little was measured to say that there are none."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The query could not be answered; the reason is one line for a person."""
 
@@ -605,6 +648,9 @@ Answer = (
     | FailoverStatus
     | Traffic
     | MoveList
+    | SlaReport
+    | SlaChecked
+    | Queues
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

@@ -1,0 +1,181 @@
+"""What an agent tells Prometheus: everything it already knows, put on the table's names."""
+
+from __future__ import annotations
+
+import math
+import queue
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from syntony import __version__
+from syntony.agent.clock_server import ClockServer
+from syntony.agent.links import PortTotals
+from syntony.agent.pipeline import Pipeline
+from syntony.agent.spool import Spool
+from syntony.agent.steering.service import PathService
+from syntony.agent.uplink import Uplink
+from syntony.io.probe import Counters
+from syntony.io.process import own_usage
+from syntony.links.counters import EVERY, Counter
+from syntony.links.ports import PortState
+from syntony.mesh.totals import BOUNDS_NS, Totals
+from syntony.metrics.sheet import Histogram, Sheet
+from syntony.metrics.table import HOST
+from syntony.metrics.text import render
+from syntony.model import ClockState, S
+from syntony.wire.messages import PathsReport
+
+PATIENCE_S = 2.0
+"""A loop that does not answer for so long has other worries."""
+_STATES = {PortState.ACTIVE: 1.0, PortState.UNKNOWN: None}
+
+
+class Scrape(NamedTuple):
+    """A scraper's thread asks the agent's loop, which alone may read its state."""
+
+    answer: queue.SimpleQueue[Sheet]
+
+
+def page(ask: Callable[[Scrape], None], accept: str) -> tuple[str, str] | None:
+    """The answer to one scrape; None if the loop does not give one in time."""
+    scrape = Scrape(queue.SimpleQueue())
+    ask(scrape)
+    try:
+        sheet = scrape.answer.get(timeout=PATIENCE_S)
+    except queue.Empty:
+        return None
+    return render(sheet, accept)
+
+
+def new_sheet(host: str) -> Sheet:
+    """With what every process says of itself."""
+    sheet = Sheet({HOST: host, "role": "agent"})
+    usage = own_usage()
+    sheet.put("build_info", 1, version=__version__)
+    sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
+    sheet.put("process_resident_memory_bytes", usage.rss_bytes)
+    return sheet
+
+
+def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: int) -> None:
+    """Served time and what it rests on."""
+    piece = server.served()
+    state = ClockState.UNKNOWN if piece is None else piece.state
+    sheet.state("clock_state", (each.value for each in ClockState), state.value)
+    sheet.put("clock_disruptions_total", server.disruptions)
+    if piece is None:
+        return
+    line = piece.line
+    sheet.put("clock_bound_seconds", piece.bound_ns(local_ns) / S)
+    sheet.put("clock_error_seconds", line.sigma_ns / S)
+    sheet.put("clock_offset_seconds", piece.shift_ns(local_ns) / S)
+    sheet.put("clock_drift_ratio", line.drift_ppb * 1e-9)
+    sheet.put("clock_slew_left_seconds", piece.left_ns(local_ns) / S)
+    if pipeline.utc is not None and pipeline.utc.state is not ClockState.UNKNOWN:
+        fleet_ns = piece.to_fleet_ns(local_ns)
+        utc_ns = pipeline.utc.to_utc_ns(fleet_ns) - fleet_ns
+        sheet.put("clock_utc_offset_seconds", utc_ns / S)
+
+
+def put_engine(sheet: Sheet, counters: Counters, flows: int) -> None:
+    """What the probe engine did and refused."""
+    sheet.put("probe_flows", flows)
+    sheet.put("probe_requests_sent_total", counters.sent)
+    sheet.put("probe_replies_sent_total", counters.replies)
+    sheet.put("probe_packets_received_total", counters.received)
+    for reason in ("malformed", "foreign", "replayed", "misdelivered", "unsolicited", "late"):
+        sheet.put("probe_packets_rejected_total", getattr(counters, reason), reason=reason)
+    sheet.put("probe_send_errors_total", counters.send_errors)
+    sheet.put("probe_skipped_total", counters.skipped)
+    sheet.put("probe_stalls_total", counters.stalls)
+    sheet.put("probe_stall_seconds_total", counters.stall_ns / S)
+    sheet.put("probe_receive_overflow_total", counters.rx_overflow)
+    sheet.put("probe_stamps_missing_total", counters.tx_stamp_missing)
+
+
+def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:
+    """Loss and delay, one set a NIC and direction whatever the number of peers."""
+    for ref, direction, told in totals:
+        labels = {"nic": ref.partition("/")[2], "direction": direction}
+        sheet.put("probe_sent_total", told.sent, **labels)
+        sheet.put("probe_lost_total", told.lost, **labels)
+        sheet.put("probe_unresolved_total", told.unresolved, **labels)
+        sheet.put("probe_stalled_total", told.stalled, **labels)
+        sheet.put("probe_one_way_delay_seconds", _histogram(told), **labels)
+
+
+def _histogram(told: Totals) -> Histogram:
+    buckets, below = [], 0
+    for bound_ns, count in zip((*BOUNDS_NS, math.inf), told.delays, strict=True):
+        below += count
+        buckets.append((bound_ns / S, below))
+    return Histogram(buckets, told.delay_sum_ns / S)
+
+
+def put_paths(sheet: Sheet, steering: PathService) -> None:
+    """Paths of jobs: what stands and what was done."""
+    counters, report = steering.counters, steering.report()
+    sheet.put("paths_mode", 1, mode=report.mode)
+    sheet.put("paths_stopped", report.stopped)
+    sheet.put("paths_connections", len(report.connections) + report.left_out)
+    for state, count in _subflows(report).items():
+        sheet.put("paths_subflows", count, state=state)
+    sheet.put("paths_events_total", counters.events)
+    sheet.put("paths_created_total", counters.created)
+    sheet.put("paths_destroyed_total", counters.destroyed)
+    sheet.put("paths_refused_total", counters.refused)
+    sheet.put("paths_noted_total", counters.notes)
+    sheet.put("paths_events_lost_total", counters.events_lost)
+    sheet.put("paths_routes_restored_total", counters.routes_restored)
+    sheet.put("paths_slowest_reaction_seconds", counters.slowest_ns / S)
+    sheet.put("dropped_total", counters.rows_dropped, where="paths")
+
+
+def _subflows(report: PathsReport) -> dict[str, int]:
+    states = Tally(sub.state for conn in report.connections for sub in conn.subflows)
+    return {"up": 0, "coming": 0, "stalled": 0} | states
+
+
+def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:
+    """Ports, their counters, their modules."""
+    for port in ports:
+        seen, nic = port.snapshot, port.snapshot.name
+        role = str(seen.role)
+        sheet.put("link_up", _STATES.get(seen.state, 0.0), nic=nic, role=role)
+        sheet.put(
+            "link_info", 1, nic=nic, role=role, link_layer=seen.link_layer, driver=seen.driver,
+            rdma=seen.rdma,
+        )  # fmt: skip
+        sheet.put("link_speed_bytes", seen.rate.gbps * 1e9 / 8 if seen.rate else None, nic=nic)
+        sheet.put("link_flaps_total", port.flaps, nic=nic)
+        sheet.put("link_counters_unreadable", port.unreadable, nic=nic)
+        for key, increase in port.counters.items():
+            _put_counter(sheet, nic, EVERY[key], increase)
+        sheet.put("module_temperature_celsius", _known(port.optics.temperature_c), nic=nic)
+        sheet.put("module_receive_power_dbm", _known(port.optics.rx_dbm), nic=nic)
+        sheet.put("module_bias_amperes", _known(port.optics.bias_ma / 1000), nic=nic)
+
+
+def _put_counter(sheet: Sheet, nic: str, counter: Counter, increase: int) -> None:
+    sheet.put(
+        "link_statistic_total", increase, nic=nic, counter=counter.key, kind=counter.kind,
+        blame=counter.blame,
+    )  # fmt: skip
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def put_uplink(sheet: Sheet, uplink: Uplink, spool: Spool, records_dropped: dict[str, int]) -> None:
+    """The way to the controller, and what waits or was lost on it."""
+    sheet.put("uplink_connected", uplink.connected)
+    sheet.put("uplink_connections_total", uplink.connections)
+    sheet.put("spool_bytes", spool.kept_bytes)
+    sheet.put("spool_limit_bytes", spool.max_bytes)
+    sheet.put("spool_batches", spool.last_seq - spool.acknowledged)
+    sheet.put("spool_batches_stored_total", spool.acknowledged)
+    sheet.put("dropped_total", spool.dropped_rows, where="spool")
+    for where, count in records_dropped.items():
+        sheet.put("dropped_total", count, where=where)

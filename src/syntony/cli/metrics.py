@@ -1,0 +1,56 @@
+"""`syntony metrics`: what agents and the controller export to Prometheus."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from syntony.cli.output import console, print_json
+from syntony.metrics.reference import markdown
+from syntony.metrics.table import GROUPS, Metric
+
+
+@click.group()
+def command() -> None:
+    """What Prometheus can scrape of a fleet.
+
+    \b
+    Example:
+      syntony metrics list --json
+    """
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference's tables.")
+def list_(as_json: bool, as_markdown: bool) -> None:
+    """Every metric: name, kind, labels, meaning, and who exports it.
+
+    \b
+    Example (what a lab's daemons export is scraped as `syntony lab scrape` says):
+      syntony metrics list
+    """
+    if as_markdown:
+        click.echo(markdown(), nl=False)
+        return
+    if as_json:
+        print_json([_plain(group, metric) for group, metrics in GROUPS for metric in metrics])
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("metric", "kind", "labels", "meaning"):
+        table.add_column(heading)
+    for _, metrics in GROUPS:
+        for metric in metrics:
+            table.add_row(metric.full_name, metric.kind, ", ".join(metric.labels), metric.meaning)
+    console.print(table)
+
+
+def _plain(group: str, metric: Metric) -> dict[str, object]:
+    return {
+        "name": metric.full_name,
+        "kind": metric.kind,
+        "labels": list(metric.labels),
+        "meaning": metric.meaning,
+        "exported_by": metric.role.value.split(", "),
+        "group": group,
+    }

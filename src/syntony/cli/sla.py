@@ -1,0 +1,190 @@
+"""`syntony sla`: latency against what it should be."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, messages, print_json
+from syntony.model import format_ns, parse_duration_ns
+from syntony.model.sla import Latency, SlaRow, SlaStatus
+from syntony.wire.messages import (
+    Queues,
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
+
+_STYLES = {
+    SlaStatus.OK: "green",
+    SlaStatus.WARNING: "yellow",
+    SlaStatus.BREACH: "bold red",
+    SlaStatus.UNKNOWN: "dim",
+}
+_CODES = {SlaStatus.OK: 0, SlaStatus.WARNING: 1, SlaStatus.BREACH: 2, SlaStatus.UNKNOWN: 3}
+"""Nagios' exit codes."""
+SHOWN = 40
+_DASH = "–"
+
+
+@click.group()
+def command() -> None:
+    """Latency against objectives, against its own past, and against its like.
+
+    \b
+    Example:
+      syntony sla check h3; syntony sla report --by rail
+    """
+
+
+@command.command()
+@fleet_options
+@click.argument("host")
+@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+@click.pass_context
+def check(
+    context: click.Context, target: FleetTarget, host: str, window: str, as_json: bool
+) -> None:
+    """Is a new or moved host where the topology says, and as fast as its place?
+
+    Exit status, as Nagios has it: 0 well, 1 worse than its like or its past, 2 misplaced, beyond an
+    objective or with an incident, 3 something could not be measured.
+
+    \b
+    Example:
+      syntony sla check h3 --json
+    """
+    query = SlaCheckQuery(host=host, window_ns=parse_duration_ns(window))
+    found = ask(target, query, SlaChecked, until=_measured)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        console.print(Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status])))
+        table = _table("check", "of", "status", "")
+        for item in found.items:
+            status = Text(item.status.value, style=_STYLES[item.status])
+            table.add_row(item.check, item.subject, status, item.detail)
+        console.print(table)
+    context.exit(_CODES[found.status])
+
+
+def _measured(found: SlaChecked) -> bool:
+    return found.status is not SlaStatus.UNKNOWN
+
+
+@command.command()
+@fleet_options
+@click.option(
+    "--by",
+    type=click.Choice(["pair", "host", "rail", "job"]),
+    default="pair",
+    show_default=True,
+    help="NIC pairs, pairs of hosts, rails, or the pairs that a job's connections use.",
+)
+@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+@click.option("--all", "everything", is_flag=True, help=f"More than the worst {SHOWN}.")
+@click.pass_context
+def report(
+    context: click.Context,
+    target: FleetTarget,
+    *,
+    by: str,
+    window: str,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Percentiles of one-way delay and loss, worst first.
+
+    Exit status: 0 all well, 1 some are worse than usual or than their like, 2 some are beyond an
+    objective, 3 nothing could be measured.
+
+    \b
+    Example:
+      syntony sla report --by rail --window 5min --json
+    """
+    query = SlaReportQuery(by=by, window_ns=parse_duration_ns(window))
+    found = ask(target, query, SlaReport, until=lambda answer: bool(answer.rows) or by == "job")
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        _print_report(found, everything=everything)
+    known = [row.status for row in found.rows if row.status is not SlaStatus.UNKNOWN]
+    context.exit(max((_CODES[status] for status in known), default=3 if by != "job" else 0))
+
+
+def _print_report(found: SlaReport, *, everything: bool) -> None:
+    if not found.rows:
+        text = "no job has connections under Syntony" if found.by == "job" else "nothing measured"
+        console.print(text)
+        return
+    table = _table(found.by, "class", "p50", "p99", "usual p99", "like p50", "lost", "status", "")
+    rows = found.rows if everything else found.rows[:SHOWN]
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    if len(rows) < len(found.rows):
+        messages.print(f"{len(found.rows) - len(rows)} more; see them with --all")
+
+
+def _cells(row: SlaRow) -> tuple[str | Text, ...]:
+    now = row.now
+    return (
+        row.subject,
+        row.path_class or _DASH,
+        _delay(now.p50_ns),
+        _delay(now.p99_ns),
+        _delay(row.usual.p99_ns if row.usual else None),
+        _delay(row.peers.p50_ns if row.peers else None),
+        _lost(now),
+        Text(row.status.value, style=_STYLES[row.status]),
+        "; ".join(row.reasons),
+    )
+
+
+def _delay(value_ns: int | None) -> str:
+    return _DASH if value_ns is None else format_ns(value_ns)
+
+
+def _lost(now: Latency) -> str:
+    return f"{now.lost / now.sent:.2%}" if now.sent else _DASH
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+@command.command()
+@fleet_options
+@click.pass_context
+def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> None:
+    """Links at which packets wait, second after second, and the flows that share them.
+
+    Exit status: 0 none, 1 there are some, 3 too little was measured to say.
+
+    \b
+    Example:
+      syntony sla congestion --json
+    """
+    found = ask(target, QueuesQuery(), Queues, until=lambda answer: answer.looked)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    elif not found.queues:
+        console.print("no packets wait anywhere" if found.looked else "not known yet")
+    for queue in () if as_json else found.queues:
+        console.print(
+            f"{queue.component}: packets wait {format_ns(queue.delay_ns)}", style="yellow"
+        )
+        if queue.alternatives:
+            console.print(f"  or {', '.join(queue.alternatives)}", style="dim")
+        console.print(f"  crossed by the probes of {len(queue.pairs)} pairs of NICs")
+        for flow in queue.flows:
+            console.print(f"  job {flow.job}: {flow.pair} {flow.rate_bps / 1e6:.1f} Mb/s")
+    context.exit(1 if found.queues else 0 if found.looked else 3)

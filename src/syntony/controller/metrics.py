@@ -1,0 +1,174 @@
+"""What the controller tells Prometheus: of the fleet, of its store, of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from syntony import __version__
+from syntony.alerts.incidents import Incident, State
+from syntony.controller.fleet import Fleet
+from syntony.controller.incidents import AlertDesk
+from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
+from syntony.controller.solve import SolveLoop
+from syntony.controller.traffic import TrafficDesk
+from syntony.io.process import own_usage
+from syntony.metrics.sheet import Sheet
+from syntony.metrics.text import render
+from syntony.model import ClockState, S
+from syntony.model.findings import Finding
+from syntony.model.sla import SlaRow, SlaStatus
+
+PATIENCE_S = 4.0
+"""A loop that does not answer for so long has other worries."""
+
+
+class LoopCount:
+    """One of the controller's loops."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.failures = 0
+        self.spent_ns = 0
+
+
+def page(
+    loop: asyncio.AbstractEventLoop, gather: Callable[[], Awaitable[Sheet]], accept: str
+) -> tuple[str, str] | None:
+    """The answer to one scrape, asked from another thread; None if the loop gives none in time."""
+
+    async def answer() -> Sheet:
+        return await gather()
+
+    if loop.is_closed():
+        return None
+    waiting = asyncio.run_coroutine_threadsafe(answer(), loop)
+    try:
+        return render(waiting.result(PATIENCE_S), accept)
+    except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+        waiting.cancel()
+        return None
+
+
+def new_sheet() -> Sheet:
+    """With what every process says of itself."""
+    sheet = Sheet({"role": "controller", "host": ""})
+    usage = own_usage()
+    sheet.put("build_info", 1, version=__version__)
+    sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
+    sheet.put("process_resident_memory_bytes", usage.rss_bytes)
+    return sheet
+
+
+def put_fleet(sheet: Sheet, fleet: Fleet) -> None:
+    """Agents and the plan."""
+    members = sorted(fleet.members.items())
+    connected = sum(member.connected for _, member in members)
+    sheet.put("agents", connected, state="connected")
+    sheet.put("agents", len(members) - connected, state="absent")
+    now_ns = time.monotonic_ns()
+    silent_ns = fleet.silent(now_ns, 0)
+    for host, member in members:
+        sheet.put("agent_connected", member.connected, host=host)
+        sheet.put("agent_silent_seconds", silent_ns[host] / S, host=host)
+        sheet.put("agent_dropped_total", member.dropped, host=host)
+    sheet.put("plan_generation", fleet.mesh.generation)
+    sheet.put("plan_flows", sum(map(len, fleet.mesh.flows.values())))
+    sheet.put("ingest_batches_total", sum(member.batches for _, member in members))
+    sheet.put("ingest_rows_total", sum(member.rows for _, member in members))
+    sheet.put("ingest_refused_rows_total", sum(member.refused_rows for _, member in members))
+
+
+def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None, steps: int) -> None:
+    """Clocks by state, and the worst of those that are well."""
+    states = Counter(line.state for line in solving.timelines)
+    for state in ClockState:
+        sheet.put("fleet_clocks", states[state], state=state.value)
+    sigmas = [line.sigma_ns for line in solving.timelines if line.state is ClockState.SYNCHRONIZED]
+    sheet.put("fleet_clock_error_seconds", max(sigmas) / S if sigmas else None)
+    sheet.put("fleet_time_known", fleet_ns is not None)
+    sheet.put("fleet_time_steps_total", steps)
+
+
+def put_ingest(sheet: Sheet, ingest: Ingest) -> None:
+    """The one queue into the store."""
+    sheet.put("ingest_queued_bytes", ingest.queued_bytes)
+    sheet.put("ingest_queue_limit_bytes", MAX_QUEUED_BYTES)
+    sheet.put("ingest_own_tables_shed_total", ingest.local_shed)
+    sheet.put("store_up", not ingest.failing)
+    sheet.put("store_inserts_total", ingest.inserts)
+    sheet.put("store_insert_seconds_total", ingest.insert_ns / S)
+    sheet.put("store_failures_total", ingest.failures)
+
+
+def put_loops(sheet: Sheet, loops: Mapping[str, LoopCount]) -> None:
+    """How the controller keeps up with itself."""
+    for name, count in loops.items():
+        sheet.put("loop_runs_total", count.runs, loop=name)
+        sheet.put("loop_seconds_total", count.spent_ns / S, loop=name)
+        sheet.put("loop_failures_total", count.failures, loop=name)
+
+
+def put_traffic(sheet: Sheet, traffic: TrafficDesk) -> None:
+    """The stop switch, and what agents may do."""
+    switch = traffic.switch
+    sheet.put("traffic_stopped", switch is not None and switch.stopped)
+    status = traffic.status(time.monotonic_ns())
+    for mode, hosts in Counter(host.report.mode for host in status.hosts).items():
+        sheet.put("traffic_hosts", hosts, mode=mode)
+
+
+def put_findings(sheet: Sheet, findings: Iterable[Finding]) -> None:
+    """What is to blame now: few, whatever the size of the fleet."""
+    found = tuple(findings)
+    for (kind, fault), count in Counter((each.kind, each.fault) for each in found).items():
+        sheet.put("findings", count, kind=kind, fault=fault)
+    for each in found:
+        labels = {"component": each.component, "kind": each.kind, "fault": each.fault}
+        sheet.put("finding_loss_ratio", each.loss, **labels)
+        sheet.put("finding_delay_seconds", each.delay_ns / S, **labels)
+
+
+def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
+    """Verdicts on latency; absent before the first look."""
+    if rows is None:
+        return
+    statuses = Counter(row.status for row in rows)
+    for status in SlaStatus:
+        sheet.put("sla_pairs", statuses[status], status=status.value)
+
+
+def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:
+    """Incidents and the messages about them."""
+    live = desk.live()
+    states = Counter((each.rule, each.severity.value, _state(each)) for each in live)
+    for (rule, severity, state), count in states.items():
+        sheet.put("incidents", count, rule=rule, severity=severity, state=state)
+    for each in live:
+        if not each.cause:
+            sheet.put(
+                "incident_firing", 1, rule=each.rule, severity=each.severity.value,
+                component=each.subject,
+            )  # fmt: skip
+    for known in desk.rules:
+        labels = {"rule": known.name, "severity": known.severity.value}
+        sheet.put("incidents_opened_total", desk.opened[known.name], **labels)
+        sheet.put("incidents_resolved_total", desk.resolved[known.name], **labels)
+    if desk.evaluated_ns:
+        sheet.put("evaluation_timestamp_seconds", desk.evaluated_ns / S)
+    notifier = desk.notifier
+    sheet.put("messages_waiting", notifier.waiting())
+    sheet.put("messages_delivered_total", notifier.delivered)
+    sheet.put("messages_refused_total", notifier.refused)
+    sheet.put("messages_shed_total", notifier.shed)
+
+
+def _state(incident: Incident) -> str:
+    if incident.cause:
+        return "explained"
+    if incident.silenced and incident.state is State.OPEN:
+        return "silenced"
+    return incident.state.value

@@ -1,0 +1,269 @@
+"""Latency of pairs, hosts, rails and jobs against what it should be, from the store's rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from msgspec import structs
+
+from syntony.config import load_config
+from syntony.controller.fleet import Fleet
+from syntony.controller.incidents import AlertDesk
+from syntony.controller.locating import LocateLoop
+from syntony.controller.observe import Names
+from syntony.controller.traffic import TrafficDesk
+from syntony.errors import UsageError
+from syntony.model import MS, S
+from syntony.model.findings import Queue, QueueFlow
+from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
+from syntony.sla.check import Place, check_latency, check_places, worst
+from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
+from syntony.sla.terms import Terms, check_terms
+from syntony.store import Store
+from syntony.wire.messages import (
+    Queues,
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
+
+SETTLED_NS = 2_500 * MS
+"""Rows of a second are in the store so long after its end (see `locating.SETTLED_NS`)."""
+WINDOW_NS = 60 * S
+"""What the controller itself looks at, again and again."""
+USUAL_AGE_NS = 300 * S
+"""How long an answer about the past serves: it changes little, and reads many rows."""
+GROUPINGS = ("pair", "host", "rail", "job")
+MAX_FLOWS = 100
+"""Told of one queue."""
+MAX_WINDOW_NS = 7 * 86_400 * S
+
+JobPairs = Mapping[str, frozenset[tuple[str, str]]]
+"""Job → the pairs of NICs that its connections go between."""
+
+
+class SlaDesk:
+    """Reads the store, never writes it. `report` and `check` may run in threads of their own.
+
+    Args:
+        path: an operator's file of objectives; empty for none.
+        store: rows of probing.
+        fleet: who is there, on which rails.
+        locating: learnt paths.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+
+    def __init__(self, path: str, store: Store, fleet: Fleet, locating: LocateLoop) -> None:
+        self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
+        self.rows: tuple[SlaRow, ...] | None = None
+        """Verdicts on all pairs of NICs, as of the last `look`; None before the first."""
+        self._store = store
+        self._fleet = fleet
+        self._locating = locating
+        self._usual: dict[str, tuple[int, dict[str, Latency]]] = {}
+        """By grouping: when it was asked, and the answer."""
+
+    def look(self, fleet_ns: int) -> None:
+        """Judge all pairs again. Raises `StoreError`."""
+        self.rows = self.report("pair", WINDOW_NS, fleet_ns, {}).rows
+
+    def report(self, grouping: str, window_ns: int, fleet_ns: int, jobs: JobPairs) -> SlaReport:
+        """Every subject of a grouping, worst first.
+
+        Args:
+            grouping: one of `GROUPINGS`.
+            window_ns: how far back.
+            fleet_ns: now.
+            jobs: what each job's connections join.
+
+        Raises:
+            UsageError: another grouping, or a window that is not kept.
+            StoreError: the store failed.
+        """
+        if grouping not in GROUPINGS:
+            raise UsageError(f"by {grouping!r}: give one of {', '.join(GROUPINGS)}")
+        if not 0 < window_ns <= MAX_WINDOW_NS:
+            raise UsageError(f"a window of {window_ns} ns; ask for up to {MAX_WINDOW_NS // S} s")
+        last_ns = (fleet_ns - SETTLED_NS) // S * S
+        now = self._latencies(grouping, last_ns - window_ns, last_ns, jobs)
+        usual = self._usual_of(grouping, last_ns, jobs)
+        classes = self._classes() if grouping == "pair" else {}
+        peers = peers_by_class(now, classes)
+        rows = [
+            judge(
+                subject, classes.get(subject, ""), latency, self.terms,
+                usual=usual.get(subject), peers=peers.get(classes.get(subject, "")),
+            )
+            for subject, latency in now.items()
+        ]  # fmt: skip
+        rows.sort(key=lambda row: (_RANK[row.status], -(row.now.p99_ns or 0), row.subject))
+        return SlaReport(by=grouping, window_ns=window_ns, rows=tuple(rows))
+
+    def check(
+        self, host: str, window_ns: int, fleet_ns: int, incidents: Iterable[tuple[str, str]]
+    ) -> SlaChecked:
+        """The replacement check of one host.
+
+        Args:
+            host: its name.
+            window_ns: how far back its latency is looked at.
+            fleet_ns: now.
+            incidents: (subject, summary) of those that are live and about this host.
+
+        Raises:
+            UsageError: no such host in the fleet.
+            StoreError: the store failed.
+        """
+        member = self._fleet.members.get(host)
+        if member is None:
+            raise UsageError(f"no host {host!r} has attached; `syntony probe plan` shows who has")
+        nics = sorted(f"{host}/{nic.name}" for nic in member.hello.nics)
+        status = SlaStatus.OK if member.connected else SlaStatus.BREACH
+        said = "attached" if member.connected else "not attached to the controller"
+        items = [SlaItem(check="agent", subject=host, status=status, detail=said)]
+        items += check_places(self._places(nics))
+        rows = self.report("pair", window_ns, fleet_ns, {}).rows
+        mine = [row for row in rows if set(row.subject.split("->")) & set(nics)]
+        items += check_latency(nics, mine)
+        items += [
+            SlaItem(check="incident", subject=subject, status=SlaStatus.BREACH, detail=summary)
+            for subject, summary in incidents
+        ]
+        return SlaChecked(
+            host=host, status=worst(item.status for item in items), items=tuple(items)
+        )
+
+    # --- within ---
+
+    def _latencies(
+        self, grouping: str, first_ns: int, last_ns: int, jobs: JobPairs
+    ) -> dict[str, Latency]:
+        latency = self._store.latency
+        if grouping == "host":
+            return _of_two(latency.by("host", first_ns, last_ns))
+        if grouping == "rail":
+            return latency.by("rail", first_ns, last_ns)
+        if grouping == "job":
+            return {job: latency.of_pairs(pairs, first_ns, last_ns) for job, pairs in jobs.items()}
+        found = latency.by("pair", first_ns, last_ns)
+        for cell in self._store.matrix(first_ns, last_ns):
+            # Here broken round trips are told apart by direction as well.
+            subject = f"{cell.src}->{cell.dst}"
+            known = found.get(subject, Latency(sent=0, lost=0, measured=0))
+            found[subject] = structs.replace(known, sent=cell.sent, lost=cell.lost)
+        return found
+
+    def _usual_of(self, grouping: str, now_ns: int, jobs: JobPairs) -> dict[str, Latency]:
+        """What has been usual; only subjects with enough of a past."""
+        asked_ns, usual = self._usual.get(grouping, (0, {}))
+        if usual and now_ns - asked_ns < USUAL_AGE_NS:
+            return usual
+        history = self.terms.history
+        before = self._latencies(
+            grouping, now_ns - history.window_ns, now_ns - history.until_ns, jobs
+        )
+        usual = {subject: each for subject, each in before.items() if each.measured >= ENOUGH}
+        self._usual[grouping] = (now_ns, usual)
+        return usual
+
+    def _classes(self) -> dict[str, str]:
+        crossing = self._locating.crossings()
+        return {pair: class_of(crossed.switches) for pair, crossed in crossing.items()}
+
+    def _places(self, nics: Iterable[str]) -> list[Place]:
+        seen, rails = self._locating.first_switches(), self._rails()
+        there: dict[str, dict[str, int]] = {}
+        for nic, switch in seen.items():
+            there.setdefault(switch, {})[nic] = rails.get(nic, -1)
+        return [
+            Place(
+                nic=nic,
+                rail=rails.get(nic, -1),
+                expected=self._locating.cabled_to(nic),
+                seen=seen.get(nic, ""),
+                rails_there=frozenset(
+                    rail
+                    for other, rail in there.get(seen.get(nic, ""), {}).items()
+                    if other.partition("/")[0] != nic.partition("/")[0]
+                ),
+            )
+            for nic in nics
+        ]
+
+    def _rails(self) -> dict[str, int]:
+        return {
+            f"{host}/{nic.name}": nic.rail
+            for host, member in self._fleet.members.items()
+            for nic in member.hello.nics
+        }
+
+
+def with_flows(queues: Iterable[Queue], flows: Iterable[QueueFlow]) -> tuple[Queue, ...]:
+    """Queues with the jobs' flows between the NICs that share them, fastest first."""
+    sending = sorted(flows, key=lambda flow: (-flow.rate_bps, flow.job, flow.pair))
+    found = []
+    for queue in queues:
+        pairs = frozenset(queue.pairs)
+        sharing = tuple(flow for flow in sending if flow.pair in pairs)
+        found.append(structs.replace(queue, flows=sharing[:MAX_FLOWS]))
+    return tuple(found)
+
+
+class SlaQuestions:
+    """What command lines ask of latency; reads, never changes anything."""
+
+    def __init__(
+        self, desk: SlaDesk, traffic: TrafficDesk, alerts: AlertDesk, locating: LocateLoop
+    ) -> None:
+        self._locating = locating
+        self._desk = desk
+        self._traffic = traffic
+        self._alerts = alerts
+
+    async def answer(
+        self, query: SlaReportQuery | SlaCheckQuery | QueuesQuery, fleet_ns: int | None
+    ) -> SlaReport | SlaChecked | Queues:
+        """One question, with the window ending at `fleet_ns`.
+
+        Raises:
+            UsageError: it cannot be answered as asked.
+            StoreError: the store failed.
+        """
+        if fleet_ns is None:
+            raise UsageError("there is no fleet time yet; nothing has been measured")
+        if isinstance(query, QueuesQuery):
+            queues = self._locating.queues
+            told = with_flows(queues or (), self._traffic.flows())
+            return Queues(queues=told, looked=queues is not None)
+        if isinstance(query, SlaReportQuery):
+            pairs = self._traffic.pairs()
+            return await asyncio.to_thread(
+                self._desk.report, query.by, query.window_ns, fleet_ns, pairs
+            )
+        return await asyncio.to_thread(self._check, query, fleet_ns)
+
+    def _check(self, query: SlaCheckQuery, fleet_ns: int) -> SlaChecked:
+        about = [
+            (each.subject, each.summary)
+            for each in self._alerts.live()
+            if each.subject == query.host or Names.holds(query.host, each.subject)
+        ]
+        return self._desk.check(query.host, query.window_ns, fleet_ns, about)
+
+
+_RANK = {
+    SlaStatus.BREACH: 0,
+    SlaStatus.WARNING: 1,
+    SlaStatus.UNKNOWN: 2,
+    SlaStatus.OK: 3,
+}
+
+
+def _of_two(found: dict[str, Latency]) -> dict[str, Latency]:
+    """Without what a host says to itself."""
+    return {subject: each for subject, each in found.items() if len(set(subject.split("->"))) > 1}

@@ -1,0 +1,189 @@
+"""An HTTP port for Prometheus: one page, loopback only unless it speaks mutual TLS.
+
+Nothing is loaded before the first scrape: an agent that nobody scrapes pays for one idle thread.
+OpenSSL and http.server come with the first connection (7 MB, docs/decisions/0077).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syntony.errors import ConfigError, MissingError
+
+if TYPE_CHECKING:
+    import ssl
+
+_log = logging.getLogger(__name__)
+
+Page = Callable[[str], tuple[str, str] | None]
+"""From the scraper's ``Accept`` to (content type, text); None: it cannot be made now."""
+TIMEOUT_S = 5.0
+"""For one scraper to shake hands, to ask, and to take what it asked for."""
+AT_ONCE = 4
+"""Scrapers served at once; more are hung up on."""
+PAUSE_S = 1.0
+"""After a connection that could not be accepted (no file descriptor left, say)."""
+PATH = "/metrics"
+
+
+class ServerTls(NamedTuple):
+    """PEM files, read anew at every connection: replacing them renews the certificate."""
+
+    ca: str
+    cert: str
+    key: str
+    clients: tuple[str, ...] = ()
+    """Common names that may scrape; empty: whoever the CA vouches for."""
+
+
+class ScrapeServer:
+    """Serves one page from threads of its own.
+
+    Args:
+        listen: ``ADDRESS:PORT``.
+        page: makes the answer; called from the serving threads.
+        tls: how to authenticate; None only on loopback.
+
+    Raises:
+        ConfigError: an address that is none, or not loopback without TLS.
+        MissingError: the port cannot be listened on.
+    """
+
+    def __init__(self, listen: str, page: Page, tls: ServerTls | None = None) -> None:
+        address, port = _parse(listen, tls)
+        self._page = page
+        self._tls = tls
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._closing = threading.Event()
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+        try:
+            self._socket = socket.create_server((str(address), port), family=family, backlog=16)
+        except OSError as error:
+            raise MissingError(f"metrics: cannot listen on {listen}: {error.strerror}") from error
+        self.port = int(self._socket.getsockname()[1])
+        """The port listened on: the one asked for, or the one given for 0."""
+        self._thread = threading.Thread(target=self._accept, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        # Closing alone would leave the thread in accept().
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError as error:
+                if not self._closing.wait(PAUSE_S):
+                    _log.error("scrapers cannot connect reason=%s", error)
+                continue
+            if not self._free.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(connection,), name="scrape", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(TIMEOUT_S)
+            secured = connection if self._tls is None else _secured(connection, self._tls)
+            with secured:
+                _answer(secured, self._page)
+        except (OSError, ConfigError, MissingError) as error:
+            _log.info("scrape failed reason=%s", error)
+        finally:
+            connection.close()
+            self._free.release()
+
+
+def _parse(
+    listen: str, tls: ServerTls | None
+) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    host, colon, port = listen.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+        number = int(port)
+    except ValueError as error:
+        raise ConfigError(
+            f"metrics: {listen!r} is no ADDRESS:PORT, for example 127.0.0.1:9862"
+        ) from error
+    if not colon or not 0 <= number <= 0xFFFF:
+        raise ConfigError(f"metrics: {listen!r}: a port is between 0 and 65535")
+    if tls is None and not address.is_loopback:
+        raise ConfigError(
+            f"metrics: {listen} can be reached from outside; set tls = true (scrapers then need a "
+            "certificate of the fleet's CA), or listen on 127.0.0.1"
+        )
+    return address, number
+
+
+def _secured(connection: socket.socket, tls: ServerTls) -> ssl.SSLSocket:
+    """The connection after the handshake, in which both sides have shown a certificate."""
+    if sys.modules.get("ssl", ...) is None:
+        del sys.modules["ssl"]  # the agent goes without OpenSSL until it is really needed
+    import ssl
+
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(tls.cert, tls.key)
+        context.load_verify_locations(tls.ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:
+        raise MissingError(f"{tls.cert}, {tls.ca}: cannot be used: {error}") from error
+    secured = context.wrap_socket(connection, server_side=True)
+    name = _common_name(secured.getpeercert())
+    if tls.clients and name not in tls.clients:
+        secured.close()
+        raise ConfigError(f"{name!r} is not among the clients that may scrape")
+    return secured
+
+
+def _common_name(certificate: Any) -> str:
+    subject = (certificate or {}).get("subject", ())
+    return next((text for part in subject for key, text in part if key == "commonName"), "")
+
+
+def _answer(connection: socket.socket, page: Page) -> None:
+    from http import HTTPStatus
+    from http.server import BaseHTTPRequestHandler
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request, then the end of the connection (HTTP/1.0)."""
+
+        server_version = "syntony"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != PATH:
+                self.send_error(HTTPStatus.NOT_FOUND, f"ask for {PATH}")
+                return
+            made = page(self.headers.get("Accept", ""))
+            if made is None:
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "too busy to answer")
+                return
+            content_type, text = made
+            body = text.encode()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """A scrape every few seconds is nothing to write down."""
+
+    Handler(connection, connection.getpeername(), None)  # type: ignore[arg-type]

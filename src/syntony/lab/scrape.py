@@ -1,0 +1,38 @@
+"""How a Prometheus inside a lab scrapes its daemons, as in a cluster: mutual TLS, by address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.lab.plan import CONTROLLER, Plan
+from syntony.lab.provision import METRICS_PORT, SCRAPER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+def scrape_config(directory: Path, plan: Plan, interval: str = "5s") -> str:
+    """A ``prometheus.yml`` for a Prometheus that runs in namespace ``ctl`` of the lab."""
+    return (
+        f"global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n"
+        f"  evaluation_interval: {interval}\n"
+        "scrape_configs:\n"
+        + _job("syntony-controller", directory, [_target(plan, CONTROLLER)])
+        + _job("syntony-agent", directory, [_target(plan, host) for host in plan.hosts])
+    )
+
+
+def _target(plan: Plan, node: str) -> str:
+    return f"{plan.link(f'{node}/mgmt0').a.ipv4}:{METRICS_PORT}"
+
+
+def _job(name: str, directory: Path, targets: Iterable[str]) -> str:
+    tls = directory / "tls"
+    return (
+        f"  - job_name: {name}\n    scheme: https\n    tls_config:\n"
+        f"      ca_file: {tls / 'ca.crt'}\n"
+        f"      cert_file: {tls / SCRAPER}.crt\n"
+        f"      key_file: {tls / SCRAPER}.key\n"
+        f"    static_configs:\n      - targets: [{', '.join(targets)}]\n"
+    )

@@ -1,0 +1,99 @@
+"""What a host's own NICs have sent, lost and measured since its agent started: for counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.model import MS, US
+
+BOUNDS_NS = (
+    *(step * scale for scale in (US, 10 * US, 100 * US, MS) for step in (1, 2, 5)),
+    *(step * MS for step in (10, 20, 50, 100)),
+)
+"""Upper bounds of the delays' classes: from a switch's latency to what is as good as lost."""
+DIRECTIONS = ("out", "in")
+
+
+class Direction(NamedTuple):
+    """What each probe says of one direction, shape (n,) each."""
+
+    owd_ns: NDArray[np.int64]
+    measured: NDArray[np.bool_]
+    sent: NDArray[np.bool_]
+    lost: NDArray[np.bool_]
+    unresolved: NDArray[np.bool_]
+    stalled: NDArray[np.bool_]
+
+
+class Totals(NamedTuple):
+    """One NIC and direction."""
+
+    sent: int
+    lost: int
+    unresolved: int
+    stalled: int
+    delays: tuple[int, ...]
+    """Delays at or below each of `BOUNDS_NS`, then beyond the last; not cumulative."""
+    delay_sum_ns: int
+
+
+class NicTotals:
+    """Grows for the life of the process. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], NDArray[np.int64]] = {}
+
+    def add(
+        self,
+        nics: Sequence[str],
+        flow: NDArray[np.intp],
+        forward: Direction,
+        reverse: Direction,
+    ) -> None:
+        """Add probes.
+
+        Args:
+            nics: each flow's own NIC.
+            flow: each probe's flow, shape (n,).
+            forward: what the probes say of the way out.
+            reverse: … and of the way back.
+        """
+        names = sorted(set(nics))
+        numbers = {name: number for number, name in enumerate(names)}
+        nic = np.array([numbers[name] for name in nics], dtype=np.intp)[flow]
+        for direction, said in zip(DIRECTIONS, (forward, reverse), strict=True):
+            counts = _counted(nic, said, len(names))
+            for name in names:
+                key = (name, direction)
+                fresh = counts[:, numbers[name]]
+                self._counts[key] = self._counts[key] + fresh if key in self._counts else fresh
+
+    def each(self) -> Iterator[tuple[str, str, Totals]]:
+        """(NIC, direction, its totals), sorted."""
+        for (nic, direction), counts in sorted(self._counts.items()):
+            sent, lost, unresolved, stalled, total, *delays = counts.tolist()
+            yield nic, direction, Totals(sent, lost, unresolved, stalled, tuple(delays), total)
+
+
+def _counted(nic: NDArray[np.intp], said: Direction, nics: int) -> NDArray[np.int64]:
+    """Shape (5 + classes, nics): sent, lost, unresolved, stalled, sum of delays, their classes."""
+
+    def per_nic(mask: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> NDArray[Any]:
+        values = None if weights is None else weights[mask]
+        return np.bincount(nic[mask], values, minlength=nics)
+
+    classes = np.searchsorted(np.array(BOUNDS_NS), said.owd_ns, side="left")
+    return np.stack(
+        [
+            per_nic(said.sent),
+            per_nic(said.lost),
+            per_nic(said.unresolved),
+            per_nic(said.stalled),
+            per_nic(said.measured, said.owd_ns),
+            *(per_nic(said.measured & (classes == place)) for place in range(len(BOUNDS_NS) + 1)),
+        ]
+    ).astype(np.int64)

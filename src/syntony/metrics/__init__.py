@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: one table, its text formats, its reference page."""

@@ -1,0 +1,218 @@
+"""Every metric that an agent or a controller exports: the one place where they are named.
+
+Base units (seconds, bytes, ratios of 1), counters end in ``_total``; nothing is ever exported per
+pair of NICs: those rows are in the store.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal, NamedTuple
+
+PREFIX = "syntony_"
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Role(enum.StrEnum):
+    """Who exports a metric."""
+
+    AGENT = "agent"
+    CONTROLLER = "controller"
+    BOTH = "agent, controller"
+
+
+class Metric(NamedTuple):
+    """One family. `name` is without the prefix; a counter's holds its ``_total``."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    role: Role
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus stores it."""
+        return PREFIX + self.name
+
+
+HOST = "host"
+"""The label in front of every metric of an agent: the host's name in the fleet. A scrape's
+``instance`` is an address, which says nothing to a person."""
+
+
+def _agent(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
+    return Metric(name, kind, (HOST, *labels.split()), meaning, Role.AGENT)
+
+
+def _controller(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
+    return Metric(name, kind, tuple(labels.split()), meaning, Role.CONTROLLER)
+
+
+_BOTH = (
+    Metric("build_info", "gauge", (HOST, "role", "version"), "1; what runs here", Role.BOTH),
+    Metric("process_cpu_seconds_total", "counter", (HOST, "role"),
+           "CPU time of this process, all threads", Role.BOTH),
+    Metric("process_resident_memory_bytes", "gauge", (HOST, "role"),
+           "resident memory of this process", Role.BOTH),
+)  # fmt: skip
+
+_CLOCK = (
+    _agent("clock_state", "gauge", "state",
+           "1 for the state that served time is in, 0 for the others"),
+    _agent("clock_bound_seconds", "gauge", "",
+           "served fleet time is this close to the fleet's; +Inf: nothing can be said"),
+    _agent("clock_error_seconds", "gauge", "", "1-sigma of the host clock's solved offset"),
+    _agent("clock_offset_seconds", "gauge", "", "fleet time minus the host's clock"),
+    _agent("clock_drift_ratio", "gauge", "", "rate of the offset: 1e-6 is 1 ppm"),
+    _agent("clock_slew_left_seconds", "gauge", "", "served minus solved time, still to be slewed"),
+    _agent("clock_disruptions_total", "counter", "", "steps of the host's clock noticed"),
+    _agent("clock_utc_offset_seconds", "gauge", "", "UTC minus fleet time; absent without anchors"),
+)  # fmt: skip
+
+_PROBES = (
+    _agent("probe_flows", "gauge", "", "paths of the plan in force that this host probes"),
+    _agent("probe_requests_sent_total", "counter", "", "probe requests put on the wire"),
+    _agent("probe_replies_sent_total", "counter", "", "probe replies put on the wire"),
+    _agent("probe_packets_received_total", "counter", "",
+           "authentic probe packets received, requests and replies"),
+    _agent("probe_packets_rejected_total", "counter", "reason",
+           "packets ignored: malformed, foreign key, replayed, misdelivered, unsolicited, late"),
+    _agent("probe_send_errors_total", "counter", "", "probes the kernel did not take"),
+    _agent("probe_skipped_total", "counter", "", "probes left out because their turn had passed"),
+    _agent("probe_stalls_total", "counter", "", "times the probe thread itself was late"),
+    _agent("probe_stall_seconds_total", "counter", "", "how late it was, in all"),
+    _agent("probe_receive_overflow_total", "counter", "",
+           "packets the kernel dropped before the probe thread read them"),
+    _agent("probe_stamps_missing_total", "counter", "", "probes sent whose send stamp never came"),
+    _agent("probe_sent_total", "counter", "nic direction",
+           "probes of this host's flows on their way, out: requests, in: replies"),
+    _agent("probe_lost_total", "counter", "nic direction", "of these, known to have been lost"),
+    _agent("probe_unresolved_total", "counter", "nic direction",
+           "round trips that broke in a direction not known; counted in both"),
+    _agent("probe_stalled_total", "counter", "nic direction",
+           "left out of the counts of loss: this host's own thread was late"),
+    _agent("probe_one_way_delay_seconds", "histogram", "nic direction",
+           "one-way delays on the fleet timeline, all peers and paths of the NIC together"),
+)  # fmt: skip
+
+_PATHS = (
+    _agent("paths_mode", "gauge", "mode", "1; what may be done to paths of jobs, or why nothing"),
+    _agent("paths_stopped", "gauge", "", "1 while the fleet's stop switch is on"),
+    _agent("paths_connections", "gauge", "", "connections of managed jobs"),
+    _agent("paths_subflows", "gauge", "state", "their ways, by state"),
+    _agent("paths_events_total", "counter", "", "events that path control has looked at"),
+    _agent("paths_created_total", "counter", "", "paths taken"),
+    _agent("paths_destroyed_total", "counter", "", "paths left"),
+    _agent("paths_refused_total", "counter", "", "changes that the kernel refused"),
+    _agent("paths_noted_total", "counter", "", "changes decided on and not made, with the reason"),
+    _agent("paths_events_lost_total", "counter", "",
+           "times the kernel had to leave out events for us"),
+    _agent("paths_routes_restored_total", "counter", "", "routes restored after a flap"),
+    _agent("paths_slowest_reaction_seconds", "gauge", "",
+           "longest time from reading an event to having acted on it"),
+)  # fmt: skip
+
+_LINKS = (
+    _agent("link_up", "gauge", "nic role", "1 while the port is active; absent where not known"),
+    _agent("link_info", "gauge", "nic role link_layer driver rdma", "1; what the port is"),
+    _agent("link_speed_bytes", "gauge", "nic", "speed, bytes a second"),
+    _agent("link_flaps_total", "counter", "nic",
+           "losses of carrier since the agent began to watch: exact, however short"),
+    _agent("link_statistic_total", "counter", "nic counter kind blame",
+           "increase of a counter of docs/reference/links.md since the agent began to watch"),
+    _agent("link_counters_unreadable", "gauge", "nic",
+           "counters that are there and cannot be read, or stand at their ceiling"),
+    _agent("module_temperature_celsius", "gauge", "nic", "temperature of the plugged module"),
+    _agent("module_receive_power_dbm", "gauge", "nic", "light received on the darkest lane"),
+    _agent("module_bias_amperes", "gauge", "nic", "largest laser bias of the lanes"),
+)  # fmt: skip
+
+_UPLINK = (
+    _agent("uplink_connected", "gauge", "", "1 while the controller answers"),
+    _agent("uplink_connections_total", "counter", "", "streams that the controller answered on"),
+    _agent("spool_bytes", "gauge", "", "size of the spool on disk"),
+    _agent("spool_limit_bytes", "gauge", "", "where it begins to shed"),
+    _agent("spool_batches", "gauge", "", "batches kept until the controller has stored them"),
+    _agent("spool_batches_stored_total", "counter", "",
+           "batches the controller has stored, over the spool's life"),
+    _agent("dropped_total", "counter", "where",
+           "shed: rows at the spool, records at the pipeline or ring, rows of path events"),
+)  # fmt: skip
+
+_FLEET = (
+    _controller("agents", "gauge", "state", "agents by state: connected, absent"),
+    _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),
+    _controller("agent_silent_seconds", "gauge", "host", "since the agent last said something"),
+    _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
+    _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
+    _controller("plan_flows", "gauge", "", "paths it probes"),
+    _controller("fleet_clocks", "gauge", "state", "clocks by state"),
+    _controller("fleet_clock_error_seconds", "gauge", "",
+                "largest 1-sigma of a synchronized clock's offset"),
+    _controller("fleet_time_known", "gauge", "", "1 once there is fleet time"),
+    _controller("fleet_time_steps_total", "counter", "", "steps of fleet time to UTC"),
+    _controller("traffic_stopped", "gauge", "", "1 while traffic control is stopped fleet-wide"),
+    _controller("traffic_hosts", "gauge", "mode", "hosts by mode of traffic control"),
+)  # fmt: skip
+
+_STORE = (
+    _controller("ingest_batches_total", "counter", "", "batches stored or refused"),
+    _controller("ingest_rows_total", "counter", "", "rows of agents stored"),
+    _controller("ingest_refused_rows_total", "counter", "", "rows of batches not understood"),
+    _controller("ingest_queued_bytes", "gauge", "", "batches that wait for the store"),
+    _controller("ingest_queue_limit_bytes", "gauge", "", "where agents are made to wait"),
+    _controller("ingest_own_tables_shed_total", "counter", "",
+                "tables of the controller's own, shed while the store took nothing"),
+    _controller("store_up", "gauge", "", "0 while the store refuses rows"),
+    _controller("store_inserts_total", "counter", "", "insert cycles done"),
+    _controller("store_insert_seconds_total", "counter", "", "time spent in them"),
+    _controller("store_failures_total", "counter", "", "insert cycles that failed and were tried "
+                "again"),
+)  # fmt: skip
+
+_LOOPS = (
+    _controller("loop_runs_total", "counter", "loop", "rounds of each of the controller's loops"),
+    _controller("loop_seconds_total", "counter", "loop", "time spent in them"),
+    _controller("loop_failures_total", "counter", "loop", "rounds that failed; the loop went on"),
+)
+
+_INCIDENTS = (
+    _controller("incidents", "gauge", "rule severity state",
+                "live incidents: open, acknowledged, silenced, or explained by another"),
+    _controller("incident_firing", "gauge", "rule severity component",
+                "1 for each live incident that no other explains: these are few"),
+    _controller("incidents_opened_total", "counter", "rule severity",
+                "incidents opened or reopened since the controller started"),
+    _controller("incidents_resolved_total", "counter", "rule severity",
+                "incidents resolved since the controller started"),
+    _controller("evaluation_timestamp_seconds", "gauge", "",
+                "fleet time of the newest evaluation of the rules"),
+    _controller("findings", "gauge", "kind fault", "components to blame now"),
+    _controller("finding_loss_ratio", "gauge", "component kind fault",
+                "probability that a component to blame loses a packet"),
+    _controller("finding_delay_seconds", "gauge", "component kind fault",
+                "how much later packets are than before, across a component to blame"),
+    _controller("sla_pairs", "gauge", "status",
+                "pairs of NICs, each direction, by the verdict on their past minute"),
+    _controller("messages_waiting", "gauge", "", "messages that no receiver has taken yet"),
+    _controller("messages_delivered_total", "counter", "", "messages that receivers took"),
+    _controller("messages_refused_total", "counter", "", "messages that receivers refused for "
+                "good"),
+    _controller("messages_shed_total", "counter", "", "messages shed: too many waited"),
+)  # fmt: skip
+
+GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
+    ("Process", _BOTH),
+    ("Clock", _CLOCK),
+    ("Probes, loss and delay", _PROBES),
+    ("Paths of jobs", _PATHS),
+    ("Links and modules", _LINKS),
+    ("Spool and uplink", _UPLINK),
+    ("Fleet", _FLEET),
+    ("Ingest and store", _STORE),
+    ("The controller's loops", _LOOPS),
+    ("Incidents and findings", _INCIDENTS),
+)
+EVERY: dict[str, Metric] = {metric.name: metric for _, group in GROUPS for metric in group}
+"""By name without the prefix."""

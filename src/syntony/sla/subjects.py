@@ -1,0 +1,68 @@
+"""What of many pairs' verdicts is worth an incident: the NIC they share, else the pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from syntony.model.sla import SlaRow, SlaStatus
+
+FEW = 16
+"""More pairs than this that share no NIC are one thing, not many."""
+FLEET = "fleet"
+TOLD = 5
+
+
+class Trouble(NamedTuple):
+    """One subject whose latency is not as it should be."""
+
+    subject: str
+    """A NIC, a pair ``a->b``, or `FLEET`."""
+    share: float
+    """Of its measured pairs, those that are bad."""
+    reasons: tuple[str, ...]
+
+
+def troubles(rows: Iterable[SlaRow], bad: frozenset[SlaStatus]) -> list[Trouble]:
+    """NICs at least half of whose pairs are bad; what is left, pair by pair, or all as one.
+
+    Args:
+        rows: verdicts on pairs of NICs.
+        bad: the statuses looked for.
+    """
+    known = [row for row in rows if row.status is not SlaStatus.UNKNOWN]
+    wanted = [row for row in known if row.status in bad]
+    if not wanted:
+        return []
+    shared = _shared(known, wanted)
+    found = [_of(nic, rows_of, len(rows_of) / total) for nic, (rows_of, total) in shared.items()]
+    told = {row.subject for rows_of, _ in shared.values() for row in rows_of}
+    rest = [row for row in wanted if row.subject not in told]
+    if len(rest) > FEW:
+        return [*found, _of(FLEET, rest, len(rest) / len(known))]
+    return found + [_of(row.subject, [row], 1.0) for row in rest]
+
+
+def _shared(
+    known: Sequence[SlaRow], wanted: Sequence[SlaRow]
+) -> dict[str, tuple[list[SlaRow], int]]:
+    """NIC → its bad pairs and how many it has, where those are at least half and more than one."""
+    total: dict[str, int] = defaultdict(int)
+    for row in known:
+        for nic in row.subject.split("->"):
+            total[nic] += 1
+    bad: dict[str, list[SlaRow]] = defaultdict(list)
+    for row in wanted:
+        for nic in row.subject.split("->"):
+            bad[nic].append(row)
+    return {
+        nic: (rows, total[nic])
+        for nic, rows in sorted(bad.items())
+        if len(rows) > 1 and 2 * len(rows) >= total[nic]
+    }
+
+
+def _of(subject: str, rows: Sequence[SlaRow], share: float) -> Trouble:
+    reasons = tuple(f"{row.subject}: {row.reasons[0]}" for row in rows[:TOLD])
+    return Trouble(subject, share, reasons)

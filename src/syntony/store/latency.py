@@ -1,0 +1,81 @@
+"""Percentiles of one-way delay over groups of NIC pairs, computed where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal, cast
+
+from syntony.model.sla import Latency
+from syntony.store.engine import Engine, Row, Scalar, integer, real
+from syntony.store.queries import PERCENTILE_SHARES, window
+from syntony.store.schema import quote
+from syntony.wire.tables import PROBE
+
+Grouping = Literal["pair", "host", "rail"]
+MAX_PAIRS = 4_000
+"""Of one condition: some 200 KB of SQL."""
+_HOST, _NIC = (
+    "arrayElement(splitByChar('/', {}), 1)",
+    "arrayElement(splitByChar('/', {}), 2)",
+)
+_KEYS: dict[Grouping, tuple[str, str]] = {
+    "pair": ("src", "dst"),
+    "host": (_HOST.format("src"), _HOST.format("dst")),
+    # A fleet names the NICs of a rail alike.
+    "rail": (_NIC.format("src"), _NIC.format("dst")),
+}
+
+
+class LatencyRows:
+    """Questions on latency; thread-safe as its engine is. Windows are half-open, fleet time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def by(self, grouping: Grouping, first_ns: int, last_ns: int) -> dict[str, Latency]:
+        """``a->b`` → latency, by NIC pair, host pair or pair of rails; each direction by itself.
+
+        Losses are those whose direction the prober knew; `Store.matrix` has them all.
+        """
+        a, b = _KEYS[grouping]
+        rows = self._engine.select(_latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns))
+        return {f"{row[0]}->{row[1]}": _of(row[2:]) for row in rows}
+
+    def of_pairs(self, pairs: Collection[tuple[str, str]], first_ns: int, last_ns: int) -> Latency:
+        """All these NIC pairs together; the first `MAX_PAIRS` of them."""
+        if not pairs:
+            return Latency(sent=0, lost=0, measured=0)
+        wanted = ", ".join(f"({quote(a)}, {quote(b)})" for a, b in sorted(pairs)[:MAX_PAIRS])
+        where = f" AND (src, dst) IN ({wanted})"
+        rows = self._engine.select(_latency("1 AS a", "a", first_ns, last_ns, where))
+        return _of(rows[0][1:]) if rows else Latency(sent=0, lost=0, measured=0)
+
+
+def _latency(keys: str, group: str, first_ns: int, last_ns: int, where: str = "") -> str:
+    """The keys, then sent, lost, measured, [p50, p90, p99], clock error."""
+    points = ", ".join(name for name, _ in PERCENTILE_SHARES)
+    weights = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
+    return (
+        f"SELECT {keys}, sum(sent), sum(lost), sum(count), "
+        f"quantilesExactWeightedArray(0.5, 0.9, 0.99)([{points}], [{weights}]), "
+        f"maxIf(clk_err_ns, count > 0) "
+        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{where} GROUP BY {group}"
+    )
+
+
+def _of(row: Row) -> Latency:
+    sent, lost, measured, percentiles, clk_err = row
+    count = integer(measured)
+    if not count:
+        return Latency(sent=integer(sent), lost=integer(lost), measured=0)
+    p50, p90, p99 = (integer(value) for value in cast("list[Scalar]", percentiles))
+    return Latency(
+        sent=integer(sent),
+        lost=integer(lost),
+        measured=count,
+        p50_ns=p50,
+        p90_ns=p90,
+        p99_ns=p99,
+        # What is not finite arrives as null.
+        clk_err_ns=None if clk_err is None else round(real(clk_err)),
+    )

@@ -1,0 +1,147 @@
+"""From a flap to somebody's pager through Debian's own Prometheus and Alertmanager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.deploy import daemons
+from tests.deploy.daemons import DEPLOY, Webhook
+from tests.link import wait_until
+
+from syntony.controller.config import AlertSettings
+from syntony.controller.incidents import AlertDesk
+from syntony.controller.notify import RESEND_NS, Receiver
+from syntony.io.clocks import KernelClock
+from syntony.io.scrape import ScrapeServer
+from syntony.metrics.sheet import Sheet
+from syntony.metrics.text import render
+from syntony.model import S
+from syntony.wire.messages import LinkStatus
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Webhook]:
+    daemons.need("prometheus", "prometheus-alertmanager")
+    with daemons.webhook() as hook:
+        yield hook
+
+
+@pytest.fixture(scope="module")
+def alertmanager(tmp_path_factory: pytest.TempPathFactory, hook: Webhook) -> Iterator[str]:
+    with daemons.alertmanager(tmp_path_factory.mktemp("am"), hook) as url:
+        yield url
+
+
+class Host:
+    """An agent's page with flaps of our choosing, through the real server and renderer."""
+
+    def __init__(self) -> None:
+        self.flaps = 0
+        self.server = ScrapeServer("127.0.0.1:0", self._page)
+
+    def _page(self, accept: str) -> tuple[str, str]:
+        sheet = Sheet({"host": "h9"})
+        sheet.put("link_flaps_total", self.flaps, nic="rail0")
+        sheet.put("link_up", 1, nic="rail0", role="compute")
+        return render(sheet, accept)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.server.close()
+
+
+def test_prometheus_scrapes_and_its_alert_reaches_the_receiver(
+    tmp_path: Path, hook: Webhook, alertmanager: str, host: Host
+) -> None:
+    config = (
+        "global: {scrape_interval: 200ms, evaluation_interval: 200ms}\n"
+        f"rule_files: [{DEPLOY / 'prometheus/syntony.rules.yml'}]\n"
+        f"alerting: {{alertmanagers: [{{static_configs: [{{targets: "
+        f"['{alertmanager.removeprefix('http://')}']}}]}}]}}\n"
+        "scrape_configs: [{job_name: syntony-agent, static_configs: [{targets: "
+        f"['127.0.0.1:{host.server.port}']}}]}}]\n"
+    )
+    with daemons.prometheus(tmp_path, config) as url:
+        wait_until(lambda: daemons.value(url, "syntony_link_flaps_total") == 0)
+        host.flaps = 2000  # over a window of seconds, increase() sees but a part of an hour's
+        labels = {"alertname": "SyntonyLinkFlapping", "component": "h9/rail0"}
+        wait_until(lambda: bool(hook.told("firing", **labels)))
+    alert = hook.told("firing", **labels)[0]
+    assert alert["receiver"] == "oncall"
+    assert alert["labels"]["severity"] == "critical"
+    assert alert["annotations"]["summary"].startswith("h9/rail0: link has flapped")
+
+
+class Links:
+    """What the store tells of links."""
+
+    def __init__(self) -> None:
+        self.flaps = 0
+        self.now_ns = 0
+
+    def ports(self, *_: int) -> tuple[LinkStatus, ...]:
+        port = LinkStatus(
+            nic="h3/rail1", netdev="rail1", rdma="", link_layer="Ethernet", driver="mlx5_core",
+            role="compute", state="active", gbps=400.0, flaps=self.flaps, last_flap_ns=None,
+            seen_ns=self.now_ns, watched_ns=0, temperature_c=None, rx_dbm=None, bias_ma=None,
+        )  # fmt: skip
+        return (port,)
+
+    def counters(self, *_: int) -> tuple[()]:
+        return ()
+
+    def modules(self, *_: int) -> dict[str, tuple[str, str]]:
+        return {}
+
+
+class Desk:
+    """The controller's own alerts, told to the real Alertmanager."""
+
+    def __init__(self, directory: Path, alertmanager: str) -> None:
+        receiver = Receiver(name="am", kind="alertmanager", url=alertmanager)
+        settings = AlertSettings(cluster="test", receivers=(receiver,))
+        self.links = Links()
+        store: Any = type("Store", (), {"links": self.links})()
+        self.desk = AlertDesk(settings, directory, store)
+        self._clock = KernelClock("here")
+        self.fleet_ns = self._clock.now_ns()
+        self._monotonic_ns = 0
+
+    def tick(self, seconds: int = 2) -> None:
+        self.fleet_ns += seconds * S
+        self._monotonic_ns += RESEND_NS
+        self.links.now_ns = self.fleet_ns
+        self.desk.evaluate(self.fleet_ns, {"h3": 0}, (), ())
+        self.desk.deliver(self._monotonic_ns, self.fleet_ns, self._clock.now_ns())
+
+
+def until(told: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
+    wait_until(lambda: bool(told()))
+    return told()[0]
+
+
+def test_an_incident_is_taken_by_the_real_alertmanager(
+    tmp_path: Path, hook: Webhook, alertmanager: str
+) -> None:
+    desk = Desk(tmp_path, alertmanager)
+    desk.links.flaps = 9
+    desk.tick()
+    labels = {"alertname": "link-flapping", "component": "h3/rail1"}
+    alert = until(lambda: hook.told("firing", **labels))
+    assert alert["receiver"] == "oncall"
+    assert {"cluster": "test", "host": "h3", "nic": "rail1"}.items() <= alert["labels"].items()
+    assert alert["annotations"]["summary"].endswith("flapped 9 times within the past hour")
+    assert alert["annotations"]["remedy"]
+    # The warning about the same flaps is explained by it: nobody hears of that one.
+    assert not hook.told("firing", alertname="link-flaps")
+    desk.links.flaps = 0
+    for _ in range(4):
+        desk.tick(300)
+    until(lambda: hook.told("resolved", **labels))
+    assert desk.desk.notifier.refused == 0

@@ -1,0 +1,176 @@
+"""A live lab: faults become incidents about the very part, and are over when it is well; hosts are
+checked against their place; Debian's Prometheus scrapes every daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet import waiting
+
+from syntony.controller.client import ask_for
+from syntony.errors import MissingError, RemoteError
+from syntony.lab.testing import LiveLab, live, syntony
+from syntony.lab.world import unshare_argv
+from syntony.metrics.table import EVERY, PREFIX
+from syntony.wire.messages import IncidentsQuery, IncidentsReply
+
+pytestmark = pytest.mark.lab
+NAME = "t-incidents"
+PATIENCE_S = 120.0
+NOT_HERE = {
+    "clock_utc_offset_seconds", "module_temperature_celsius", "module_receive_power_dbm",
+    "module_bias_amperes", "incidents", "incident_firing", "findings", "finding_loss_ratio",
+    "finding_delay_seconds",
+}  # fmt: skip
+"""What a healthy lab without anchors and modules has no value of."""
+RULES = """
+[[rule]]
+name = "port-down"
+metric = "port_down"
+severity = "critical"
+above = 0
+stable = "1s"
+summary = "{subject}: a compute port is down"
+remedy = "plug it in"
+explained_by = ["link-flapping", "switch-loss", "host-silent"]
+[[rule]]
+name = "host-silent"
+metric = "host_silent_s"
+severity = "critical"
+above = 5
+stable = "1s"
+open_after = 1
+unit = "s"
+summary = "{subject}: its agent has said nothing for {value}"
+remedy = "start it"
+"""
+SLA = '[[objective]]\np99 = "10s"\n'
+await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.2)
+
+
+class Watched:
+    """A lab and its incidents."""
+
+    def __init__(self, lab: LiveLab) -> None:
+        self.lab = lab
+
+    def incidents(self, *, over: bool = False) -> list[dict[str, Any]]:
+        target = f"unix:{self.lab.controller_socket}"
+        reply = ask_for(target, IncidentsQuery(resolved=over), IncidentsReply)
+        return list(reply.incidents)
+
+    def live(self) -> set[tuple[str, str]]:
+        """(rule, subject) of the incidents that are nobody's evidence."""
+        return {(each["rule"], each["subject"]) for each in self.incidents() if not each["cause"]}
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """Of the Prometheus inside the lab; empty while it does not answer."""
+        try:
+            text = self.lab.run(
+                "ctl", "curl", "-s", "-G", "http://127.0.0.1:9090/api/v1/query",
+                "--data-urlencode", f"query={promql}",
+            )  # fmt: skip
+        except RemoteError:
+            return []
+        return list(json.loads(text)["data"]["result"])
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    try:
+        unshare_argv()
+    except MissingError as error:
+        pytest.skip(f"no lab here: {error}")
+    directory = tmp_path_factory.mktemp("rules")
+    (directory / "rules.toml").write_text(RULES)
+    (directory / "sla.toml").write_text(SLA)
+    with live(
+        NAME, "--hosts", "4", "--mesh-peers", "3", "--rules", str(directory / "rules.toml"),
+        "--sla", str(directory / "sla.toml"), agents=True,
+    ) as lab:  # fmt: skip
+        yield Watched(lab)
+
+
+def checked(host: str) -> dict[str, Any]:
+    done = syntony("sla", "check", host, "--json", "--lab", NAME)
+    assert done.returncode in {0, 1, 2, 3}, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found | {"code": done.returncode}
+
+
+def test_a_host_is_where_the_topology_says(watched: Watched) -> None:
+    await_true(lambda: checked("h1")["status"] in {"ok", "warning"}, "h1 found well")
+    places = {item["subject"]: item["detail"] for item in checked("h1")["items"]}
+    assert places["h1/rail1"] == "among NICs of rail 1"
+    assert places["h1"] == "attached"
+    done = syntony("sla", "check", "h9", "--lab", NAME)
+    assert (done.returncode, "no host 'h9' has attached" in done.stderr) == (3, True)
+
+
+def test_reports_by_pair_host_and_rail(watched: Watched) -> None:
+    for by, subject in (
+        ("pair", "h0/rail0->h1/rail0"), ("host", "h0->h1"), ("rail", "rail0->rail0"),
+    ):  # fmt: skip
+        done = syntony("sla", "report", "--by", by, "--json", "--lab", NAME)
+        rows = {row["subject"]: row for row in json.loads(done.stdout)["rows"]}
+        assert rows[subject]["now"]["measured"] > 0
+        assert rows[subject]["status"] in {"ok", "warning"}, rows[subject]
+
+
+def test_prometheus_scrapes_every_daemon(watched: Watched, tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed: sh deploy/system-packages.sh --test")
+    config = tmp_path / "lab.yml"
+    config.write_text(syntony("lab", "scrape", "--name", NAME).stdout.replace("5s", "1s"))
+    argv = watched.lab.enter_argv(
+        "ctl", ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'db'}"]
+    )
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log)
+    try:
+        await_true(lambda: len(watched.query("up == 1")) == 5, "five daemons scraped")
+        await_true(lambda: len(watched.query("syntony_sla_pairs")) > 0, "latency judged")
+        names = {row["metric"]["__name__"] for row in watched.query(f'{{__name__=~"{PREFIX}.+"}}')}
+        hosts = {row["metric"]["host"] for row in watched.query("syntony_uplink_connected == 1")}
+    finally:
+        process.terminate()
+        process.wait()
+    found = {name.removeprefix(PREFIX) for name in names}
+    found |= {name.removesuffix("_bucket") for name in found}
+    assert set(EVERY) - found <= NOT_HERE
+    assert hosts == {"h0", "h1", "h2", "h3"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "incident"),
+    [
+        ("link-down", "h1/rail0", ("port-down", "h1/rail0")),
+        ("agent-stop", "h3", ("host-silent", "h3")),
+    ],
+)
+def test_a_fault_is_an_incident_about_the_very_part_until_it_is_healed(
+    watched: Watched, kind: str, target: str, incident: tuple[str, str]
+) -> None:
+    await_true(lambda: watched.live() == set(), "a fleet with nothing wrong")
+    watched.lab.inject(kind, target)
+    await_true(lambda: incident in watched.live(), f"{incident} open")
+    assert syntony("incidents", "list", "--lab", NAME).returncode == 2
+    host = target.partition("/")[0]
+    found = [item for item in checked(host)["items"] if item["check"] == "incident"]
+    assert incident[1] in {item["subject"] for item in found}
+    watched.lab.clear()
+    await_true(lambda: incident not in watched.live(), f"{incident} over")
+    over = [
+        each for each in watched.incidents(over=True)
+        if (each["rule"], each["subject"]) == incident
+    ]  # fmt: skip
+    assert over[0]["state"] == "resolved"
+    assert over[0]["resolved_ns"] > over[0]["opened_ns"]

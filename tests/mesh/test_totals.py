@@ -1,0 +1,48 @@
+"""Counters of a NIC are the sums of the rows that were told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.mesh.totals import BOUNDS_NS, Direction, NicTotals
+
+NICS = ["h0/rail0", "h0/rail1", "h0/rail0"]
+_PROBE = st.tuples(
+    st.integers(0, 2), st.integers(-1_000, 300_000_000), st.booleans(), st.booleans(), st.booleans()
+)
+
+
+def direction(probes: list[tuple[int, int, bool, bool, bool]]) -> Direction:
+    delay, measured, lost, stalled = (
+        np.array([probe[place] for probe in probes], dtype=kind)
+        for place, kind in ((1, np.int64), (2, np.bool_), (3, np.bool_), (4, np.bool_))
+    )
+    return Direction(
+        owd_ns=delay, measured=measured, sent=~stalled, lost=lost, unresolved=lost & stalled,
+        stalled=stalled,
+    )  # fmt: skip
+
+
+@given(st.lists(st.lists(_PROBE, max_size=20), max_size=4))
+def test_totals_are_sums(seconds: list[list[tuple[int, int, bool, bool, bool]]]) -> None:
+    totals = NicTotals()
+    for second in seconds:
+        flow = np.array([probe[0] for probe in second], dtype=np.intp)
+        said = direction(second)
+        totals.add(NICS, flow, said, said)
+    every = [probe for second in seconds for probe in second]
+    found = {(nic, way): told for nic, way, told in totals.each()}
+    assert len(found) == (4 if seconds else 0)
+    for (nic, _), told in found.items():
+        mine = [probe for probe in every if NICS[probe[0]] == nic]
+        delays = [probe[1] for probe in mine if probe[2]]
+        assert told.sent == sum(not probe[4] for probe in mine)
+        assert told.lost == sum(probe[3] for probe in mine)
+        assert told.unresolved == sum(probe[3] and probe[4] for probe in mine)
+        assert told.stalled == sum(probe[4] for probe in mine)
+        assert told.delay_sum_ns == sum(delays)
+        assert sum(told.delays) == len(delays)
+        for place, bound in enumerate(BOUNDS_NS):
+            assert sum(told.delays[: place + 1]) == sum(delay <= bound for delay in delays)
