@@ -228,7 +228,8 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(table)
     resolved = "–" if found.resolved_s is None else f"{found.resolved_s:.1f} s"
     console.print(
-        f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}[/]\n"
+        f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}; "
+        f"two jobs that each have the fabric alone: {found.alone_mbps:.1f}[/]\n"
         f"{found.gain:.2f} × ECMP; resolved after {resolved}; {found.moves} moves of "
         f"{found.flows} flows, {found.undone} undone, {found.refused} refused; "
         f"wrong results {found.wrong}, connections lost {found.lost}"

@@ -50,6 +50,8 @@ _WARM_STEPS = 20
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long ECMP is watched, and Syntony after it was switched on."""
 
+    alone_ns: int = 4 * S
+    """The first job has the fabric for itself: what it can do at all."""
     before_ns: int = 8 * S
     after_ns: int = 16 * S
 
@@ -88,6 +90,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run; instants are CLOCK_MONOTONIC."""
 
     spec: FabricSpec
+    alone_ns: tuple[int, int]
+    """When the first job was warm and alone, from and to."""
     began_ns: int
     """Both jobs were warm, and every flow's paths known: measuring starts."""
     acted_ns: int
@@ -162,46 +166,62 @@ def _run(
     lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> Trial:  # fmt: skip
     wraps = [(sys.executable, "-m", "syntony", "run", "--job", name, "--") for name in JOBS]
-    with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
-        jobs = (red, blue)
-        for job in jobs:
-            job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
-        say(f"two jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
-        _wait_map(lab)
-        samples: list[Sample] = []
-        began_ns = time.monotonic_ns()
-        _watch(lab, samples, began_ns + wish.times.before_ns)
-        acted_ns = time.monotonic_ns()
-        _command(lab, "act")
-        say("Syntony acts")
-        _watch(lab, samples, acted_ns + wish.times.after_ns)
-        ended_ns = time.monotonic_ns()
-        moves = _ask_moves(lab)
-        for job in jobs:
-            job.wish_end()
-        for job in jobs:
-            job.wait_end(_END_S)
-        return Trial(
-            spec=lab.file().spec,
-            began_ns=began_ns,
-            acted_ns=acted_ns,
-            ended_ns=ended_ns,
-            fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
-            jobs=tuple(
-                JobRun(
-                    name=name,
-                    title=spec.name,
-                    kind=spec.kind,
-                    ranks=len(spec.hosts),
-                    elements=spec.elements,
-                    finished=job.finished(),
-                    records=tuple(job.records()),
-                )
-                for name, spec, job in zip(JOBS, specs, jobs, strict=True)
-            ),
-            samples=tuple(samples),
-            moves=moves,
-        )
+    with Job(lab, specs[0], wrap=wraps[0]) as red:
+        red.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+        alone_ns = time.monotonic_ns()
+        say(f"one job runs alone: {specs[0].name}")
+        time.sleep(wish.times.alone_ns / S)
+        with Job(lab, specs[1], wrap=wraps[1]) as blue:
+            blue.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+            span_ns = (alone_ns, alone_ns + wish.times.alone_ns)
+            return _both(lab, wish, (red, blue), span_ns, say)
+
+
+def _both(
+    lab: Lab,
+    wish: Wish,
+    jobs: tuple[Job, Job],
+    alone_ns: tuple[int, int],
+    say: Callable[[str], None],
+) -> Trial:
+    specs = [job.spec for job in jobs]
+    say(f"two jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
+    _wait_map(lab)
+    samples: list[Sample] = []
+    began_ns = time.monotonic_ns()
+    _watch(lab, samples, began_ns + wish.times.before_ns)
+    acted_ns = time.monotonic_ns()
+    _command(lab, "act")
+    say("Syntony acts")
+    _watch(lab, samples, acted_ns + wish.times.after_ns)
+    ended_ns = time.monotonic_ns()
+    moves = _ask_moves(lab)
+    for job in jobs:
+        job.wish_end()
+    for job in jobs:
+        job.wait_end(_END_S)
+    return Trial(
+        spec=lab.file().spec,
+        alone_ns=alone_ns,
+        began_ns=began_ns,
+        acted_ns=acted_ns,
+        ended_ns=ended_ns,
+        fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
+        jobs=tuple(
+            JobRun(
+                name=name,
+                title=spec.name,
+                kind=spec.kind,
+                ranks=len(spec.hosts),
+                elements=spec.elements,
+                finished=job.finished(),
+                records=tuple(job.records()),
+            )
+            for name, spec, job in zip(JOBS, specs, jobs, strict=True)
+        ),
+        samples=tuple(samples),
+        moves=moves,
+    )
 
 
 def _wait_map(lab: Lab) -> None:

@@ -53,6 +53,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What a contention drill prints."""
 
     optimum_mbps: float
+    alone_mbps: float
+    """What all jobs would do together if each did what the first did alone: a program that waits
+    for its peers at every step does not reach the line rate, contention or not."""
     before: Phase
     after: Phase
     gain: float
@@ -82,6 +85,7 @@ def figures(trial: Trial) -> Figures:
     records = [record for job in trial.jobs for record in job.records]
     return Figures(
         optimum_mbps=optimum,
+        alone_mbps=rate_mbps(trial.jobs[0], *trial.alone_ns) * len(trial.jobs),
         before=before,
         after=after,
         gain=after.total_mbps / before.total_mbps if before.total_mbps else 0.0,
