@@ -61,7 +61,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     gain: float
     """Total after over total before."""
     resolved_s: float | None
-    """From the command to act until throughput was there to stay; None: it never was, or ECMP's
+    """From the command to act to the first bin in which throughput was there to stay; None: it never was, or ECMP's
     own was as good."""
     moves: int
     moves_per_flow: float
@@ -192,4 +192,4 @@ def _resolved_s(trial: Trial, before: float, after: float) -> float | None:
     total = np.sum(list(rates.values()), axis=0)
     good = (total >= RESOLVED * after) & (at_s > 0)
     both = np.flatnonzero(good[:-1] & good[1:])
-    return float(at_s[both[0]]) + BIN_NS / 2 / S if len(both) else None
+    return max(0.0, float(at_s[both[0]]) - BIN_NS / 2 / S) if len(both) else None
