@@ -95,20 +95,28 @@ def summary(runs: list[Run]) -> list[str]:
     shares = sorted(map(_share, found))
     resolved = sorted(each.resolved_s for each in found if each.resolved_s is not None)
     crowded = sum(each.before.shared_links >= 1 for each in found)
+    rest = (
+        f"undone {sum(each.undone for each in found)}, "
+        f"refused {sum(each.refused for each in found)}"
+    )
+    wrong, lost = sum(each.wrong for each in found), sum(each.lost for each in found)
     return [
         f"{len(found)} of {len(runs)} seeds; ECMP crowded a link in {crowded}",
         f"Syntony / ECMP       median {statistics.median(gains):.2f}, worst {gains[0]:.2f}",
         f"Syntony / alone      median {statistics.median(shares):.0%}, worst {shares[0]:.0%}",
-        f"resolved             median {statistics.median(resolved):.1f} s, "
-        f"worst {resolved[-1]:.1f} s ({len(resolved)} seeds had something to resolve)"
-        if resolved
-        else "resolved             nothing to resolve",
-        f"moves a flow         worst {max(each.moves_per_flow for each in found):.2f}; "
-        f"undone {sum(each.undone for each in found)}, "
-        f"refused {sum(each.refused for each in found)}",
-        f"wrong results        {sum(each.wrong for each in found)}; "
-        f"connections lost {sum(each.lost for each in found)}",
+        _resolved(resolved),
+        f"moves a flow         worst {max(each.moves_per_flow for each in found):.2f}; {rest}",
+        f"wrong results        {wrong}; connections lost {lost}",
     ]
+
+
+def _resolved(seconds: list[float]) -> str:
+    if not seconds:
+        return "resolved             nothing to resolve"
+    return (
+        f"resolved             median {statistics.median(seconds):.1f} s, worst {seconds[-1]:.1f} s"
+        f" ({len(seconds)} seeds had something to resolve)"
+    )
 
 
 def main() -> int:

@@ -72,6 +72,18 @@ def test_make_drain_break() -> None:
     assert len(moves(world)) == before, "nothing is joined again, and nothing trimmed"
 
 
+def test_both_rails_of_a_connection_at_once() -> None:
+    world = settled()
+    for rail in (0, 1):
+        flow = on_rail(world.hosts["a"], rail)
+        give(world, order(world, move_id=f"m{rail}", flow=flow))
+        assert world.living("a")
+    world.run(1 * S)
+    told = world.hosts["a"].machine.relocation.outcomes
+    assert [each.result for each in told] == ["moved", "moved"]
+    assert {flow.local_port for flow in world.hosts["a"].subflows} == {PORT}
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -116,10 +128,10 @@ def test_the_stop_switch_stops_moves() -> None:
     assert "stopped" in outcome(world)
 
 
-def test_one_move_at_a_time_and_no_port_twice() -> None:
+def test_one_move_of_a_flow_at_a_time_and_no_port_twice() -> None:
     world = settled()
     give(world, order(world))
-    give(world, order(world, move_id="m2", flow=on_rail(world.hosts["a"], 1)))
+    give(world, order(world, move_id="m2", port=PORT + 1))
     assert "under way" in outcome(world)
     world.run(1 * S)
     give(world, order(world, move_id="m3"))
@@ -146,7 +158,7 @@ def test_a_nic_that_dies_under_a_move_ends_it() -> None:
     world.link("a", "nic0", up=False)
     world.run(GIVE_UP_NS)
     assert outcome(world)
-    assert world.hosts["a"].machine.connections[7].moving is None
+    assert world.hosts["a"].machine.connections[7].moving == {}
     assert [f.local.split(".")[1] for f in world.living("a")] == ["1"]
 
 
@@ -198,6 +210,6 @@ def test_whatever_breaks_when_the_connection_lives_and_every_order_ends(
     for _ in range(10):
         world.run(500 * MS)
     conn = world.hosts["a"].machine.connections[7]
-    assert conn.moving is None
+    assert not conn.moving
     assert len(world.hosts["a"].machine.relocation.outcomes) >= 1
     assert sorted(f.local.split(".")[1] for f in world.living("a")) == ["0", "1"]

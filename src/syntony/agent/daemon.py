@@ -196,7 +196,7 @@ class Agent:
     def _tell_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._next_flows_ns:
+        if now_ns < self._next_flows_ns and not self._steering.outcomes_are_news():
             return
         self._next_flows_ns = now_ns + FLOWS_NS
         self._tracer.follow(self._steering.in_use())

@@ -148,8 +148,8 @@ class Connection:
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
-        self.moving: Moving | None = None
-        """One at a time: a connection that is moved from two paths at once may lose both."""
+        self.moving: dict[tuple[str, str], Moving] = {}
+        """Moves under way, one at most for each pair of NIC and remote address."""
         self.guards: dict[FourTuple, Guard] = {}
         """Subflows that were moved and not yet found to be better, by where they are now."""
         self.placed: dict[tuple[str, str], int] = {}

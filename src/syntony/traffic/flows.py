@@ -22,7 +22,7 @@ class JobFlow(NamedTuple):
     movable: bool
     """… and may."""
     moving: bool
-    """A move of its connection is under way."""
+    """It comes or goes in a move that is under way."""
     tx_bps: int
     """Over the last whole window."""
     rx_bps: int
@@ -46,7 +46,7 @@ def job_flows(conns: Iterable[Connection], relocation: Relocation) -> Iterator[J
                 flow=subflow.flow,
                 dialled=not conn.accepted,
                 movable=movable,
-                moving=conn.moving is not None,
+                moving=(subflow.nic, subflow.flow.remote) in conn.moving,
                 tx_bps=subflow.meter.tx_bps,
                 rx_bps=subflow.meter.rx_bps,
                 windows=subflow.meter.windows,

@@ -41,11 +41,17 @@ class Moving(msgspec.Struct):
 
     order: Order
     new: FourTuple
+    nic: str
     began_ns: int
     before_bps: int
     """Both ways, over the last window before."""
     retired_ns: int | None = None
     """When the old subflow was told to drain."""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Local NIC and remote address, which a move never changes."""
+        return self.nic, self.new.remote
 
 
 class Guard(msgspec.Struct):

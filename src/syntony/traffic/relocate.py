@@ -42,14 +42,14 @@ class Relocation:
             return "not to be moved: stopped, observing, or its job is not in [traffic] place"
         if conn.accepted:
             return "not ours to move"
-        if conn.moving is not None:
-            return "another move of this connection is under way"
         return self._unfit(conn, order) or self._unreachable(conns, conn, order)
 
     def _unfit(self, conn: Connection, order: Order) -> str:
         subflow = conn.subflows.get(order.flow)
         if subflow is None:
             return "no such subflow (any more)"
+        if (subflow.nic, subflow.flow.remote) in conn.moving:
+            return "a move of this flow is under way"
         if subflow.state is not State.UP or subflow.stalled or self._steering.fault(conn, subflow):
             return "failover has it in hand"
         return ""
@@ -88,9 +88,10 @@ class Relocation:
     def advance(self, turn: Turn) -> None:
         """The next step of whatever is under way on one connection."""
         self._look_back(turn)
-        moving = turn.conn.moving
-        if moving is None:
-            return
+        for moving in list(turn.conn.moving.values()):
+            self._advance(turn, moving)
+
+    def _advance(self, turn: Turn, moving: Moving) -> None:
         new = turn.conn.subflows.get(moving.new)
         old = turn.conn.subflows.get(moving.order.flow)
         if new is None:
@@ -116,7 +117,7 @@ class Relocation:
             self._tell(order, "the second's budget of actions is spent", turn.now_ns)
             return
         conn.guards.pop(flow, None)
-        conn.moving = Moving(order, new, turn.now_ns, subflow.meter.bps)
+        conn.moving[way.pair] = Moving(order, new, way.nic, turn.now_ns, subflow.meter.bps)
 
     def _drain(self, turn: Turn, moving: Moving, old: Subflow, new: Subflow) -> None:
         reason = Reason(
@@ -141,7 +142,7 @@ class Relocation:
                 turn.dues.append(turn.now_ns + DRAIN_NS)
 
     def _done(self, turn: Turn, moving: Moving, new: Subflow) -> None:
-        turn.conn.moving = None
+        del turn.conn.moving[moving.pair]
         if moving.order.cause is Cause.DEAD_MAN:
             turn.conn.placed.pop((new.nic or "", new.flow.remote), None)
             self._tell(moving.order, "reverted", turn.now_ns)
@@ -153,7 +154,7 @@ class Relocation:
         self._tell(moving.order, "moved", turn.now_ns)
 
     def _call_off(self, turn: Turn, moving: Moving, old: Subflow | None, why: str) -> None:
-        turn.conn.moving = None
+        del turn.conn.moving[moving.pair]
         if old is not None and moving.retired_ns is not None:
             reason = Reason(moving.order.cause, why, turn.now_ns, turn.now_ns)
             turn.out.append(
@@ -176,7 +177,7 @@ class Relocation:
                 del conn.guards[flow]
             elif turn.now_ns < guard.due_ns:
                 turn.dues.append(guard.due_ns)
-            elif conn.moving is None:
+            elif (subflow.nic or "", flow.remote) not in conn.moving:
                 del conn.guards[flow]
                 if subflow.meter.bps < WORSE * guard.before_bps and self.movable(conn):
                     self._revert(turn, subflow, guard)

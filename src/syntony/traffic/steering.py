@@ -288,7 +288,7 @@ class Steering:
 
     def _trim(self, turn: Turn) -> None:
         """One subflow a pair is enough; the initiator decides which, when both are settled."""
-        if turn.conn.accepted or turn.conn.moving is not None:
+        if turn.conn.accepted or turn.conn.moving:
             return
         seen: set[tuple[str | None, str]] = set()
         for subflow in self.living(turn.conn):

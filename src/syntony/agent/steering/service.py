@@ -45,6 +45,7 @@ class PathService:
         self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
         self._switch = self._load()
         self._control: PathControl | None = None
+        self._told: Outcome | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
         if config.traffic.mode is Mode.OFF:
@@ -139,8 +140,18 @@ class PathService:
         """Managed subflows now, and what became of the newest orders."""
         if self._control is None:
             return flows_report((), (), hops, fleet_ns, self._join_port)
+        self._told = self._newest()
         outcomes = [*self._refused, *self._control.outcomes()]
         return flows_report(self._control.job_flows(), outcomes, hops, fleet_ns, self._join_port)
+
+    def outcomes_are_news(self) -> bool:
+        """Whether an order has come to its end since `flows` last told of outcomes."""
+        newest = self._newest()
+        return newest is not None and newest is not self._told
+
+    def _newest(self) -> Outcome | None:
+        outcomes = self._control.outcomes() if self._control is not None else ()
+        return outcomes[-1] if outcomes else None
 
     def in_use(self) -> list[tuple[str, FourTuple]]:
         """NIC and subflow of everything managed."""

@@ -61,8 +61,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     gain: float
     """Total after over total before."""
     resolved_s: float | None
-    """From the command to act to the first bin in which throughput was there to stay; None: it never was, or ECMP's
-    own was as good."""
+    """From the command to act to the first bin in which throughput was there to stay; None: it
+    never was, or ECMP's own was as good."""
     moves: int
     moves_per_flow: float
     flows: int
