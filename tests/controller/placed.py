@@ -13,6 +13,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import ComponentKind
 from syntony.model import MS, S
+from syntony.traffic.classes import JobClass
 from syntony.traffic.fair import max_min
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome
 
@@ -90,6 +91,7 @@ class World:
     Args:
         fabric: the truth.
         pairs: (job, sender, receiver).
+        classes: of jobs.
         believed: how the map says ports are routed; None: as they are.
     """
 
@@ -100,6 +102,7 @@ class World:
         *,
         mode: PlacementMode = PlacementMode.ACT,
         believed: Route | None = None,
+        classes: tuple[JobClass, ...] = (),
     ) -> None:
         self.fabric = fabric
         self.flows = [Live(job, s, d, 40_000 + k, 5_000) for k, (job, s, d) in enumerate(pairs)]
@@ -107,7 +110,7 @@ class World:
             flow.token = k + 1
         self.now_ns = 1_000 * S
         self.map = Fabric(len(fabric.hosts), fabric.spines, believed or fabric.route)
-        self.config = PlacementConfig(mode=mode)
+        self.config = PlacementConfig(mode=mode, classes=classes)
         self.desk = self.new_desk()
         self.outcomes: dict[str, list[MoveOutcome]] = {host: [] for host in fabric.hosts}
         self.moves: list[Move] = []

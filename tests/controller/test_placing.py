@@ -6,6 +6,9 @@ import pytest
 from tests.controller.placed import PORTS, RATE_BPS, Fabric, Route, World
 
 from syntony.controller.config import PlacementMode
+from syntony.errors import ConfigError
+from syntony.traffic.classes import Classes, JobClass
+from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
 
 RINGS = [
@@ -160,3 +163,41 @@ def test_no_port_is_given_twice() -> None:
     world.run(60)
     given = [(move.remote, move.port) for move in world.moves]
     assert len(given) == len(set(given))
+
+
+def test_a_guaranteed_job_is_placed_as_if_others_were_not_there() -> None:
+    """Four flows over two spines: whoever is guaranteed has a spine for itself."""
+    pairs = [(job, f"h{k}", f"h{k + 4}") for k, job in enumerate(("gold", "a", "b", "c"))]
+    classes = (JobClass(jobs=("gold*",), priority="guaranteed"),)
+    world = World(Fabric(spines=2, route=crowded), pairs, classes=classes)
+    world.run(20)
+    gold, *others = world.rates()
+    assert gold == pytest.approx(RATE_BPS)
+    assert others == pytest.approx([RATE_BPS / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        JobClass(jobs=("*",), priority="gold"),
+        JobClass(jobs=("*",), weight=0),
+        JobClass(jobs=("*",), weight=float("nan")),
+        JobClass(jobs=()),
+    ],
+)
+def test_a_class_that_cannot_be_one_is_refused_in_one_line(bad: JobClass) -> None:
+    with pytest.raises(ConfigError) as error:
+        Classes([bad])
+    assert "\n" not in str(error.value)
+
+
+def test_the_first_class_that_names_a_job_counts() -> None:
+    classes = Classes(
+        [
+            JobClass(jobs=("train-9",), priority="guaranteed", weight=2.0),
+            JobClass(jobs=("train-*", "x"), priority="scavenger"),
+        ]
+    )
+    assert classes.of("train-9") == (Priority.GUARANTEED, 2.0)
+    assert classes.of("train-8") == (Priority.SCAVENGER, 1.0)
+    assert classes.of("other") == (Priority.STANDARD, 1.0)

@@ -8,6 +8,7 @@ import msgspec
 
 from syntony.controller.notify import Receiver
 from syntony.metrics.settings import MetricsConfig
+from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 
 
@@ -48,6 +49,8 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_moves: int = 64
     """Of one step, a quarter of a second: the most that one wrong decision can do."""
     max_moves_per_s: int = 64
+    classes: tuple[JobClass, ...] = ()
+    """Quality of service between jobs; the first that names a job counts."""
     policy: MovePolicy | None = None
     """When to move, and when a move has helped; None: as `MovePolicy` says."""
 

@@ -15,6 +15,7 @@ from syntony.fabric.book import SILENT, PathBook, Way
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP
 from syntony.model.paths import FourTuple
+from syntony.traffic.classes import Classes
 from syntony.traffic.demand import Flow, Path
 from syntony.traffic.seen import FlowRate
 from syntony.wire.traffic import FlowsReport, FlowView
@@ -72,10 +73,11 @@ class FlowTable:
 
     Args:
         topology: of the fabric; None: hops go by their addresses.
-        nics: address to NIC (``host/nic``), of what is not in the topology.
+        classes: of jobs.
     """
 
-    def __init__(self, topology: Topology | None) -> None:
+    def __init__(self, topology: Topology | None, classes: Classes) -> None:
+        self._classes = classes
         self.book = PathBook(topology)
         self._topology = topology
         self._nics: dict[str, str] = {}
@@ -157,11 +159,14 @@ class FlowTable:
         if path is not None and busy:
             others = [each.path for each in candidates.values()] if view.movable else []
             paths = {each.path_id: each for each in (*others, path)}
+            priority, weight = self._classes.of(view.job)
             flow = Flow(
                 flow_id=flow_id,
                 job=view.job,
                 paths=tuple(paths[name] for name in sorted(paths)),
                 path_id=path.path_id,
+                priority=priority,
+                weight=weight,
             )
         rates = [r for d, r in (("there", view.tx_bps), ("back", view.rx_bps)) if d in busy]
         path_id = path.path_id if path is not None else ""

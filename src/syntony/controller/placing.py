@@ -24,6 +24,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.traffic.classes import Classes
 from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
@@ -77,13 +78,16 @@ class PlacingDesk:
     Args:
         config: ``[placement]``.
         topology: of the fabric; None: links go by addresses, and capacities are guessed.
+
+    Raises:
+        ConfigError: a class of jobs that cannot be one.
     """
 
     def __init__(self, config: PlacementConfig, topology: Topology | None) -> None:
         self.mode = config.mode
         self._config = config
         self._topology = topology
-        self._table = FlowTable(topology)
+        self._table = FlowTable(topology, Classes(config.classes))
         self._mover = self._new_mover()
         self._reports: dict[str, FlowsReport] = {}
         self._heard: dict[str, Heard] = {}
