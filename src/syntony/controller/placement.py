@@ -147,6 +147,7 @@ class Placement:
             src=row.src,
             dst=row.dst,
             sport=row.view.local_port,
+            dport=row.view.remote_port,
             path=row.told,
             tx_bps=row.view.tx_bps,
             rx_bps=row.view.rx_bps,

@@ -120,6 +120,7 @@ class PlacedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """NIC, ``host/nic``, of the end that made the connection."""
     dst: str
     sport: int
+    dport: int
     path: str
     """Switches it crosses, where it sends much; empty: not known (yet)."""
     tx_bps: int

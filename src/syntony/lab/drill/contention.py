@@ -115,12 +115,12 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
     """
     with _place(wish.spec, lab) as place:
         specs = job_specs(place, wish)
-        _command(place, "observe")
+        command(place, "observe")
         try:
             return _run(place, wish, specs, say)
         finally:
             with suppress(RemoteError):  # the lab may be gone
-                _command(place, "observe")
+                command(place, "observe")
 
 
 def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
@@ -186,16 +186,16 @@ def _both(
 ) -> Trial:
     specs = [job.spec for job in jobs]
     say(f"two jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
-    _wait_map(lab)
+    wait_map(lab)
     samples: list[Sample] = []
     began_ns = time.monotonic_ns()
     _watch(lab, samples, began_ns + wish.times.before_ns)
     acted_ns = time.monotonic_ns()
-    _command(lab, "act")
+    command(lab, "act")
     say("Syntony acts")
     _watch(lab, samples, acted_ns + wish.times.after_ns)
     ended_ns = time.monotonic_ns()
-    moves = _ask_moves(lab)
+    moves = ask_moves(lab)
     for job in jobs:
         job.wish_end()
     for job in jobs:
@@ -224,7 +224,7 @@ def _both(
     )
 
 
-def _wait_map(lab: Lab) -> None:
+def wait_map(lab: Lab) -> None:
     """Until every flow that sends much has somewhere else to go.
 
     Raises:
@@ -232,7 +232,7 @@ def _wait_map(lab: Lab) -> None:
     """
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while time.monotonic() < end_s:
-        traffic = _ask(lab)
+        traffic = ask(lab)
         busy = [f for f in traffic.flows if f.paths]
         if traffic.deciding and len(busy) >= len(JOBS) and all(f.paths > 1 for f in busy):
             return
@@ -242,24 +242,27 @@ def _wait_map(lab: Lab) -> None:
 
 def _watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
     while (now_ns := time.monotonic_ns()) < until_ns:
-        samples.append(Sample(at_ns=now_ns, traffic=_ask(lab)))
+        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
 
 
-def _ask(lab: Lab) -> Traffic:
+def ask(lab: Lab) -> Traffic:
+    """What the controller says of flows now. Raises `RemoteError`."""
     from syntony.controller.client import ask_for
 
     return ask_for(f"unix:{lab.controller_socket}", TrafficQuery(), Traffic)
 
 
-def _ask_moves(lab: Lab) -> tuple[MoveView, ...]:
+def ask_moves(lab: Lab) -> tuple[MoveView, ...]:
+    """The moves that it remembers. Raises `RemoteError`."""
     from syntony.controller.client import ask_for
 
     return ask_for(f"unix:{lab.controller_socket}", MovesQuery(), MoveList).moves
 
 
-def _command(lab: Lab, mode: str) -> None:
+def command(lab: Lab, mode: str) -> None:
+    """Observe or act. Raises `RemoteError`."""
     from syntony.controller.client import ask_for
 
     order = PlacementCommand(mode=mode, by=_who(), why="drill contention")
