@@ -1,4 +1,4 @@
-"""Draw the docs' pictures: python docs/make_pictures.py [clocks | drill]
+"""Draw the docs' pictures: python docs/make_pictures.py [clocks | drill | contention]
 
 What a running lab shows is what `syntony demo` shows; nothing is edited afterwards. Pictures of
 clocks (all that `clocks` draws) are made of docs/data/clock-report.json, which is the output of
@@ -6,7 +6,8 @@ clocks (all that `clocks` draws) are made of docs/data/clock-report.json, which 
 h2 (its first recording had the gauge of errors at the upper of two middle clocks; it was shifted to
 their mean, as the report has it now).
 The picture of a NIC that dies under a job (all that `drill` draws) is what `syntony lab drill
-nic-flap` draws.
+nic-flap` draws; that of two jobs on one fabric (`contention`) is `syntony lab drill contention
+--seed 3`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from syntony.demo.acts import ACTS
 from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
 from syntony.lab.client import Lab
-from syntony.lab.drill import nic_flap, scenarios
+from syntony.lab.drill import contention, contention_report, nic_flap, scenarios
 from syntony.lab.drill.chart import picture
 from syntony.lab.drill.figures import figures
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
-from syntony.view import throughput_chart
+from syntony.view import contention_chart, throughput_chart
 from syntony.view.clock_plots import pictures
 from syntony.view.clock_story import Story
 
@@ -65,10 +66,22 @@ def draw_drill(screen: Screen) -> None:
         (IMAGES / f"nic-flap.{kind}").write_bytes(throughput_chart.render(drawn, kind))
 
 
+def draw_contention(screen: Screen) -> None:
+    spec = msgspec.structs.replace(contention.SPEC, seed=3)
+    trial = contention.drill(contention.Wish(spec=spec), screen.say)
+    report = contention_report.make_report(trial)
+    drawn = contention_report.picture(trial, report.figures, report.fabric)
+    for kind in contention_chart.FORMATS:
+        (IMAGES / f"contention.{kind}").write_bytes(contention_chart.render(drawn, kind))
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     if "drill" in sys.argv[1:]:
         draw_drill(Screen(Console(stderr=True)))
+        return
+    if "contention" in sys.argv[1:]:
+        draw_contention(Screen(Console(stderr=True)))
         return
     draw_clocks()
     if "clocks" in sys.argv[1:]:
@@ -85,6 +98,7 @@ def main() -> None:
         time.sleep(8.5)
         save("blackhole.svg", "syntony demo", draw(stage.scene(), width=WIDTH))
     draw_drill(screen)
+    draw_contention(screen)
 
 
 if __name__ == "__main__":

@@ -102,3 +102,29 @@ def test_an_outage_does_not_shorten_a_known_path() -> None:
     assert book.components(way)[4] == "spine1"
     assert book.learn(way, ["leaf0", "spine0"])
     assert book.version == 2
+
+
+def test_what_a_job_uses_is_learnt_before_what_is_planned() -> None:
+    learning, routers = PathLearner(), Routers(1)
+    learning.plan(FLOWS[:2])
+    routers.run(learning, 10 * S)
+    learning.plan(FLOWS)
+    used = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 40_001, 8621, "tcp")
+    learning.follow([used])
+    known = routers.run(learning, 10 * S + 200 * MS, 10 * S)
+    assert known[used].hops == truth(used) == learning.hops(used)
+    assert not known.keys() & set(FLOWS)
+    known = routers.run(learning, 15 * S, 10 * S + 200 * MS)
+    assert known.keys() == set(FLOWS[2:])
+    learning.follow([])
+    assert learning.hops(used) is None
+
+
+def test_a_path_in_use_is_asked_for_more_often_than_a_spare_one() -> None:
+    learning, routers = PathLearner(), Routers(1)
+    spare = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 61_001, 8621, "tcp")
+    used = spare._replace(sport=61_002)
+    learning.plan([spare, used])
+    learning.follow([used])
+    assert routers.run(learning, 10 * S).keys() == {spare, used}
+    assert routers.run(learning, AGAIN_NS + 10 * S, 10 * S).keys() == {used}

@@ -28,9 +28,19 @@ def answer(packet: bytes, *, kind: int = 11, code: int = 0) -> bytes:
 def test_an_answer_quotes_flow_and_secret() -> None:
     quoted = parse_time_exceeded(answer(_packet(ASK, 4711, 815)))
     assert quoted is not None
-    assert (quoted.router, quoted.identification, quoted.checksum) == ("10.9.9.9", 4711, 815)
+    assert (quoted.router, quoted.identification) == ("10.9.9.9", 4711)
+    assert quoted.secret & 0xFFFF == 815
     assert _same(ASK, quoted)
     assert not _same(Ask(FLOW._replace(sport=61004), 2), quoted)
+
+
+def test_a_tcp_flow_is_asked_for_as_tcp() -> None:
+    ask = Ask(FLOW._replace(proto="tcp", dport=8621), 2)
+    quoted = parse_time_exceeded(answer(_packet(ask, 4711, 1 << 31)))
+    assert quoted is not None
+    assert (quoted.identification, quoted.secret) == (4711, 1 << 31)
+    assert _same(ask, quoted)
+    assert not _same(Ask(ask.flow._replace(proto="udp"), 2), quoted)
 
 
 def test_other_errors_are_not_answers() -> None:

@@ -36,6 +36,7 @@ from syntony.mesh.stats import Columns
 from syntony.metrics.sheet import Sheet
 from syntony.model import MS, Edge, NicRef, S, Timeline, UtcReading
 from syntony.model.names import nic_number
+from syntony.traffic.policy import Mode, Policy
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import (
     PROTOCOL,
@@ -49,6 +50,7 @@ from syntony.wire.messages import (
     Timelines,
 )
 from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
+from syntony.wire.traffic import Moves
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
 COLD_ESTIMATE_NS = 500 * MS
 """… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
+FLOWS_NS = 400 * MS
+"""Jobs' flows are told of so often: of windows of half a second, each is seen within one."""
 PATHS_SECONDS = 2
 """Connections are reported every so many seconds."""
 RING_RECORDS = 1 << 13
@@ -100,14 +104,19 @@ class Agent:
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
         self._flows = 0
-        self._next_estimate_ns = 0
+        self._next_estimate_ns = self._next_flows_ns = 0
         self._engine = self._open_engine(
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
         )
         self._nics = self._describe_nics()
         self._crossings = self._open_crossings()
         self._links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
-        self._tracer = PathTracer(config.host, self._traced())
+        self._tracer = PathTracer(
+            config.host,
+            self._traced(),
+            spare_ports=_spare_ports(config.traffic),
+            join_port=config.traffic.port,
+        )
         self._discipline = Discipline(
             config.discipline, self._clock, {cross.nic: phc.path for phc, cross in self._crossings}
         )
@@ -141,6 +150,7 @@ class Agent:
                 self._pipeline.add(self._engine.drain())
                 self._pipeline.clock_disrupted()
             self._begin_plan()
+            self._tell_flows(uplink)
             self._pipeline.add(self._engine.drain())
             local_ns = self._clock.now_ns()
             fleet_ns = self._pipeline.fleet_ns(local_ns)
@@ -189,6 +199,17 @@ class Agent:
         self._discipline.close()
         for phc, _ in self._crossings:
             phc.close()
+
+    def _tell_flows(self, uplink: Uplink) -> None:
+        """Jobs' flows as they are now; their paths are learnt first."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._next_flows_ns and not self._steering.outcomes_are_news():
+            return
+        self._next_flows_ns = now_ns + FLOWS_NS
+        self._tracer.follow(self._steering.in_use())
+        fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
+        if fleet_ns is not None:
+            uplink.send_flows(self._steering.flows(self._tracer.hops, fleet_ns))
 
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
@@ -287,6 +308,8 @@ class Agent:
                 self._steering.switch(message)
             elif isinstance(message, AuditOrder):
                 self._order(message)
+            elif isinstance(message, Moves):
+                self._steering.moves(message, self._pipeline.fleet_ns(self._clock.now_ns()))
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
             elif isinstance(message, metrics.Scrape):
@@ -372,6 +395,12 @@ class Agent:
     def _submit(uplink: Uplink, table: Table, columns: Columns | None) -> None:
         if columns is not None:
             uplink.submit(table.name, len(columns["ts_ns"]), encode_columns(table, columns))
+
+
+def _spare_ports(policy: Policy) -> range:
+    """None where no job may be moved: then nobody needs to know."""
+    count = policy.spare_ports if policy.place and policy.mode is not Mode.OFF else 0
+    return range(policy.port_low, min(policy.port_low + count, policy.port_high + 1))
 
 
 def _clock(config: AgentConfig) -> ClockSource:

@@ -1,11 +1,15 @@
-"""Learns which way this host's probe flows and its replies go, on a thread of its own."""
+"""Learns which way this host's flows and its replies go, on a thread of its own.
+
+Probe flows by the plan; and, where jobs may be moved between paths, TCP: what jobs use now, and
+from which source ports which paths can be had.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +18,7 @@ from syntony.fabric.learn import INTERVAL_NS, FlowKey, Learnt, PathLearner
 from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
 from syntony.model import S
+from syntony.model.paths import FourTuple
 from syntony.wire.messages import ProbeFlow
 
 _log = logging.getLogger(__name__)
@@ -31,11 +36,22 @@ class PathTracer:
         host: this host.
         addresses: NIC to its probed IPv4 address. Empty, or raw sockets not allowed: paths stay
             unknown, and blame stays at the level of groups.
+        spare_ports: TCP source ports whose paths to every peer's `join_port` are learnt.
+        join_port: where peers are joined.
     """
 
-    def __init__(self, host: str, addresses: dict[str, str]) -> None:
+    def __init__(
+        self,
+        host: str,
+        addresses: dict[str, str],
+        *,
+        spare_ports: range = range(0),
+        join_port: int = 0,
+    ) -> None:
         self._host = host
         self._addresses = addresses
+        self._spare_ports = spare_ports
+        self._join_port = join_port
         self._lock = threading.Lock()
         self._learner = PathLearner()
         self._peers: dict[str, str] = {}
@@ -56,7 +72,34 @@ class PathTracer:
         ]
         with self._lock:
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
-            self._learner.plan(keys)
+            self._learner.plan([*keys, *self._spare(keys)])
+
+    def _spare(self, probed: Sequence[FlowKey]) -> list[FlowKey]:
+        """Both ways: what we would send from a spare port, and what we would answer to one."""
+        pairs = dict.fromkeys(
+            (key.nic, key.src, key.dst) for key in probed if self._of_rail(key.nic, key.dst)
+        )
+        return [
+            FlowKey(*pair, *ports, "tcp")
+            for port in self._spare_ports
+            for pair in pairs
+            for ports in ((port, self._join_port), (self._join_port, port))
+        ]
+
+    def _of_rail(self, nic: str, peer: str) -> bool:
+        """Connections join rail to rail, and a fleet names the NICs of a rail alike."""
+        return self._peers.get(peer, "").partition("/")[2] == nic
+
+    def follow(self, flows: Iterable[tuple[str, FourTuple]]) -> None:
+        """What jobs use now, by NIC: learnt first."""
+        keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
+        with self._lock:
+            self._learner.follow(key for key in keys if ":" not in key.src)
+
+    def hops(self, nic: str, flow: FourTuple) -> tuple[str, ...]:
+        """Who forwards what we send on a TCP flow, by address; empty: not known (yet)."""
+        with self._lock:
+            return self._learner.hops(_key(nic, flow)) or ()
 
     def rows(self, fleet_ns: int) -> Columns | None:
         """`path_learnt` rows of what was learnt since the last call."""
@@ -73,6 +116,7 @@ class PathTracer:
             "sport": np.array([each.flow.sport for each in known], dtype=np.uint16),
             "dport": np.array([each.flow.dport for each in known], dtype=np.uint16),
             "hops": [" ".join(hop or SILENT for hop in each.hops) for each in known],
+            "proto": [each.flow.proto for each in known],
         }
 
     def close(self) -> None:
@@ -110,3 +154,7 @@ class PathTracer:
         for ask in asks:
             self._traceroute.send(ask, now_ns)
         return bool(asks) or waiting
+
+
+def _key(nic: str, flow: FourTuple) -> FlowKey:
+    return FlowKey(nic, flow.local, flow.remote, flow.local_port, flow.remote_port, "tcp")

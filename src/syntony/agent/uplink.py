@@ -38,6 +38,7 @@ from syntony.wire.messages import (
     encode,
 )
 from syntony.wire.spoolfile import Frame
+from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
 
 # The core library writes every failed handshake to stderr by itself; each is logged here, once.
@@ -89,6 +90,7 @@ class Uplink:
         self._edges: Edges | None = None
         self._paths: PathsReport | None = None
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
+        self._flows: FlowsReport | None = None
         self._link: _Link | None = None
         self._closing = False
         self.connections = 0
@@ -135,6 +137,11 @@ class Uplink:
         """Have a report sent, from any thread; without a connection it waits, the newest few."""
         with self._changed:
             self._audits.append(report)
+
+    def send_flows(self, report: FlowsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._flows = report
             self._changed.notify_all()
 
     def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
@@ -245,6 +252,9 @@ class Uplink:
             audit = self._take_audit()
             if audit is not None:
                 yield encode(audit)
+            flows = self._take_flows()
+            if flows is not None:
+                yield encode(flows)
             if self._window_open(sent):
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
@@ -272,6 +282,11 @@ class Uplink:
         with self._changed:
             return self._audits.popleft() if self._audits else None
 
+    def _take_flows(self) -> FlowsReport | None:
+        with self._changed:
+            report, self._flows = self._flows, None
+            return report
+
     def _batch(self, frame: Frame) -> Batch:
         return Batch(
             seq=frame.seq,
@@ -282,7 +297,8 @@ class Uplink:
         )
 
     def _has_work(self, sent: int) -> bool:
-        waiting = self._edges is not None or self._paths is not None or bool(self._audits)
+        waiting = any(each is not None for each in (self._edges, self._paths, self._flows))
+        waiting = waiting or bool(self._audits)
         return waiting or self._window_open(sent)
 
     def _window_open(self, sent: int) -> bool:

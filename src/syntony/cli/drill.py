@@ -18,6 +18,7 @@ from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
+    from syntony.lab.drill.contention_report import Report as ContentionReport
     from syntony.lab.drill.figures import RunFigures
     from syntony.lab.drill.report import Report
 
@@ -30,7 +31,7 @@ _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "a
 
 @click.group()
 def command() -> None:
-    """Real jobs under failure: the same job and fault, with and without Syntony.
+    """Real jobs under failure and contention, with and without Syntony.
 
     Example: syntony lab drill nic-flap --job builtin --fault blackhole
     """
@@ -145,3 +146,97 @@ def _seconds(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+@command.command()
+@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option(
+    "--job",
+    type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
+    default="builtin",
+    show_default=True,
+)
+@click.option("--hosts", type=click.IntRange(4, 16), default=4, show_default=True)
+@click.option("--spines", type=click.IntRange(2, 8), default=2, show_default=True)
+@click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
+@click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
+@click.option("--after", default="16s", show_default=True, help="And Syntony.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def contention(  # noqa: PLR0917 - click calls it by name
+    name: str | None,
+    job: str,
+    hosts: int,
+    spines: int,
+    seed: int,
+    before: str,
+    after: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Two jobs share a fabric and neither knows: ECMP, then Syntony switched on mid-run.
+
+    Each job has every second host; their flows' paths are ECMP's choice. The controller observes,
+    and is then told to act. Every result of every step is checked. Two cores carry four hosts at
+    40 Mb/s; ECMP may be lucky: try another --seed.
+
+    Example: syntony lab drill contention --out /tmp/drill
+    """
+    from syntony.lab.drill import contention as drill
+    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.report import check_out
+
+    framework, kind = programs.by_name(job)
+    wish = drill.Wish(
+        framework=framework,
+        kind=kind,
+        python=_python(framework),
+        spec=msgspec.structs.replace(drill.SPEC, hosts=hosts, spines=spines, seed=seed),
+        times=drill.Times(
+            before_ns=_positive("--before", before), after_ns=_positive("--after", after)
+        ),
+    )
+    if out is not None:
+        check_out(out)
+    trial = drill.drill(wish, _say, lab=None if name is None else open_lab(name))
+    report = make_report(trial)
+    if out is not None:
+        report = save(report, trial, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show_contention(report)
+
+
+def _show_contention(report: ContentionReport) -> None:
+    found = report.figures
+    console.print(f"[bold]two times {report.job}[/], {report.ranks} ranks each; {report.fabric}")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    heads = ("", *found.before.mbps, "both", "of optimum", "shared links", "delay p50", "p99")
+    for head in heads:
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for phase in (found.before, found.after):
+        table.add_row(
+            phase.name,
+            *(f"{mbps:.1f}" for mbps in phase.mbps.values()),
+            f"{phase.total_mbps:.1f}",
+            f"{phase.of_optimum:.0%}",
+            f"{phase.shared_links:.1f}",
+            _ms(phase.owd_p50_ms),
+            _ms(phase.owd_p99_ms),
+        )
+    console.print(table)
+    resolved = "–" if found.resolved_s is None else f"{found.resolved_s:.1f} s"
+    console.print(
+        f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}; "
+        f"two jobs that each have the fabric alone: {found.alone_mbps:.1f}[/]\n"
+        f"{found.gain:.2f} × ECMP; resolved after {resolved}; {found.moves} moves of "
+        f"{found.flows} flows, {found.undone} undone, {found.refused} refused; "
+        f"wrong results {found.wrong}, connections lost {found.lost}"
+    )
+    for file in report.files:
+        messages.print(file)
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} ms"

@@ -68,6 +68,13 @@ def command() -> None:
 )
 @click.option("--mesh-peers", type=click.IntRange(1, 64), help="Peers of each NIC.")
 @click.option("--probe-interval", metavar="T", help="Between two probe pairs of one path.")
+@click.option(
+    "--placement",
+    type=click.Choice(["off", "observe", "act"]),
+    default="observe",
+    show_default=True,
+    help="Whether jobs' flows are moved off crowded paths.",
+)
 @click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
 @click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
@@ -124,6 +131,7 @@ def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
         agents=not options["no_agents"],
         clocks=_clock_options(options),
         options=_daemon_options(options),
+        placement=options["placement"],
     )
 
 

@@ -1,15 +1,163 @@
-"""`syntony traffic`: which path each flow should take."""
+"""`syntony traffic`: jobs' flows, the links they fill, and moves between paths that work."""
 
 from __future__ import annotations
 
+import getpass
+import os
+
 import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
 
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, messages, print_json
 from syntony.cli.traffic_place import place
+from syntony.model import S, format_ns
+from syntony.wire.traffic import MoveList, MovesQuery, PlacementCommand, Traffic, TrafficQuery
+
+_LINKS = 12
+"""The fullest links that a table shows; --json has all."""
+_FULL = 0.9
+_HEADINGS = ("job", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "")
+_NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 
 
-@click.group(epilog="Example: syntony traffic place --topology T.toml --flows F.parquet --json")
+@click.group()
 def command() -> None:
-    """Which path each flow should take."""
+    """Contention: which flows share which links, and which are moved off them.
+
+    \b
+    Example:
+      syntony traffic status --job train-7
+    """
 
 
 command.add_command(place)
+
+
+@command.command()
+@fleet_options
+@click.option("--job", default="", help="Of this job only.")
+def status(target: FleetTarget, job: str, as_json: bool) -> None:
+    """Flows of managed jobs with their paths, rates and one-way delays; the fullest links.
+
+    \b
+    Example:
+      syntony traffic status
+    """
+    answer = ask(target, TrafficQuery(job=job), Traffic, until=lambda it: bool(it.flows))
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    _show(answer)
+
+
+def _show(answer: Traffic) -> None:
+    deciding = Text("deciding") if answer.deciding else Text(answer.why, style="yellow")
+    console.print(Text(f"placement: {answer.mode}; ") + deciding)
+    if not answer.flows:
+        messages.print("no flow of a managed job; start jobs with `syntony run`")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in _HEADINGS:
+        right = heading in _NUMBERS
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right)
+    for flow in answer.flows:
+        table.add_row(
+            flow.job,
+            flow.src,
+            flow.dst,
+            str(flow.sport),
+            flow.path or "not known",
+            str(flow.paths or "–"),
+            f"{flow.tx_bps / 1e6:.1f}",
+            f"{flow.rx_bps / 1e6:.1f}",
+            _delay(flow.owd_p50_ns),
+            _delay(flow.owd_p99_ns),
+            "moving" if flow.moving else "" if flow.movable else "stays",
+        )
+    console.print(table)
+    console.print(
+        "[dim]of: paths it could have; sends, gets: Mb/s; delay: of probes on the same links[/]"
+    )
+    links = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("link", "load", "of", "flows"):
+        links.add_column(heading, justify="left" if heading == "link" else "right")
+    for link in answer.links[:_LINKS]:
+        full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
+        load = Text(_mbps(link.bps), style="bold red" if full and link.flows > 1 else "")
+        capacity = _mbps(link.capacity_bps) if link.capacity_bps else "?"
+        links.add_row(link.link, load, capacity, str(link.flows))
+    console.print(links)
+
+
+@command.command()
+@fleet_options
+@click.option("--job", default="", help="Of this job only.")
+@click.option("--limit", default=50, show_default=True, help="The newest so many.")
+def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
+    """What was moved, or would have been: why, where to, and whether it helped; newest last.
+
+    \b
+    Example:
+      syntony traffic moves --limit 10
+    """
+    answer = ask(target, MovesQuery(job=job, limit=limit), MoveList, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer.moves))
+        return
+    if not answer.moves:
+        messages.print("nothing was moved since the controller started; older: failover log")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("when", "job", "from", "to", "old path", "new path", "why", "took", "result"):
+        table.add_column(heading)
+    newest_ns = answer.moves[-1].ts_ns
+    for move in answer.moves:
+        table.add_row(
+            f"{(move.ts_ns - newest_ns) / S:.1f} s",
+            move.job,
+            move.src,
+            move.dst,
+            move.old,
+            move.new,
+            f"{move.cause}: {move.evidence}",
+            format_ns(move.took_ns) if move.took_ns else "–",
+            Text(move.result, style="green" if move.result == "helped" else ""),
+        )
+    console.print(table)
+
+
+@command.command()
+@fleet_options
+@click.argument("mode", type=click.Choice(["off", "observe", "act"]))
+@click.option("--why", default="", help="For the log.")
+def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
+    """Observe or act, until the controller starts again; then its configuration holds.
+
+    \b
+    Example:
+      syntony traffic mode act --why "two jobs share pod 3"
+    """
+    order = PlacementCommand(mode=mode, by=_who(), why=why)
+    answer = ask(target, order, Traffic, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    messages.print(f"placement: {answer.mode}")
+
+
+def _mbps(bps: int) -> str:
+    return f"{bps / 1e6:.1f} Mb/s" if bps < 10**9 else f"{bps / 1e9:.2f} Gb/s"
+
+
+def _delay(value_ns: int | None) -> str:
+    return "–" if value_ns is None else format_ns(value_ns)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from syntony.controller.notify import Receiver
 from syntony.metrics.settings import MetricsConfig
+from syntony.traffic.classes import JobClass
+from syntony.traffic.moves import MovePolicy
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +31,28 @@ class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How far its clock may be from UTC; beside what its agent reports, if it does."""
     reported: bool = False
     """Its agent reports UTC and the bound (``utc = "kernel"`` in its own configuration)."""
+
+
+class PlacementMode(enum.StrEnum):
+    """How far the controller goes against contention."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    """Say which flows would be moved, move none."""
+    ACT = "act"
+
+
+class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[placement]``: moves of jobs' flows between paths that work."""
+
+    mode: PlacementMode = PlacementMode.OBSERVE
+    max_moves: int = 64
+    """Of one step, a quarter of a second: the most that one wrong decision can do."""
+    max_moves_per_s: int = 64
+    classes: tuple[JobClass, ...] = ()
+    """Quality of service between jobs; the first that names a job counts."""
+    policy: MovePolicy | None = None
+    """When to move, and when a move has helped; None: as `MovePolicy` says."""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +84,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     seed: int = 1
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
+    placement: PlacementConfig = PlacementConfig()
     metrics: MetricsConfig = MetricsConfig()
     sla: str = ""
     """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""

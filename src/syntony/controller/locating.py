@@ -16,7 +16,7 @@ from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ComponentKind, crosses, link_name
+from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
 from syntony.fabric.watch import FlowCounts, Watch, path_ids
 from syntony.model import MS, S
 from syntony.model.findings import Finding, Queue
@@ -71,7 +71,10 @@ class LocateLoop:
         """Links at which packets wait; None: not looked yet."""
         self._queued_second = 0
         self._store = store
-        self._book = PathBook(_read(topology) if topology else None)
+        self.topology = _read(topology) if topology else None
+        self._book = PathBook(self.topology)
+        self.seconds: tuple[FlowSecond, ...] = ()
+        """What the last step took up."""
         self._watch = Watch(self._book)
         self._next_second: int | None = None
         self._paths_from_ns: int | None = None
@@ -121,6 +124,13 @@ class LocateLoop:
             for path_id, way in sorted(zip(path_ids(ways), ways, strict=True))
         )
 
+    def links(self, way: Way) -> tuple[str, ...]:
+        """The links of a probe's way; empty unless all are known. Not while `step` runs."""
+        parts = self._book.components(way)
+        if any(GROUP in part for part in parts):
+            return ()
+        return tuple(part for part in parts if ARROW in part)
+
     def crossings(self) -> dict[str, Crossed]:
         """``a->b`` of every pair of NICs with a learnt path → what its paths cross."""
         version = self._book.version
@@ -165,6 +175,7 @@ class LocateLoop:
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
         rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)
         heard = self._store.fabric.heard(first * S, (last + 1) * S)
+        self.seconds = rows
         by_second: dict[int, list[FlowSecond]] = defaultdict(list)
         for row in rows:
             by_second[row.second].append(row)

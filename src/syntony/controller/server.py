@@ -23,6 +23,7 @@ from syntony.controller.incidents import STARTING_NS, AlertDesk, Slas
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
+from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.sla import SlaDesk, SlaQuestions, with_flows
@@ -54,6 +55,7 @@ from syntony.wire.messages import (
     SilenceAction,
     SwitchCommand,
 )
+from syntony.wire.traffic import FlowsReport, MovesQuery, PlacementCommand, TrafficQuery
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ SOLVE_CHECK_NS = 200 * MS
 LOCATE_INTERVAL_NS = 500 * MS
 """Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
+PLACE_INTERVAL_NS = 250 * MS
+"""Agents' windows are half a second: what is new is seen soon, and twice."""
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
 TELL_INTERVAL_NS = 1 * S
@@ -105,6 +109,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
         self._traffic = TrafficDesk()
+        self._placement = Placement(store, config.placement, self._locating.topology)
         questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._audits = AuditDesk()
@@ -179,6 +184,7 @@ class Controller:
                 group.create_task(self._every(SOLVE_CHECK_NS, self._solve)),
                 group.create_task(self._every(PLAN_CHECK_NS, self._plan)),
                 group.create_task(self._every(LOCATE_INTERVAL_NS, self._locate)),
+                group.create_task(self._every(PLACE_INTERVAL_NS, self._place)),
                 group.create_task(self._every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._every(EXPIRE_INTERVAL_NS, self._expire)),
                 group.create_task(self._every(JUDGE_INTERVAL_NS, self._judge)),
@@ -214,6 +220,7 @@ class Controller:
         self._sessions[host] = session
         session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
         self._fleet.join(hello, time.monotonic_ns())
+        self._placement.desk.attached(host)
         if self._traffic.switch is not None:
             session.outbox.put(self._traffic.switch)
         plan = self._fleet.mesh.plans.get(host)
@@ -240,11 +247,17 @@ class Controller:
         """An agent's answer to an audit's order."""
         self._audits.take(session.host, report)
 
+    def flows(self, session: Session, report: FlowsReport) -> None:
+        """An agent's managed flows; a stream that has been replaced is no longer listened to."""
+        if self._sessions.get(session.host) is session:
+            self._placement.take(session.host, report, time.monotonic_ns())
+
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
             self._fleet.leave(session.host, time.monotonic_ns())
+            self._placement.desk.detached(session.host)
             _log.info("agent detached host=%s", session.host)
 
     async def answer(self, query: Query, who: str) -> Answer:
@@ -258,6 +271,7 @@ class Controller:
                 IncidentAction()
                 | SilenceAction()
                 | SwitchCommand()
+                | PlacementCommand()
                 | AuditCommand()
                 | AuditReportsQuery()
             ):
@@ -266,16 +280,32 @@ class Controller:
                 return await asyncio.to_thread(self._alerts.incidents, query, self._now())
             case RulesQuery():
                 return self._alerts.told_rules()
+            case ConnectionsQuery() | FailoverStatusQuery() | TrafficQuery() | MovesQuery():
+                return self._of_traffic(query)
+            case _:
+                return await self._answers.answer(query, self._fleet_now())
+
+    def _of_traffic(
+        self, query: ConnectionsQuery | FailoverStatusQuery | TrafficQuery | MovesQuery
+    ) -> Answer:
+        match query:
             case ConnectionsQuery():
                 return self._traffic.paths(query, time.monotonic_ns())
             case FailoverStatusQuery():
                 return self._traffic.status(time.monotonic_ns())
-            case _:
-                return await self._answers.answer(query, self._fleet_now())
+            case TrafficQuery():
+                return self._placement.traffic(query, time.monotonic_ns())
+            case MovesQuery():
+                return self._placement.moves(query)
 
     async def _obey(
         self,
-        command: IncidentAction | SilenceAction | SwitchCommand | AuditCommand | AuditReportsQuery,
+        command: IncidentAction
+        | SilenceAction
+        | SwitchCommand
+        | PlacementCommand
+        | AuditCommand
+        | AuditReportsQuery,
         who: str,
     ) -> Answer:
         """Agents measure and obey; commands, and what comes of them, are people's. Each is logged
@@ -295,6 +325,9 @@ class Controller:
                 return self._audit(command, who, now_ns)
             case AuditReportsQuery():
                 return self._audits.reports(command)
+            case PlacementCommand():
+                self._ingest.put_local(self._placement.command(command, who, now_ns))
+                return self._placement.traffic(TrafficQuery(), time.monotonic_ns())
 
     def _throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> Answer:
         switch, row = self._traffic.throw(command, who, fleet_ns)
@@ -371,6 +404,27 @@ class Controller:
             return
         if rows is not None:
             self._ingest.put_local(rows)
+        self._placement.probed(self._locating.seconds, ports, self._locating.links)
+
+    async def _place(self) -> None:
+        fleet_now_ns = self._placement.now(time.monotonic_ns())
+        if fleet_now_ns is None:
+            return
+        nics = {nic.address: str(ref) for ref, nic in self._fleet.mesh.nics.items()}
+        hosts, findings = tuple(self._fleet.members), self._locating.answer.findings
+        try:
+            decided = await asyncio.to_thread(
+                self._placement.step, fleet_now_ns, nics, hosts, findings
+            )
+        except StoreError as error:
+            _log.error("placement failed reason=%s", error)
+            return
+        for row in decided.rows:
+            self._ingest.put_local(row)
+        for host, moves in decided.orders.items():
+            session = self._sessions.get(host)
+            if session is not None:
+                session.outbox.put(moves)
 
     async def _keep(self) -> None:
         memory = self._solving.memory()

@@ -29,6 +29,7 @@ from syntony.wire.messages import (
     decode_query,
     encode,
 )
+from syntony.wire.traffic import FlowsReport
 
 _log = logging.getLogger(__name__)
 MAX_NICS = 256
@@ -47,6 +48,7 @@ class Hub(Protocol):
     def paths(self, session: Session, report: PathsReport) -> None: ...
 
     def audited(self, session: Session, report: AuditReport) -> None: ...
+    def flows(self, session: Session, report: FlowsReport) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
@@ -105,6 +107,8 @@ class FleetService:
                     self._hub.paths(session, message)
                 elif isinstance(message, AuditReport):
                     self._hub.audited(session, message)
+                elif isinstance(message, FlowsReport):
+                    self._hub.flows(session, message)
                 else:
                     raise RefusedError("a second hello on one stream")
         except (RefusedError, WireError) as error:

@@ -14,11 +14,13 @@ from syntony.wire.messages import (
     Switch,
     Timelines,
 )
+from syntony.wire.traffic import Moves
 
 
 class Outbox:
-    """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, so
-    the box is bounded by the number of kinds however slowly an agent reads.
+    """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
+    is an order that waited until the next one, so the box is bounded by the number of kinds however
+    slowly an agent reads.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class Outbox:
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, message: Plan | Ack | Timelines | Refuse | Switch | AuditOrder) -> None:
+    def put(self, message: Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves) -> None:
         """Replace what waits of this kind."""
         self._waiting[type(message)] = message
         self._changed.set()

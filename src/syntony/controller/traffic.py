@@ -7,14 +7,13 @@ keep it too, and obey it without a controller.
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import NamedTuple
 
 from syntony.controller.batches import Piece
+from syntony.controller.path_log import PathLog
 from syntony.errors import UsageError
 from syntony.model.findings import QueueFlow
 from syntony.store import Store
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import (
     ConnectionsQuery,
     FailoverStatus,
@@ -24,10 +23,8 @@ from syntony.wire.messages import (
     Switch,
     SwitchCommand,
 )
-from syntony.wire.tables import PATH_EVENTS
 
 _log = logging.getLogger(__name__)
-ORIGIN_HOST = "controller"
 _MAX_TEXT = 200
 
 
@@ -41,8 +38,7 @@ class TrafficDesk:
 
     def __init__(self) -> None:
         self._reports: dict[str, _Reported] = {}
-        self._stream = secrets.token_hex(8)
-        self._seq = 0
+        self._log = PathLog()
         self.switch: Switch | None = None
         """None: never thrown, as far as the store knows."""
 
@@ -128,24 +124,11 @@ class TrafficDesk:
         return found
 
     def _row(self, switch: Switch, why: str) -> Piece:
-        import pyarrow as pa
-
-        self._seq += 1
-        row = dict.fromkeys((column.name for column in PATH_EVENTS.columns), "")
-        values = {
-            **row,
-            "ts_ns": switch.at_ns,
-            "host": ORIGIN_HOST,
-            "cause": "operator",
-            "evidence": " ".join(f"{switch.by}: {why}".split())[: 2 * _MAX_TEXT],
-            "action": "stop" if switch.stopped else "start",
-            "detect_ns": 0,
-            "act_ns": 0,
-        }
-        rows = pa.Table.from_pylist([values], schema=arrow_schema(PATH_EVENTS))
-        at_ns = switch.at_ns
-        return Piece(
-            PATH_EVENTS, ORIGIN_HOST, self._stream, self._seq, rows, at_ns, at_ns, check=False
+        return self._log.piece(
+            switch.at_ns,
+            cause="operator",
+            evidence=" ".join(f"{switch.by}: {why}".split())[: 2 * _MAX_TEXT],
+            action="stop" if switch.stopped else "start",
         )
 
 

@@ -15,6 +15,7 @@ from syntony.demo.claims import (
 )
 from syntony.demo.named_cause import named_cause
 from syntony.demo.nobody_noticed import nobody_noticed
+from syntony.demo.nobody_waits import nobody_waits
 from syntony.demo.stage import Stage
 from syntony.model import S, format_ns
 
@@ -88,4 +89,5 @@ ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
     "every-path": every_path,
     "named-cause": named_cause,
     "nobody-noticed": nobody_noticed,
+    "nobody-waits": nobody_waits,
 }

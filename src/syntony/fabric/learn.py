@@ -31,16 +31,22 @@ BURST = 5
 """Packets at once after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
+SPARE_AGAIN_NS = 600 * S
+"""… and this often where nothing of a job goes yet: what is used is asked for at once."""
+_FOLLOWED, _PLANNED, _SPARE = range(3)
+"""Ranks: what is due in one goes before what is due in the next."""
 
 
 class FlowKey(NamedTuple):
-    """A UDP flow as switches see it, and the local NIC it leaves by."""
+    """A flow as switches see it, and the local NIC it leaves by."""
 
     nic: str
     src: str
     dst: str
     sport: int
     dport: int
+    proto: str = "udp"
+    """``udp`` or ``tcp``: switches hash it too, so the same ports go another way."""
 
 
 class Ask(NamedTuple):
@@ -70,6 +76,8 @@ class _Flow:
         self.tries = 0
         self.asked = 0
         """Number of the question that is open; 0 for none."""
+        self.due = 0
+        """Number of its place in the queue; an older one no longer counts."""
 
 
 class PathLearner:
@@ -83,7 +91,10 @@ class PathLearner:
         self._interval_ns = interval_ns
         self._next_ns = 0
         self._flows: dict[FlowKey, _Flow] = {}
-        self._ready: list[tuple[int, int, FlowKey]] = []
+        self._planned: frozenset[FlowKey] = frozenset()
+        self._followed: frozenset[FlowKey] = frozenset()
+        self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
+        """By rank: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
         self._lengths: dict[tuple[str, str], int] = {}
@@ -92,8 +103,29 @@ class PathLearner:
 
     def plan(self, flows: Iterable[FlowKey]) -> None:
         """Take the flows to learn; what is known of those that stay is kept."""
+        self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
+        self._take([*wanted, *self._followed])
+
+    def follow(self, flows: Iterable[FlowKey]) -> None:
+        """Flows that jobs use now: learnt before all others, whether planned or not."""
+        before, self._followed = self._followed, frozenset(flows)
+        if before == self._followed:
+            return
+        for flow in self._followed & self._flows.keys() - before:
+            if not self._flows[flow].asked:
+                self._schedule(flow, 0)
+        self._take([*self._planned, *self._followed])
+
+    def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
+        """The path as last learnt; None: not yet."""
+        state = self._flows.get(flow)
+        return None if state is None else state.hops
+
+    def _take(self, flows: Iterable[FlowKey]) -> None:
         known, self._flows = self._flows, {}
         for flow in flows:
+            if flow in self._flows:
+                continue
             self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
                 self._schedule(flow, 0)
@@ -107,18 +139,24 @@ class PathLearner:
         """The packet to send now, if any; call again until None."""
         if now_ns < self._next_ns:
             return None
-        while self._ready and self._ready[0][0] <= now_ns:
-            _, _, flow = heapq.heappop(self._ready)
-            state = self._flows.get(flow)
-            if state is None:
-                continue
-            state.tries += 1
-            self._questions += 1
-            state.asked = self._questions
-            self._open.append((now_ns + ANSWER_NS, state.asked, flow))
-            earliest_ns = now_ns - (BURST - 1) * self._interval_ns
-            self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
-            return Ask(flow, state.ttl)
+        flow = self._pop(now_ns)
+        if flow is None:
+            return None
+        state = self._flows[flow]
+        state.tries += 1
+        self._questions += 1
+        state.asked = self._questions
+        self._open.append((now_ns + ANSWER_NS, state.asked, flow))
+        earliest_ns = now_ns - (BURST - 1) * self._interval_ns
+        self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
+        return Ask(flow, state.ttl)
+
+    def _pop(self, now_ns: int) -> FlowKey | None:
+        for ready in self._ready:
+            while ready and ready[0][0] <= now_ns:
+                _, number, flow = heapq.heappop(ready)
+                if flow in self._flows and self._flows[flow].due == number:
+                    return flow
         return None
 
     def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
@@ -144,9 +182,15 @@ class PathLearner:
                 done.append(learnt)
         return done
 
+    def _rank(self, flow: FlowKey) -> int:
+        if flow in self._followed:
+            return _FOLLOWED
+        return _SPARE if flow.proto == "tcp" else _PLANNED
+
     def _schedule(self, flow: FlowKey, due_ns: int) -> None:
         self._questions += 1
-        heapq.heappush(self._ready, (due_ns, self._questions, flow))
+        self._flows[flow].due = self._questions
+        heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
         """On to the next hop, or done."""
@@ -164,7 +208,8 @@ class PathLearner:
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
         state.ttl, state.hearing = 1, {}
-        self._schedule(flow, now_ns + AGAIN_NS)
+        spare = self._rank(flow) == _SPARE
+        self._schedule(flow, now_ns + (SPARE_AGAIN_NS if spare else AGAIN_NS))
         if not heard:
             return None
         before, state.hops = state.hops, heard

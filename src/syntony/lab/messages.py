@@ -20,6 +20,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     clocks: dict[str, SyntheticClockSpec]
     options: dict[str, str | int | float] = {}
     """Of the daemons: ``mesh_peers``, ``probe_interval_ns``, ``store``."""
+    placement: str = "observe"
+    """Of the controller: ``off``, ``observe``, ``act``."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):

@@ -18,6 +18,8 @@ from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
 from syntony.metrics.settings import MetricsConfig
+from syntony.model import US, S
+from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile
 
 CONTROLLER_PORT = 8643
+FRAME_BITS = 1514 * 8
+BUSY_NS = 500 * US
 METRICS_PORT = 9862
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
@@ -83,6 +87,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
         "topology": str(map_file),
+        "placement": _placement(file),
         "alerts": {"rules": rules, "cluster": file.name},
         **options,
     }
@@ -99,6 +104,14 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         ControllerConfig,
     )
     return _daemon(directory, "controller", CONTROLLER, config)
+
+
+def _placement(file: LabFile) -> dict[str, Any]:
+    """A queue begins beyond three full frames (a shaper hands one out after the other) and beyond
+    what a busy machine adds to half of all packets."""
+    frames_ns = 3 * FRAME_BITS * S // file.spec.rate_bps
+    policy = MovePolicy(queue_ns=max(BUSY_NS, frames_ns))
+    return {"mode": file.placement, "policy": msgspec.to_builtins(policy)}
 
 
 def _agent(
@@ -125,7 +138,7 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
-        traffic=Policy(mode=Mode.ACT),
+        traffic=Policy(mode=Mode.ACT, place=("*",)),
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)

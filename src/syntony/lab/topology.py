@@ -16,7 +16,12 @@ def topology(plan: Plan) -> Topology:
         near = link.name if link.kind is LinkKind.RAIL else link.a.node
         ports.setdefault(near, []).append(link.a)
         ports.setdefault(link.b.node, []).append(link.b)
-        cables.append(Cable(a=near, a_port=link.a.name, b=link.b.node, b_port=link.b.name))
+        cables.append(
+            Cable(
+                a=near, a_port=link.a.name, b=link.b.node, b_port=link.b.name,
+                gbps=plan.spec.rate_bps / 1e9,
+            )
+        )  # fmt: skip
     kinds = dict.fromkeys(plan.leaves, ComponentKind.LEAF)
     kinds |= dict.fromkeys(plan.spines, ComponentKind.SPINE)
     devices = [

@@ -106,6 +106,7 @@ def new_lab(
     agents: bool = True,
     clocks: ClockOptions | None = None,
     options: dict[str, str | int | float] | None = None,
+    placement: str = "observe",
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -122,6 +123,7 @@ def new_lab(
         started_ns=started_ns,
         clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
         options=options or {},
+        placement=placement,
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from syntony.model.findings import Finding
 from syntony.store.engine import Engine, Row, integer, real
 from syntony.store.queries import SECOND, window
+from syntony.store.schema import quote
 from syntony.wire.tables import FINDING, HEARD, PATH, PROBE
 
 
@@ -22,9 +23,11 @@ class FlowSecond(NamedTuple):
     lost: int
     unresolved: int
     measured: int
-    """Delays measured; 0 makes `owd_p50_ns` void."""
+    """Delays measured; 0 makes the delays void."""
     owd_p50_ns: int
     clk_err_ns: float
+    owd_min_ns: int
+    owd_p99_ns: int
 
 
 class PathRow(NamedTuple):
@@ -62,6 +65,8 @@ class FabricRows:
                 integer(row[9]),
                 # An error that is not finite arrives as null: not known.
                 real(0.0 if row[10] is None else row[10]),
+                integer(row[11]),
+                integer(row[12]),
             )
             for row in rows
         )
@@ -71,9 +76,11 @@ class FabricRows:
         rows = self._engine.select(_heard(first_ns, last_ns))
         return {(str(src), str(dst), integer(second)): integer(n) for src, dst, second, n in rows}
 
-    def learnt_paths(self, first_ns: int, last_ns: int) -> tuple[PathRow, ...]:
-        """Paths learnt in the window, oldest first."""
-        rows = self._engine.select(_learnt_paths(first_ns, last_ns))
+    def learnt_paths(
+        self, first_ns: int, last_ns: int, *, proto: str = "udp"
+    ) -> tuple[PathRow, ...]:
+        """Paths of flows of one protocol (``udp``, ``tcp``) learnt in the window, oldest first."""
+        rows = self._engine.select(_learnt_paths(first_ns, last_ns, proto))
         return tuple(
             PathRow(integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops))
             for ts_ns, src, dst, sport, dport, hops in rows
@@ -86,12 +93,13 @@ class FabricRows:
 
 
 def _flow_seconds(first_ns: int, last_ns: int) -> str:
-    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50 and
-    clock error.
+    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50,
+    clock error, least delay and p99.
     """
     return (
         f"SELECT src, dst, prober, sport, {SECOND} AS second, sum(sent), sum(lost), "
-        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns) "
+        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns), "
+        "min(owd_min_ns), max(owd_p99_ns) "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} "
         "GROUP BY src, dst, prober, sport, second"
     )
@@ -105,11 +113,13 @@ def _heard(first_ns: int, last_ns: int) -> str:
     )
 
 
-def _learnt_paths(first_ns: int, last_ns: int) -> str:
+def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:
     """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
+    # Agents before there were TCP paths told of no protocol.
+    of_proto = "proto IN ('udp', '')" if proto == "udp" else f"proto = {quote(proto)}"
     return (
         f"SELECT ts_ns, src, dst, sport, dport, hops FROM {PATH.name} "
-        f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns"
+        f"WHERE {window(first_ns, last_ns)} AND {of_proto} ORDER BY ts_ns"
     )
 
 

@@ -9,6 +9,8 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.meter import Meter
+from syntony.traffic.moving import Guard, Moving
 from syntony.traffic.policy import Policy
 
 FIRST_SUBFLOW_ID, LAST_SUBFLOW_ID = 32, 255
@@ -27,7 +29,7 @@ class Subflow:
     """One way of a connection."""
 
     __slots__ = (
-        "acked", "acked_ns", "flow", "local_id", "nic", "rate_bps", "retransmits",
+        "acked", "acked_ns", "flow", "local_id", "meter", "nic", "rate_bps", "retransmits",
         "seen_ns", "since_ns", "stalled", "state", "told",
     )  # fmt: skip
 
@@ -39,6 +41,7 @@ class Subflow:
         self.since_ns = now_ns
         self.local_id = 0
         self.rate_bps = 0
+        self.meter = Meter()
         self.acked = -1
         self.retransmits = 0
         """As of the last progress."""
@@ -55,6 +58,7 @@ class Subflow:
         account and by ours, and the kernel has retransmitted meanwhile; or three times as long
         whatever it did (a lone segment is not retransmitted before 200 ms, TCP_RTO_MIN).
         """
+        self.meter.take(sample)
         elapsed_ns = sample.at_ns - self.seen_ns
         if self.acked >= 0 and elapsed_ns > 0:
             now_bps = max(0, sample.bytes_acked - self.acked) * 8 * S // elapsed_ns
@@ -144,6 +148,13 @@ class Connection:
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
+        self.moving: dict[tuple[str, str], Moving] = {}
+        """Moves under way, one at most for each pair of NIC and remote address."""
+        self.guards: dict[FourTuple, Guard] = {}
+        """Subflows that were moved and not yet found to be better, by where they are now."""
+        self.placed: dict[tuple[str, str], int] = {}
+        """Pair to the source port that the controller last chose for it: when failover has to begin
+        a new subflow there, that port's path is known to be a good one."""
         self._next_id = FIRST_SUBFLOW_ID
 
     def new_id(self) -> int:

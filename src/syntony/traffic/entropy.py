@@ -28,6 +28,10 @@ class Ports:
                 break
         return port
 
+    def good(self, local: str, remote: str, port: int) -> bool:
+        """Whether nothing is known against it."""
+        return (local, remote, port) not in self._bad
+
     def avoid(self, local: str, remote: str, port: int) -> None:
         """A flow on this port got stuck, or the port is taken."""
         self._bad[local, remote, port] = None

@@ -32,8 +32,10 @@ from syntony.traffic.instructions import (
     RestoreRoutes,
     Watch,
 )
+from syntony.traffic.moving import Order
 from syntony.traffic.policy import Policy
-from syntony.traffic.steering import Steering
+from syntony.traffic.relocate import Relocation
+from syntony.traffic.steering import Steering, Turn
 
 FORGET_NS = 5 * S
 """What the kernel's own listing has not shown for so long is gone: the event was lost."""
@@ -59,6 +61,7 @@ class Failover:
         self._policy = policy
         self.health = Health(policy, nics)
         self.steering = Steering(policy, self.health, seed)
+        self.relocation = Relocation(policy, self.steering)
         self.connections: dict[int, Connection] = {}
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
@@ -80,6 +83,15 @@ class Failover:
         """The stop switch: nothing is touched until started again."""
         self.steering.stopped = stopped
         return self._settle_all(now_ns)
+
+    def move(self, order: Order, now_ns: int) -> list[Instruction]:
+        """The controller has a better path for one subflow."""
+        turn = self.relocation.begin(self.connections, order, now_ns)
+        return [] if turn is None else self._taken(turn)
+
+    def confirm(self, moves: frozenset[str]) -> None:
+        """Moves that the controller has found to help: they are kept whatever happens to it."""
+        self.relocation.confirm(self.connections.values(), moves)
 
     # --- events ---
 
@@ -298,8 +310,14 @@ class Failover:
 
     def _settle(self, conn: Connection, now_ns: int) -> list[Instruction]:
         turn = self.steering.settle(conn, now_ns)
+        self.relocation.advance(turn)
+        return self._taken(turn)
+
+    def _taken(self, turn: Turn) -> list[Instruction]:
+        """What a turn wants done; when to look again is noted."""
         if turn.dues:
-            heapq.heappush(self._due, (max(min(turn.dues), now_ns + 1), conn.token))
+            due_ns = max(min(turn.dues), turn.now_ns + 1)
+            heapq.heappush(self._due, (due_ns, turn.conn.token))
         return turn.out
 
     def _settle_all(self, now_ns: int) -> list[Instruction]:

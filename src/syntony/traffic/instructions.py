@@ -33,6 +33,10 @@ class Cause(enum.StrEnum):
     """Both ends replaced the same subflow; one of the two is enough."""
     RETURN = "return"
     """What had failed is well again, and its hold-down is over."""
+    CONTENTION = "contention"
+    """Nothing failed: the controller has a better path for this flow."""
+    DEAD_MAN = "dead-man"
+    """A move made it worse, and the controller that ordered it says nothing any more."""
 
 
 class Reason(NamedTuple):
@@ -67,6 +71,17 @@ class Destroy(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     new: FourTuple | None = None
     """The subflow that replaces it, or one that remains."""
+
+
+class Retire(msgspec.Struct, frozen=True, kw_only=True):
+    """Send nothing new on a subflow, at either end; what is under way may arrive."""
+
+    token: int
+    job: str
+    flow: FourTuple
+    reason: Reason
+    retired: bool = True
+    """False: use it again."""
 
 
 class Announce(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +134,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """An event: the kernel would not carry an instruction out."""
 
     at_ns: int
-    instruction: Create | Destroy | Announce | Withdraw
+    instruction: Create | Destroy | Retire | Announce | Withdraw
     errno: int
 
 
-Instruction = Create | Destroy | Announce | Withdraw | RestoreRoutes | Watch | Note
+Instruction = Create | Destroy | Retire | Announce | Withdraw | RestoreRoutes | Watch | Note

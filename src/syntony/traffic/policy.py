@@ -50,6 +50,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Between two attempts, after many in vain (doubling)."""
     port: int = 8621
     """TCP port where agents let peers join."""
+    place: tuple[str, ...] = ()
+    """Which of the managed jobs may be moved between paths that work, because others crowd them;
+    shell patterns over ``SYNTONY_JOB``. None unless told."""
+    spare_ports: int = 32
+    """Source ports, from `port_low` on, whose paths are learnt in advance where `place` names jobs:
+    of four spines, all are reached with probability 1 - 4·(3/4)^32 = 0.9996."""
+    confirm_ns: int = 5 * S
+    """A move that the controller has not confirmed by then is undone here if it made things worse:
+    twice the two windows of a second that a verdict takes."""
     port_low: int = 61_000
     port_high: int = 65_535
     """Source ports of our subflows: above the kernel's own range (ip_local_port_range)."""

@@ -30,6 +30,9 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.policy import Mode, Policy
 
+_WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
+"""Nothing is wrong with the path that is left."""
+
 
 class Turn(NamedTuple):
     """One look at one connection."""
@@ -45,7 +48,7 @@ class Turn(NamedTuple):
         return self.conn.job or ""
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """One pair to be joined."""
 
     nic: str
@@ -118,7 +121,7 @@ class Steering:
                 else:
                     turn.dues.append(late_ns)
             elif reason is not None:
-                self._end(turn, subflow, reason)
+                self.end(turn, subflow, reason)
 
     def _give_up(self, turn: Turn, subflow: Subflow) -> None:
         """A subflow that did not come up: nothing was lost, the next port is tried."""
@@ -130,7 +133,7 @@ class Steering:
         reason = Reason(Cause.JOIN, "no answer to the join", turn.now_ns, subflow.since_ns)
         turn.out.append(Destroy(token=turn.conn.token, job=turn.job, flow=flow, reason=reason))
 
-    def _end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
+    def end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
         """End one, provided enough others live; else say so, once."""
         conn, flow, nic = turn.conn, subflow.flow, subflow.nic or ""
         others = [each for each in self.living(conn) if each is not subflow]
@@ -149,7 +152,7 @@ class Steering:
         if not self._allowed(turn):
             return
         del conn.subflows[flow]
-        if reason.cause is not Cause.SURPLUS:
+        if reason.cause not in _WILLING:
             conn.lost[nic, flow.remote] = reason
         if reason.cause is Cause.FABRIC:
             conn.stalls.setdefault((nic, flow.remote), HoldDown()).failed(turn.now_ns, self._policy)
@@ -157,7 +160,7 @@ class Steering:
         conn.ended.append(flow)
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
         # After the destruction: the kernel sends it over the first subflow it has.
-        if reason.cause not in {Cause.PEER, Cause.SURPLUS} and nic in conn.announced:
+        if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced:
             number = conn.announced.pop(nic)
             turn.out.append(
                 Withdraw(
@@ -203,7 +206,7 @@ class Steering:
                 continue  # no matter of this flow's way: the probes will tell of the pair
             self.ports.avoid(flow.local, flow.remote, flow.local_port)
             if len(self.living(conn)) >= max(1, self._policy.min_paths):
-                self._end(turn, subflow, subflow.stalled)
+                self.end(turn, subflow, subflow.stalled)
             elif not self.acting:
                 self._tell(turn, subflow, "would-replace", subflow.stalled)
             elif not any(each.state is State.COMING for each in conn.subflows.values()):
@@ -212,16 +215,16 @@ class Steering:
     def _replace(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
         """Make before break: the stalled one ends when the new one is up."""
         flow = subflow.flow
-        remote = _remote_at(turn.conn, flow.remote)
+        remote = remote_at(turn.conn, flow.remote)
         if remote is None:
             self._tell(turn, subflow, "keep-last-path", reason)
             return
-        way = _Way(subflow.nic or "", flow.local, remote)
+        way = Way(subflow.nic or "", flow.local, remote)
         due_ns = turn.conn.free_from_ns(*way.pair)
         if turn.now_ns < due_ns:
             turn.dues.append(due_ns)
         else:
-            self._create(turn, way, reason, replaces=flow)
+            self.create(turn, way, reason, replaces=flow)
 
     # --- taking into use ---
 
@@ -281,11 +284,11 @@ class Steering:
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
-                self._create(turn, way, _why(conn, way.pair, turn.now_ns))
+                self.create(turn, way, _why(conn, way.pair, turn.now_ns))
 
     def _trim(self, turn: Turn) -> None:
         """One subflow a pair is enough; the initiator decides which, when both are settled."""
-        if turn.conn.accepted:
+        if turn.conn.accepted or turn.conn.moving:
             return
         seen: set[tuple[str | None, str]] = set()
         for subflow in self.living(turn.conn):
@@ -298,7 +301,7 @@ class Steering:
                 turn.dues.append(due_ns)
                 continue
             reason = Reason(Cause.SURPLUS, "two over one pair", turn.now_ns, turn.now_ns)
-            self._end(turn, subflow, reason)
+            self.end(turn, subflow, reason)
 
     def _given_back_ns(self, remote: Remote) -> int:
         """When to try an address that the peer has withdrawn: we may have missed that it is back,
@@ -306,7 +309,7 @@ class Steering:
         withdrawn = remote.withdrawn
         return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
 
-    def _wanted(self, conn: Connection, family: int) -> Iterator[_Way]:
+    def _wanted(self, conn: Connection, family: int) -> Iterator[Way]:
         for nic in self._health.nics():
             local = _of_family(nic, family)
             if local is None:
@@ -314,16 +317,23 @@ class Steering:
             for remote in conn.remotes.values():
                 same = remote.rail == nic.rail and _family(remote.address) == family
                 if same:
-                    yield _Way(nic.name, local, remote)
+                    yield Way(nic.name, local, remote)
 
-    def _create(
-        self, turn: Turn, way: _Way, reason: Reason, replaces: FourTuple | None = None
-    ) -> None:
+    def create(
+        self,
+        turn: Turn,
+        way: Way,
+        reason: Reason,
+        replaces: FourTuple | None = None,
+        port: int | None = None,
+    ) -> FourTuple | None:
+        """Begin one, from a chosen port or any; None: not now, the second's budget is spent."""
         if not self._allowed(turn):
-            return
+            return None
         conn, remote = turn.conn, way.remote
         remote.withdrawn = None  # the handshake will tell
-        port = self.ports.draw(way.local, remote.address)
+        if port is None:
+            port = self._port(conn, way)
         flow = FourTuple(way.local, port, remote.address, remote.port)
         subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
         subflow.local_id = conn.new_id()
@@ -339,9 +349,17 @@ class Steering:
             )
         )
         turn.dues.append(turn.now_ns + self._policy.join_ns)
+        return flow
+
+    def _port(self, conn: Connection, way: Way) -> int:
+        """The one that was chosen for the pair, once; if it leads nowhere, any other."""
+        placed = conn.placed.pop(way.pair, None)
+        if placed is not None and self.ports.good(way.local, way.remote.address, placed):
+            return placed
+        return self.ports.draw(way.local, way.remote.address)
 
 
-def _remote_at(conn: Connection, address: str) -> Remote | None:
+def remote_at(conn: Connection, address: str) -> Remote | None:
     """Where to join the peer at an address: where it announced, or where it was reached."""
     for remote in conn.remotes.values():
         if remote.address == address and remote.withdrawn is None:

@@ -19,6 +19,15 @@ from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaItem, SlaRow, SlaStatus
 from syntony.model.utc import Utc, UtcReading
+from syntony.wire.traffic import (
+    FlowsReport,
+    MoveList,
+    Moves,
+    MovesQuery,
+    PlacementCommand,
+    Traffic,
+    TrafficQuery,
+)
 
 PROTOCOL = 1
 ATTACH = "/syntony.Fleet/Attach"
@@ -122,7 +131,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True, tag="audit-report")
     """Why there is none."""
 
 
-AgentMessage = Hello | Batch | Edges | PathsReport | AuditReport
+AgentMessage = Hello | Batch | Edges | PathsReport | FlowsReport | AuditReport
 
 # --- controller to agent ---------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     by: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder
+ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves
 
 # --- questions from the command line ---------------------------------------------------------
 
@@ -405,6 +414,9 @@ Query = (
     | FailoverLogQuery
     | FailoverStatusQuery
     | SwitchCommand
+    | TrafficQuery
+    | MovesQuery
+    | PlacementCommand
     | SlaReportQuery
     | SlaCheckQuery
     | QueuesQuery
@@ -713,6 +725,8 @@ Answer = (
     | FleetConnections
     | FailoverLog
     | FailoverStatus
+    | Traffic
+    | MoveList
     | SlaReport
     | SlaChecked
     | Queues

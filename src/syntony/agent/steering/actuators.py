@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from syntony.io.mptcp_pm import PathManager
-from syntony.traffic.instructions import Announce, Create, Destroy, Withdraw
+from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Withdraw
 
 _log = logging.getLogger(__name__)
-Steer = Create | Destroy | Announce | Withdraw
+Steer = Create | Destroy | Retire | Announce | Withdraw
 
 
 class PathActuator(Protocol):
@@ -36,6 +36,8 @@ class MptcpActuator:
                 self._kernel.create(token, flow, local_id)
             case Destroy(token=token, flow=flow):
                 _unless_gone(lambda: self._kernel.destroy(token, flow))
+            case Retire(token=token, flow=flow, retired=retired):
+                _unless_gone(lambda: self._kernel.set_backup(token, flow, backup=retired))
             case Announce(token=token, address=address, port=port, local_id=local_id):
                 self._kernel.announce(token, address, port, local_id)
             case Withdraw():

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from syntony.agent.steering.actuators import MptcpActuator, PathActuator
+from syntony.agent.steering.actuators import MptcpActuator, PathActuator, Steer
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
@@ -32,10 +32,11 @@ from syntony.io.join_listener import JoinListeners, refuse
 from syntony.io.mptcp_pm import PathManagerEvents
 from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.io.routes import Routes
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
+from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
@@ -45,14 +46,18 @@ from syntony.traffic.instructions import (
     Note,
     Refused,
     RestoreRoutes,
+    Retire,
     Watch,
     Withdraw,
 )
+from syntony.traffic.moving import Order, Outcome
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.messages import ConnectionView, ProbeFlow
 
 _log = logging.getLogger(__name__)
 
+FLOWS_NS = 100 * MS
+"""Between two accounts of jobs' flows, for whoever reports them."""
 ROUTINE_NS = 1 * S
 """Between two rounds of what need not be prompt."""
 NOTE_ROUTES_NS = 10 * S
@@ -132,6 +137,8 @@ class PathControl:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._rows: deque[PathRow] = deque()
         self._views: tuple[ConnectionView, ...] = ()
+        self._job_flows: tuple[JobFlow, ...] = ()
+        self._outcomes: tuple[Outcome, ...] = ()
         self._closing = False
         self.counters = PathCounters()
         self._selector = selectors.DefaultSelector()
@@ -141,7 +148,7 @@ class PathControl:
         self._kernel = PathManagerEvents()
         self._actuator: PathActuator = MptcpActuator()
         self._listeners = JoinListeners(policy.port)
-        self._routine_ns = self._note_ns = 0
+        self._routine_ns = self._note_ns = self._flows_ns = 0
         self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
         self._listen()
 
@@ -195,6 +202,27 @@ class PathControl:
     def stop(self, *, stopped: bool) -> None:
         """The stop switch."""
         self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
+
+    def move(self, order: Order) -> None:
+        """The controller has a better path for one subflow."""
+        self._call(lambda: self._failover.move(order, time.monotonic_ns()))
+
+    def confirm(self, moves: frozenset[str]) -> None:
+        """Moves that the controller has found to help."""
+
+        def take() -> list[Instruction]:
+            self._failover.confirm(moves)
+            return []
+
+        self._call(take)
+
+    def job_flows(self) -> tuple[JobFlow, ...]:
+        """Subflows of managed connections, `FLOWS_NS` old at most."""
+        return self._job_flows
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of the newest orders, oldest first."""
+        return self._outcomes
 
     def rows(self) -> list[PathRow]:
         """What was done since the last call."""
@@ -251,6 +279,9 @@ class PathControl:
         self._carry_out(self._failover.tick(now_ns))
         if ready:
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
+        if now_ns >= self._flows_ns:
+            self._flows_ns = now_ns + FLOWS_NS
+            self._tell_flows()
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
@@ -309,10 +340,10 @@ class PathControl:
                     self._restore(nic)
                 case Note():
                     self._tell(instruction, time.monotonic_ns(), "")
-                case Create() | Destroy() | Announce() | Withdraw():
+                case Create() | Destroy() | Retire() | Announce() | Withdraw():
                     waiting.extend(self._steer(instruction))
 
-    def _steer(self, instruction: Create | Destroy | Announce | Withdraw) -> list[Instruction]:
+    def _steer(self, instruction: Steer) -> list[Instruction]:
         if isinstance(instruction, Announce) and instruction.listen_port:
             listener = self._listeners.also(instruction.address, instruction.listen_port)
             if listener is not None:
@@ -368,6 +399,12 @@ class PathControl:
         self._failover.health.only(frozenset(flow.flow_id for flow in chosen))
 
     # --- what need not be prompt ---
+
+    def _tell_flows(self) -> None:
+        self._job_flows = tuple(
+            job_flows(self._failover.connections.values(), self._failover.relocation)
+        )
+        self._outcomes = tuple(self._failover.relocation.outcomes)
 
     def _routine(self, now_ns: int) -> None:
         self._failover.forget(now_ns)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +14,17 @@ import msgspec
 from syntony.agent.config import AgentConfig
 from syntony.agent.steering.control import PathControl, PathCounters, Source
 from syntony.agent.steering.liveness import Prober
+from syntony.agent.steering.orders import Hops, flows_report, order_of
 from syntony.agent.steering.rows import columns
 from syntony.errors import MissingError
 from syntony.io.interfaces import addresses
 from syntony.mesh.stats import Columns
+from syntony.model.paths import FourTuple
 from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
 from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
+from syntony.wire.traffic import FlowsReport, Moves
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -34,10 +40,13 @@ class PathService:
 
     def __init__(self, config: AgentConfig, sources: Sequence[Source] = ()) -> None:
         self._host = config.host
+        self._join_port = config.traffic.port
         self._rails = {nic.name: nic.rail for nic in config.nics}
         self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
         self._switch = self._load()
         self._control: PathControl | None = None
+        self._told: Outcome | None = None
+        self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
         if config.traffic.mode is Mode.OFF:
             return
@@ -126,6 +135,43 @@ class PathService:
             connections=views[:MAX_VIEWS],
             left_out=max(0, len(views) - MAX_VIEWS),
         )
+
+    def flows(self, hops: Hops, fleet_ns: int) -> FlowsReport:
+        """Managed subflows now, and what became of the newest orders."""
+        if self._control is None:
+            return flows_report((), (), hops, fleet_ns, self._join_port)
+        self._told = self._newest()
+        outcomes = [*self._refused, *self._control.outcomes()]
+        return flows_report(self._control.job_flows(), outcomes, hops, fleet_ns, self._join_port)
+
+    def outcomes_are_news(self) -> bool:
+        """Whether an order has come to its end since `flows` last told of outcomes."""
+        newest = self._newest()
+        return newest is not None and newest is not self._told
+
+    def _newest(self) -> Outcome | None:
+        outcomes = self._control.outcomes() if self._control is not None else ()
+        return outcomes[-1] if outcomes else None
+
+    def in_use(self) -> list[tuple[str, FourTuple]]:
+        """NIC and subflow of everything managed."""
+        flows = self._control.job_flows() if self._control is not None else ()
+        return [(each.nic, each.flow) for each in flows]
+
+    def moves(self, message: Moves, fleet_now_ns: int | None) -> None:
+        """Orders of the controller; None: there is no fleet time here."""
+        if self._control is None:
+            return
+        self._control.confirm(frozenset(message.helped))
+        for move in message.moves:
+            order = order_of(move, fleet_now_ns)
+            if isinstance(order, Order):
+                self._control.move(order)
+                continue
+            _log.warning("order not obeyed move=%s reason=%s", move.move_id, order)
+            self._refused.append(
+                Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns())
+            )
 
     def _load(self) -> Switch | None:
         try:

@@ -1,0 +1,74 @@
+"""Between the controller's messages and what path control knows: flows up, orders down. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from syntony.model.paths import FourTuple
+from syntony.traffic.flows import JobFlow
+from syntony.traffic.moving import Order, Outcome
+from syntony.wire.messages import MAX_VIEWS
+from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome
+
+MAX_EVIDENCE = 300
+Hops = Callable[[str, FourTuple], tuple[str, ...]]
+"""NIC and flow to who forwards it, by address; empty: not known."""
+
+
+def flows_report(
+    flows: Sequence[JobFlow],
+    outcomes: Sequence[Outcome],
+    hops: Hops,
+    fleet_ns: int,
+    join_port: int,
+) -> FlowsReport:
+    """The fastest flows first, should there be too many."""
+    ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
+    return FlowsReport(
+        at_ns=fleet_ns,
+        flows=tuple(_view(each, hops) for each in ranked[:MAX_VIEWS]),
+        outcomes=tuple(MoveOutcome(move_id=o.move_id, result=o.result) for o in outcomes),
+        join_port=join_port,
+        left_out=max(0, len(ranked) - MAX_VIEWS),
+    )
+
+
+def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
+    """The order, or why it is none that may be obeyed.
+
+    Args:
+        fleet_now_ns: None while this host has no fleet time: then nobody can say how old it is.
+    """
+    if fleet_now_ns is None:
+        return "no fleet time here: the order's age is unknown"
+    if fleet_now_ns >= move.expires_ns:
+        return f"expired {(fleet_now_ns - move.expires_ns) // 1_000_000} ms ago"
+    try:
+        token = int(move.connection, 16)
+    except ValueError:
+        return f"{move.connection[:20]!r} is no connection"
+    if not 0 < move.port < 1 << 16:
+        return f"{move.port} is no port"
+    return Order(
+        move_id=move.move_id,
+        token=token,
+        flow=FourTuple(move.local, move.local_port, move.remote, move.remote_port),
+        port=move.port,
+        evidence=move.evidence[:MAX_EVIDENCE],
+    )
+
+
+def _view(each: JobFlow, hops: Hops) -> FlowView:
+    return FlowView(
+        job=each.job,
+        connection=f"{each.token:08x}",
+        nic=each.nic,
+        **each.flow._asdict(),
+        dialled=each.dialled,
+        movable=each.movable,
+        moving=each.moving,
+        tx_bps=each.tx_bps,
+        rx_bps=each.rx_bps,
+        windows=each.windows,
+        hops=hops(each.nic, each.flow),
+    )

@@ -1,0 +1,134 @@
+"""One-way delays of jobs' flows, as probes on the same links have them. Pure.
+
+A TCP flow and a UDP probe with the same ports hash differently; but a probe of the same two NICs
+that was learnt to cross the same links waits in the same queues.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from syntony.controller.flow_table import Row
+from syntony.model import S
+from syntony.traffic.seen import PathDelay
+
+BASE_NS = 120 * S
+"""How long the least delay of a path is remembered."""
+FRESH_NS = 5 * S
+"""A second's rows are known 2.2 s after its end (`locating.SETTLED_NS`), and so is the next one's a
+second later."""
+Links = tuple[str, ...]
+Key = tuple[str, str, Links]
+
+
+class Delay(NamedTuple):
+    """Of one second of all probes on one path."""
+
+    at_ns: int
+    """The second's end, fleet time."""
+    p50_ns: int
+    p99_ns: int
+
+
+class ProbeSecond(NamedTuple):
+    """One probe flow's delays in one direction in one second."""
+
+    src: str
+    dst: str
+    links: Links
+    delay: Delay
+    least_ns: int
+
+
+class FlowDelays:
+    """The newest second of every path, and the least delay it has had of late."""
+
+    def __init__(self) -> None:
+        self._now: dict[Key, Delay] = {}
+        self._base: dict[Key, tuple[int, int]] = {}
+        """(least delay, when)."""
+        self._there: set[tuple[str, str]] = set()
+        """(flow, link it crosses)."""
+        self._changed: dict[str, int] = {}
+        """Link to when a flow last came or left."""
+
+    def add(self, seconds: Iterable[ProbeSecond]) -> None:
+        """Probes of one path in one second: the median of the medians, the worst of the tails."""
+        by_path: dict[tuple[Key, int], list[ProbeSecond]] = defaultdict(list)
+        for each in seconds:
+            by_path[(each.src, each.dst, each.links), each.delay.at_ns].append(each)
+        for (key, at_ns), some in sorted(by_path.items(), key=lambda item: item[0][1]):
+            known = self._now.get(key)
+            if known is not None and known.at_ns > at_ns:
+                continue
+            p50 = sorted(each.delay.p50_ns for each in some)[len(some) // 2]
+            self._now[key] = Delay(at_ns, p50, max(each.delay.p99_ns for each in some))
+            least_ns = min(each.least_ns for each in some)
+            base, when_ns = self._base.get(key, (least_ns, at_ns))
+            if least_ns <= base or at_ns - when_ns > BASE_NS:
+                self._base[key] = (least_ns, at_ns)
+
+    def now(self, src: str, dst: str, links: Links) -> Delay | None:
+        """The newest second of one path."""
+        return self._now.get((src, dst, links))
+
+    def worst(self, row: Row) -> Delay | None:
+        """The worse of the directions in which a flow sends."""
+        found = [
+            delay
+            for src, dst, links in _ways(row, row.flow.path_id if row.flow else "")
+            if (delay := self.now(src, dst, links)) is not None
+        ]
+        return max(found, key=lambda delay: delay.p50_ns, default=None)
+
+    def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
+        """By (flow, path), of all candidates whose every direction was probed of late, and since
+        flows last came to those links or left them; the worse direction counts."""
+        self._note_changes(rows, now_ns)
+        found = {}
+        for row in rows:
+            for path in row.flow.paths if row.flow is not None else ():
+                from_ns = max((self._changed.get(link, 0) for link in path.links), default=0) + S
+                delay = self._worst(_ways(row, path.path_id))
+                if delay is not None and delay.at_ns >= max(from_ns, now_ns - FRESH_NS):
+                    found[row.flow_id, path.path_id] = delay
+        return found
+
+    def _worst(self, ways: Collection[Key]) -> PathDelay | None:
+        delays = [(self._now.get(way), self._base.get(way)) for way in ways]
+        told = [(now, base) for now, base in delays if now is not None and base is not None]
+        if not told or len(told) < len(delays):
+            return None
+        now, base = max(told, key=lambda each: each[0].p50_ns - each[1][0])
+        return PathDelay(now.at_ns, now.p50_ns, base[0])
+
+    def _note_changes(self, rows: Sequence[Row], now_ns: int) -> None:
+        """Links that flows have come to or left: what was measured before says nothing of now."""
+        there = {
+            (row.flow_id, link)
+            for row in rows
+            if row.flow is not None and (path := row.flow.current) is not None
+            for link in path.links
+        }
+        for _, link in there ^ self._there:
+            self._changed[link] = now_ns
+        self._there = there
+
+
+def _ways(row: Row, path_id: str) -> Collection[Key]:
+    """Sender, receiver and links of each direction in which the flow sends much."""
+    path = next((p for p in row.flow.paths if p.path_id == path_id), None) if row.flow else None
+    if path is None:
+        return ()
+    # A path lists one direction's links after the other's; each begins at its sender.
+    there: list[str] = []
+    back: list[str] = []
+    part = there if path.links[0].startswith(f"{row.src}-") else back
+    for link in path.links:
+        if link.startswith(f"{row.dst}->"):
+            part = back
+        part.append(link)
+    ways = ((row.src, row.dst, tuple(there)), (row.dst, row.src, tuple(back)))
+    return [way for way in ways if way[2]]

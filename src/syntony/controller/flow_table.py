@@ -1,0 +1,267 @@
+"""The fleet's managed flows as placement wants them: from both ends' reports and the learnt map.
+
+A flow is one subflow's place in its connection: connection, local NIC, remote address. Its source
+port changes when it is moved; the flow stays. The end that made the connection reports it and can
+move it; the other end's report tells the way back. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from syntony.fabric.book import SILENT, PathBook, Way
+from syntony.fabric.graph import Topology
+from syntony.fabric.names import ARROW, GROUP
+from syntony.model.paths import FourTuple
+from syntony.traffic.classes import Classes
+from syntony.traffic.demand import Flow, Path
+from syntony.traffic.seen import FlowRate
+from syntony.wire.traffic import FlowsReport, FlowView
+
+WAYS = " | "
+"""Between the way there and the way back, in a path's name."""
+ELEPHANT_BPS = 1_000_000
+ELEPHANT_SHARE = 0.01
+"""Of its NIC's rate: what sends less in a direction is no matter of placement there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A path that a flow could have, and the source ports that lead there."""
+
+    path: Path
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One flow."""
+
+    flow_id: str
+    host: str
+    """That made the connection."""
+    view: FlowView
+    src: str
+    """NIC, ``host/nic``."""
+    dst: str
+    forward: tuple[str, ...]
+    """Links of what `src` sends, in order; empty: not known."""
+    back: tuple[str, ...]
+    flow: Flow | None
+    """None while its path is not known: it cannot be placed, and fills links that nobody knows."""
+    candidates: Mapping[str, Candidate]
+    """By path."""
+    rate: FlowRate
+
+    @property
+    def told(self) -> str:
+        """The path as far as it is known, for a person."""
+        known = [_called(links) for links in (self.forward, self.back) if links]
+        return self.rate.path_id or WAYS.join(known)
+
+    @property
+    def four(self) -> FourTuple:
+        """As its host sees it now."""
+        view = self.view
+        return FourTuple(view.local, view.local_port, view.remote, view.remote_port)
+
+
+class FlowTable:
+    """Remembers between two looks only what makes the second one steady.
+
+    Args:
+        topology: of the fabric; None: hops go by their addresses.
+        classes: of jobs.
+    """
+
+    def __init__(self, topology: Topology | None, classes: Classes) -> None:
+        self._classes = classes
+        self.book = PathBook(topology)
+        self._topology = topology
+        self._nics: dict[str, str] = {}
+        self._nic_bps = _nic_rates(topology)
+        self._ports: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
+        """Sender, receiver and its port to source ports whose ways are known."""
+        self._elephants: dict[str, frozenset[str]] = {}
+        """Flow to the directions (``there``, ``back``) in which it ever was one."""
+        self._before: dict[str, FourTuple] = {}
+
+    def learn(self, way: Way, hops: Iterable[str]) -> None:
+        """One TCP path."""
+        self.book.learn(way, hops)
+        self._ports[way.src, way.dst, way.dport].add(way.sport)
+
+    def nics(self, names: Mapping[str, str]) -> None:
+        """Address to ``host/nic``, of all agents."""
+        self._nics = dict(names)
+
+    def rows(self, reports: Mapping[str, FlowsReport]) -> tuple[Row, ...]:
+        """All flows now, by their names.
+
+        Args:
+            reports: the newest of every host.
+        """
+        far = {
+            (view.local, view.local_port, view.remote, view.remote_port): view
+            for report in reports.values()
+            for view in report.flows
+            if not view.dialled
+        }
+        chosen: dict[str, tuple[str, FlowView, FlowsReport]] = {}
+        for host, report in reports.items():
+            for view in report.flows:
+                if not view.dialled:
+                    continue
+                flow_id = f"{host}:{view.connection}:{view.nic}>{view.remote}"
+                if flow_id not in chosen or self._better(flow_id, view, chosen[flow_id][1]):
+                    chosen[flow_id] = (host, view, report)
+        self._before = {
+            flow_id: _four(view) for flow_id, (_, view, _) in chosen.items()
+        }  # fmt: skip
+        self._elephants = {k: v for k, v in self._elephants.items() if k in chosen}
+        return tuple(
+            row
+            for flow_id, (host, view, report) in sorted(chosen.items(), key=lambda item: item[0])
+            if (row := self._row(flow_id, host, view, report, far)) is not None
+        )
+
+    def _better(self, flow_id: str, view: FlowView, than: FlowView) -> bool:
+        """While a flow moves it has two subflows: the one it had counts until it is gone."""
+        before = self._before.get(flow_id)
+        if before in {_four(view), _four(than)}:
+            return _four(view) == before
+        return view.windows < than.windows
+
+    def _row(
+        self,
+        flow_id: str,
+        host: str,
+        view: FlowView,
+        report: FlowsReport,
+        far: Mapping[tuple[str, int, str, int], FlowView],
+    ) -> Row | None:
+        src, dst = self._nic(view.local), self._nic(view.remote)
+        if src is None or dst is None:
+            return None
+        there = Way(src, dst, view.local_port, view.remote_port)
+        back = Way(dst, src, view.remote_port, view.local_port)
+        other = far.get((view.remote, view.remote_port, view.local, view.local_port))
+        for way, hops in ((there, view.hops), (back, other.hops if other is not None else ())):
+            if hops:
+                self.learn(way, [hop or SILENT for hop in hops])
+        forward, backward = self.links(there), self.links(back)
+        busy = self._busy(flow_id, view, src)
+        path = _path(busy, forward, backward)
+        candidates = self._candidates(src, dst, report.join_port, busy)
+        flow = None
+        if path is not None and busy:
+            others = [each.path for each in candidates.values()] if view.movable else []
+            paths = {each.path_id: each for each in (*others, path)}
+            priority, weight = self._classes.of(view.job)
+            flow = Flow(
+                flow_id=flow_id,
+                job=view.job,
+                paths=tuple(paths[name] for name in sorted(paths)),
+                path_id=path.path_id,
+                priority=priority,
+                weight=weight,
+            )
+        rates = [r for d, r in (("there", view.tx_bps), ("back", view.rx_bps)) if d in busy]
+        path_id = path.path_id if path is not None else ""
+        return Row(
+            flow_id=flow_id,
+            host=host,
+            view=view,
+            src=src,
+            dst=dst,
+            forward=forward,
+            back=backward,
+            flow=flow,
+            candidates=candidates,
+            rate=FlowRate(at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id),
+        )
+
+    def links(self, way: Way) -> tuple[str, ...]:
+        """The links of a way; empty unless all of them are known."""
+        parts = self.book.components(way)
+        if any(GROUP in part for part in parts):
+            return ()
+        return tuple(part for part in parts if ARROW in part)
+
+    def _busy(self, flow_id: str, view: FlowView, src: str) -> frozenset[str]:
+        """The directions that matter; once an elephant, always one: a job that pauses returns."""
+        least = max(ELEPHANT_BPS, ELEPHANT_SHARE * self._nic_bps.get(src, 0.0))
+        now = {d for d, bps in (("there", view.tx_bps), ("back", view.rx_bps)) if bps >= least}
+        known = self._elephants.get(flow_id, frozenset())
+        self._elephants[flow_id] = known | now
+        return self._elephants[flow_id]
+
+    def _candidates(
+        self, src: str, dst: str, join_port: int, busy: frozenset[str]
+    ) -> dict[str, Candidate]:
+        """Paths that differ where the flow sends something, with the ports that lead there."""
+        found: dict[str, tuple[Path, list[int]]] = {}
+        for port in sorted(self._ports[src, dst, join_port]):
+            forward = self.links(Way(src, dst, port, join_port))
+            backward = self.links(Way(dst, src, join_port, port))
+            path = _path(busy, forward, backward)
+            if path is not None:
+                found.setdefault(path.path_id, (path, []))[1].append(port)
+        return {
+            name: Candidate(path=path, ports=tuple(ports)) for name, (path, ports) in found.items()
+        }
+
+    def _nic(self, address: str) -> str | None:
+        known = self._nics.get(address)
+        if known is None and self._topology is not None:
+            known = self._topology.by_address.get(address)
+        return known
+
+
+def _path(busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]) -> Path | None:
+    """The path where it matters; None while part of that is unknown."""
+    parts = [links for d, links in (("there", forward), ("back", backward)) if d in busy]
+    if not all(parts):
+        return None
+    name = WAYS.join(map(_called, parts))
+    return Path(path_id=name, links=tuple(link for links in parts for link in links))
+
+
+def _called(links: tuple[str, ...]) -> str:
+    """The switches between the first and the last, which the NICs tell anyhow; else the only one:
+    how an operator calls a path."""
+    switches = [link.partition(ARROW)[2] for link in links[:-1]]
+    return ">".join(switches[1:-1] or switches[:1])
+
+
+def _nic_rates(topology: Topology | None) -> dict[str, float]:
+    """NIC to bits per second, where the topology tells."""
+    return {
+        end: cable.gbps * 1e9
+        for cable in (topology.cables if topology is not None else ())
+        for end in (cable.a, cable.b)
+        if "/" in end and cable.gbps
+    }
+
+
+def _four(view: FlowView) -> FourTuple:
+    return FourTuple(view.local, view.local_port, view.remote, view.remote_port)
+
+
+def capacities(topology: Topology | None, dead: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Link to bits per second, both directions of every cable whose rate is known; 0: dead.
+
+    Args:
+        topology: of the fabric.
+        dead: links, cables and devices that lose what crosses them.
+    """
+    lost = frozenset(dead)
+    for cable in topology.cables if topology is not None else ():
+        for a, b in ((cable.a, cable.b), (cable.b, cable.a)):
+            link = f"{a}{ARROW}{b}"
+            if lost & {link, cable.name, a, b}:
+                yield link, 0
+            elif cable.gbps:
+                yield link, round(cable.gbps * 1e9)

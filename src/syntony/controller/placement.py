@@ -1,0 +1,185 @@
+"""Placement as the controller runs it: the store's news in, orders and answers out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from syntony.controller.batches import Piece
+from syntony.controller.config import PlacementConfig, PlacementMode
+from syntony.controller.fleet_time import FleetTime
+from syntony.controller.flow_delays import Delay, ProbeSecond
+from syntony.controller.flow_table import Row, capacities
+from syntony.controller.placing import Decided, PlacingDesk
+from syntony.errors import UsageError
+from syntony.fabric.book import Way
+from syntony.fabric.graph import Topology
+from syntony.model import S
+from syntony.model.findings import Finding
+from syntony.store import FlowSecond, Store
+from syntony.wire.traffic import (
+    FlowsReport,
+    LinkLoadView,
+    MoveList,
+    MovesQuery,
+    PlacedFlow,
+    PlacementCommand,
+    Traffic,
+    TrafficQuery,
+)
+
+PATHS_BACK_NS = 900 * S
+"""How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
+LATE_NS = 10 * S
+"""Paths may arrive so late."""
+READ_NS = 1 * S
+MAX_MOVES = 1_000
+
+
+class Placement:
+    """One per controller. `step` runs on a thread, one at a time; the rest on its event loop.
+
+    Args:
+        store: where learnt paths are read from.
+        config: ``[placement]``.
+        topology: of the fabric, if there is one.
+    """
+
+    def __init__(self, store: Store, config: PlacementConfig, topology: Topology | None) -> None:
+        self.desk = PlacingDesk(config, topology)
+        self._store = store
+        self._topology = topology
+        self._time = FleetTime()
+        self._paths_from_ns: int | None = None
+        self._read_ns = 0
+
+    def take(self, host: str, report: FlowsReport, now_ns: int) -> None:
+        """An agent's newest report; `now_ns` is monotonic."""
+        self._time.observe(host, report.at_ns, now_ns)
+        self.desk.take(host, report)
+
+    def now(self, now_ns: int) -> int | None:
+        """Fleet time at a monotonic instant: sharper than the rows', which come seconds later."""
+        return self._time.now(now_ns)
+
+    def step(
+        self,
+        now_ns: int,
+        nics: Mapping[str, str],
+        hosts: Collection[str],
+        findings: Iterable[Finding],
+    ) -> Decided:
+        """Decide; see `PlacingDesk.step`. Raises `StoreError`."""
+        if now_ns - self._read_ns >= READ_NS:
+            self._read(now_ns)
+        return self.desk.step(now_ns, nics, hosts, findings)
+
+    def _read(self, now_ns: int) -> None:
+        first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
+        fabric = self._store.fabric
+        for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
+            self.desk.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
+        self._paths_from_ns, self._read_ns = now_ns - LATE_NS, now_ns
+
+    def probed(
+        self,
+        seconds: Iterable[FlowSecond],
+        ports: Mapping[tuple[str, str], int],
+        links: Callable[[Way], tuple[str, ...]],
+    ) -> None:
+        """Probes' newest seconds: jobs' flows between the same NICs wait in the same queues.
+
+        Args:
+            seconds: rows as stored.
+            ports: (prober, target) to the target's port.
+            links: of a probe's way; empty where they are not known.
+        """
+        pairs = {
+            pair for row in self.desk.rows for pair in ((row.src, row.dst), (row.dst, row.src))
+        }
+        found = []
+        for each in seconds:
+            if (each.src, each.dst) not in pairs or not each.measured:
+                continue
+            way = _way(each, ports)
+            if way is not None and (crossed := links(way)):
+                at_ns = (each.second + 1) * S
+                delay = Delay(at_ns, each.owd_p50_ns, each.owd_p99_ns)
+                found.append(ProbeSecond(each.src, each.dst, crossed, delay, each.owd_min_ns))
+        self.desk.delays.add(found)
+
+    # --- for people ---
+
+    def traffic(self, query: TrafficQuery, now_ns: int) -> Traffic:
+        """Flows, and the links they cross; `now_ns` is monotonic."""
+        rows = [row for row in self.desk.rows if query.job in {"", row.view.job}]
+        deciding, why = self.desk.deciding
+        return Traffic(
+            mode=str(self.desk.mode),
+            deciding=deciding,
+            why=why,
+            now_ns=self.now(now_ns) or 0,
+            flows=tuple(self._placed(row) for row in rows),
+            links=self._links(rows),
+        )
+
+    def moves(self, query: MovesQuery) -> MoveList:
+        """Raises `UsageError`: so many are not kept."""
+        if not 0 < query.limit <= MAX_MOVES:
+            raise UsageError(f"{query.limit} moves; ask for up to {MAX_MOVES}")
+        return MoveList(moves=self.desk.moves(query.job, query.limit))
+
+    def command(self, command: PlacementCommand, who: str, now_ns: int) -> Piece:
+        """Observe or act. Raises `UsageError`: it is neither, or nobody says so."""
+        by = " ".join(f"{who} {command.by}".split())[:200]
+        if not by:
+            raise UsageError("placement wants to know who commands it")
+        if command.mode not in set(PlacementMode):
+            raise UsageError(f"no mode {command.mode!r}; use {', '.join(PlacementMode)}")
+        return self.desk.set_mode(PlacementMode(command.mode), by, command.why, now_ns)
+
+    def _placed(self, row: Row) -> PlacedFlow:
+        delay = self.desk.delays.worst(row)
+        paths = len(row.flow.paths) if row.flow is not None else 0
+        return PlacedFlow(
+            flow=row.flow_id,
+            job=row.view.job,
+            src=row.src,
+            dst=row.dst,
+            sport=row.view.local_port,
+            dport=row.view.remote_port,
+            path=row.told,
+            tx_bps=row.view.tx_bps,
+            rx_bps=row.view.rx_bps,
+            paths=paths,
+            movable=row.view.movable,
+            moving=row.view.moving,
+            owd_p50_ns=None if delay is None else delay.p50_ns,
+            owd_p99_ns=None if delay is None else delay.p99_ns,
+            owd_at_ns=0 if delay is None else delay.at_ns,
+        )
+
+    def _links(self, rows: Iterable[Row]) -> tuple[LinkLoadView, ...]:
+        """The fullest first."""
+        loads: Counter[str] = Counter()
+        flows: Counter[str] = Counter()
+        for row in rows:
+            for links, bps in ((row.forward, row.view.tx_bps), (row.back, row.view.rx_bps)):
+                for link in links if bps else ():
+                    loads[link] += bps
+                    flows[link] += 1
+        known = dict(capacities(self._topology, ()))
+        return tuple(
+            LinkLoadView(link=link, bps=bps, capacity_bps=known.get(link, 0), flows=flows[link])
+            for link, bps in sorted(loads.items(), key=lambda item: (-item[1], item[0]))
+        )
+
+
+def _way(each: FlowSecond, ports: Mapping[tuple[str, str], int]) -> Way | None:
+    """Of a probe's requests, or of the replies to them; None if it is no longer planned."""
+    forward = each.prober == each.src
+    port = ports.get((each.prober, each.dst if forward else each.src))
+    if port is None:
+        return None
+    ends = (each.sport, port) if forward else (port, each.sport)
+    return Way(each.src, each.dst, *ends)

@@ -1,0 +1,320 @@
+"""Moves jobs' flows off crowded paths: reports in, orders out, every order accounted for.
+
+What to move is `syntony.traffic.mover`'s matter, whether we may is `syntony.traffic.lease`'s; here
+both meet the fleet: flows with source ports, agents that obey or refuse, rows for the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.controller.batches import Piece
+from syntony.controller.config import PlacementConfig, PlacementMode
+from syntony.controller.flow_delays import FlowDelays
+from syntony.controller.flow_table import FlowTable, Row, capacities
+from syntony.controller.path_log import PathLog
+from syntony.fabric.book import Way
+from syntony.fabric.graph import Topology
+from syntony.model import S
+from syntony.model.findings import Finding
+from syntony.traffic.classes import Classes
+from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
+from syntony.traffic.mover import Mover
+from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.seen import Seen
+from syntony.wire.traffic import FlowsReport, Moves, MoveView
+from syntony.wire.traffic import Move as WireMove
+
+_log = logging.getLogger(__name__)
+
+REMEMBERED = 1_000
+"""Moves that can be asked for."""
+PORT_REST_NS = 120 * S
+"""A source port that was left is not used again for so long: twice TIME_WAIT."""
+TOLD_HELPED = 64
+"""Ids told to an agent again and again, in case a message was overtaken."""
+_DEAD_FAULTS = {"blackhole"}
+
+
+class Decided(NamedTuple):
+    """What one step wants done."""
+
+    orders: dict[str, Moves]
+    """By host."""
+    rows: list[Piece]
+
+
+@dataclass(slots=True)
+class _Record:
+    """One move, from order to verdict."""
+
+    view: MoveView
+    host: str
+    done: bool = False
+    judged: bool = False
+
+
+@dataclass(slots=True)
+class _Turn:
+    now_ns: int
+    rows: dict[str, Row]
+    orders: dict[str, list[WireMove]] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    helped: set[str] = field(default_factory=set)
+    """Hosts with news on what helped."""
+
+
+class PlacingDesk:
+    """One per controller. `take`, `attached`, `detached` and `set_mode` are called on its event
+    loop, `step` on a thread, one at a time.
+
+    Args:
+        config: ``[placement]``.
+        topology: of the fabric; None: links go by addresses, and capacities are guessed.
+
+    Raises:
+        ConfigError: a class of jobs that cannot be one.
+    """
+
+    def __init__(self, config: PlacementConfig, topology: Topology | None) -> None:
+        self.mode = config.mode
+        self._config = config
+        self._topology = topology
+        self._table = FlowTable(topology, Classes(config.classes))
+        self._mover = self._new_mover()
+        self._reports: dict[str, FlowsReport] = {}
+        self._heard: dict[str, Heard] = {}
+        self._records: deque[_Record] = deque(maxlen=REMEMBERED)
+        self._open: dict[str, _Record] = {}
+        """Moves without a verdict, by id."""
+        self._helped: dict[str, deque[str]] = {}
+        self._rest: dict[tuple[str, str, int], int] = {}
+        """(src, dst, source port) to until when it is left alone."""
+        self._log = PathLog()
+        self._epoch = secrets.token_hex(4)
+        self._count = 0
+        self.delays = FlowDelays()
+        self.rows: tuple[Row, ...] = ()
+        self.deciding = (False, "starting")
+
+    def _new_mover(self) -> Mover:
+        policy = self._config.policy or MovePolicy()
+        return Mover(
+            msgspec.structs.replace(
+                policy,
+                max_moves=self._config.max_moves,
+                max_moves_per_s=self._config.max_moves_per_s,
+            )
+        )
+
+    # --- from the event loop ---
+
+    def attached(self, host: str) -> None:
+        """A new stream: whoever it listened to before, its orders may still be under way."""
+        self._heard.pop(host, None)
+
+    def detached(self, host: str) -> None:
+        """It listens to us no more; its flows go on."""
+        self._heard.pop(host, None)
+
+    def take(self, host: str, report: FlowsReport) -> None:
+        """An agent's newest report."""
+        self._reports[host] = report
+        known = self._heard.get(host)
+        since_ns = report.at_ns if known is None else known.since_ns
+        self._heard[host] = Heard(since_ns, report.at_ns)
+
+    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
+        """A command of an operator; the row that tells of it."""
+        self.mode = mode
+        self._mover = self._new_mover()
+        _log.warning("placement mode=%s by=%s", mode, who)
+        evidence = " ".join(f"{who}: {why}".split())[:400]
+        return self._log.piece(
+            now_ns, cause="operator", action=f"placement-{mode}", evidence=evidence
+        )
+
+    def learn(self, way: Way, hops: Iterable[str]) -> None:
+        """A TCP path from the store."""
+        self._table.learn(way, hops)
+
+    def moves(self, job: str, limit: int) -> tuple[MoveView, ...]:
+        """The newest ones, oldest first."""
+        wanted = [record.view for record in self._records if job in {"", record.view.job}]
+        return tuple(wanted[-limit:])
+
+    # --- the step ---
+
+    def step(
+        self,
+        now_ns: int,
+        nics: Mapping[str, str],
+        hosts: Collection[str],
+        findings: Iterable[Finding],
+    ) -> Decided:
+        """Look at everything, decide.
+
+        Args:
+            now_ns: fleet time.
+            nics: address to ``host/nic`` of every agent's NIC.
+            hosts: all that may listen to us or to another controller, where no topology tells.
+            findings: what is to blame now.
+        """
+        reports = dict(self._reports)
+        self._table.nics(nics)
+        self.rows = self._table.rows(reports)
+        turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})
+        self.deciding = self._may(now_ns, hosts)
+        if self.mode is PlacementMode.OFF:
+            return Decided({}, [])
+        self._mover.update([row.flow for row in self.rows if row.flow is not None])
+        self._hear(turn, reports)
+        if self.deciding[0]:
+            dead = [f.component for f in findings if f.fault in _DEAD_FAULTS]
+            moves = self._mover.step(self._seen(dead, now_ns), now_ns)
+            undone = frozenset(m.flow_id for m in moves if m.cause is MoveCause.UNDO)
+            self._verdicts(turn, undone)
+            for move in moves:
+                self._order(turn, move)
+        return self._decided(turn)
+
+    def _may(self, now_ns: int, hosts: Collection[str]) -> tuple[bool, str]:
+        electorate: Collection[str] = hosts
+        if self._topology is not None:
+            names = (d.name.partition("/") for d in self._topology.devices)
+            electorate = {host for host, slash, _ in names if slash} or hosts
+        return may_decide(dict(self._heard), electorate, now_ns)
+
+    def _seen(self, dead: Iterable[str], now_ns: int) -> Seen:
+        measured = {r.flow_id: r.rate for r in self.rows if r.flow is not None and r.view.windows}
+        return Seen(
+            rates=measured,
+            delays=self.delays.of(self.rows, now_ns),
+            capacities=dict(capacities(self._topology, dead)),
+        )
+
+    def _hear(self, turn: _Turn, reports: Mapping[str, FlowsReport]) -> None:
+        """What agents say became of orders."""
+        for report in reports.values():
+            for outcome in report.outcomes:
+                record = self._open.get(outcome.move_id)
+                if record is None or record.done:
+                    continue
+                record.done = True
+                ok = outcome.result == "moved"
+                self._mover.done(record.view.flow, turn.now_ns, ok=ok)
+                took_ns = turn.now_ns - record.view.ts_ns
+                record.view = msgspec.structs.replace(
+                    record.view, result=outcome.result, took_ns=took_ns
+                )
+                if not ok:
+                    self._close(turn, record, outcome.result)
+
+    def _verdicts(self, turn: _Turn, undone: frozenset[str]) -> None:
+        """Trials that have ended: helped, unless they are being undone."""
+        going = self._mover.on_trial - undone
+        for record in list(self._open.values()):
+            flow = record.view.flow
+            if flow in going:
+                continue
+            if flow not in turn.rows:
+                self._close(turn, record, "the flow has ended")
+            elif not record.done:
+                self._close(turn, record, "no answer")
+            elif flow in undone:
+                self._close(turn, record, "undone")
+            else:
+                self._close(turn, record, "helped")
+                self._helped.setdefault(record.host, deque(maxlen=TOLD_HELPED)).append(
+                    record.view.move_id
+                )
+                turn.helped.add(record.host)
+
+    def _close(self, turn: _Turn, record: _Record, result: str) -> None:
+        record.view = msgspec.structs.replace(record.view, result=result)
+        self._open.pop(record.view.move_id, None)
+        turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
+
+    def _order(self, turn: _Turn, move: Move) -> None:
+        """To the agent, if it may be and a port leads there; else it has failed here already."""
+        row = turn.rows[move.flow_id]
+        self._count += 1
+        view = MoveView(
+            move_id=f"{self._epoch}-{self._count}",
+            ts_ns=turn.now_ns,
+            flow=move.flow_id,
+            job=move.job,
+            src=row.src,
+            dst=row.dst,
+            old=move.old,
+            new=move.new,
+            cause=str(move.cause),
+            evidence=move.evidence,
+            result="ordered",
+            took_ns=0,
+        )
+        port = self._port(row, move.new, turn.now_ns)
+        if self.mode is not PlacementMode.ACT:
+            view = msgspec.structs.replace(view, result="would move")
+        elif port is None:
+            view = msgspec.structs.replace(view, result="no source port known to lead there")
+        record = _Record(view, row.host)
+        self._records.append(record)
+        turn.pieces.append(self._row(view, turn.now_ns, "move"))
+        if port is None or self.mode is not PlacementMode.ACT:
+            self._mover.done(move.flow_id, turn.now_ns, ok=False)
+            return
+        self._open[view.move_id] = record
+        self._rest[row.src, row.dst, port] = turn.now_ns + PORT_REST_NS
+        turn.orders.setdefault(row.host, []).append(
+            WireMove(
+                move_id=view.move_id,
+                connection=row.view.connection,
+                **row.four._asdict(),
+                port=port,
+                expires_ns=turn.now_ns + EXPIRY_NS,
+                evidence=f"{move.old} → {move.new}: {move.evidence}",
+            )
+        )
+
+    def _port(self, row: Row, path_id: str, now_ns: int) -> int | None:
+        """One that leads there, that nobody uses and nobody has just left."""
+        self._rest = {key: until_ns for key, until_ns in self._rest.items() if until_ns > now_ns}
+        used = {
+            each.view.local_port for each in self.rows if (each.src, each.dst) == (row.src, row.dst)
+        }
+        candidate = row.candidates.get(path_id)
+        ports = candidate.ports if candidate is not None else ()
+        return next(
+            (p for p in ports if p not in used and (row.src, row.dst, p) not in self._rest), None
+        )
+
+    def _row(self, view: MoveView, now_ns: int, action: str) -> Piece:
+        return self._log.piece(
+            now_ns,
+            job=view.job,
+            connection=view.move_id,
+            cause="contention",
+            action=action,
+            evidence=f"{view.cause}: {view.evidence}",
+            old_path=f"{view.src} > {view.dst} via {view.old}",
+            new_path=f"{view.src} > {view.dst} via {view.new}",
+            result=view.result,
+        )
+
+    def _decided(self, turn: _Turn) -> Decided:
+        orders = {
+            host: Moves(
+                moves=tuple(turn.orders.get(host, ())),
+                helped=tuple(self._helped.get(host, ())),
+            )
+            for host in turn.orders.keys() | turn.helped
+        }
+        return Decided(orders, turn.pieces)

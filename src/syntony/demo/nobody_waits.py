@@ -1,0 +1,67 @@
+"""Nobody waits: two jobs share a fabric, contention is removed while they run. Act and claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.demo.claims import Claim
+from syntony.lab.drill import contention
+from syntony.lab.drill.contention_figures import Figures, figures
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from syntony.demo.stage import Stage
+
+TIMES = contention.Times(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
+FASTER = 1.2
+"""Claimed least gain where ECMP had crowded a link, on a busy machine of two cores. What a quiet
+one does is in docs/reference/figures.md."""
+CROWDED = 1.0
+"""Shared links, on average, from which on there was something to resolve."""
+
+
+def nobody_waits(stage: Stage) -> tuple[Claim, ...]:
+    """Nobody waits: two jobs whose flows ECMP put onto the same links; then Syntony acts."""
+    stage.screen.say(
+        "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
+        "a minute goes into learning where each source port leads"
+    )
+    wish = contention.Wish(times=TIMES)
+    return claims(figures(contention.drill(wish, stage.screen.say)))
+
+
+def claims(found: Figures) -> tuple[Claim, ...]:
+    """On the figures of one drill. Pure."""
+    before, after = found.before, found.after
+    right = Claim(
+        text="flows are moved under two running jobs: both finish, every result right",
+        measured=f"{found.moves} moves of {found.flows} flows, {found.wrong} wrong, "
+        f"{found.lost} connections lost",
+        held=found.finished and found.wrong == found.lost == 0,
+    )
+    if before.shared_links < CROWDED:
+        lucky = Claim(
+            text="ECMP was lucky: no two flows on one link, and nothing is moved for nothing",
+            measured=f"{found.moves} moves, {found.gain:.2f} × ECMP",
+            held=found.moves <= 1,
+        )
+        return (right, lucky)
+    return (
+        right,
+        Claim(
+            text=f"contention goes: at least {FASTER:.1f} × ECMP",
+            measured=f"{found.gain:.2f} ×: {before.total_mbps:.0f} → {after.total_mbps:.0f} Mb/s; "
+            f"each alone {found.alone_mbps:.0f}, the wires {found.optimum_mbps:.0f}",
+            held=found.gain >= FASTER,
+        ),
+        Claim(
+            text="and so does the queue: no link between switches is shared any more",
+            measured=f"{before.shared_links:.1f} → {after.shared_links:.1f} shared links, "
+            f"one-way delay p99 {_ms(before.owd_p99_ms)} → {_ms(after.owd_p99_ms)}",
+            held=after.shared_links < CROWDED,
+        ),
+    )
+
+
+def _ms(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1f} ms"

@@ -1,0 +1,276 @@
+"""Two jobs on one fabric: ECMP's choice, then Syntony switched on while they run."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import RemoteError, UsageError
+from syntony.lab.client import Lab
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.jobs.records import Record
+from syntony.lab.jobs.runner import Job
+from syntony.lab.plan import FabricSpec
+from syntony.lab.world import World, new_lab
+from syntony.model import MS, S
+from syntony.wire.traffic import (
+    MoveList,
+    MovesQuery,
+    MoveView,
+    PlacementCommand,
+    Traffic,
+    TrafficQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+JOBS = ("red", "blue")
+NIC = "rail0"
+SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)
+"""Full bisection: without collisions every NIC goes at its line rate. Slow, so that two cores carry
+it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no packet is lost."""
+ELEMENTS = 32_768
+"""64 KiB a rank and exchange of two: 7 ms on the two rails together."""
+SAMPLE_NS = 500 * MS
+MAP_TIMEOUT_S = 90.0
+"""Until every flow knows another path: 32 source ports a pair, 50 questions a second and host."""
+START_TIMEOUT_S = 90.0
+_END_S = 30.0
+_WARM_STEPS = 20
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """How long ECMP is watched, and Syntony after it was switched on."""
+
+    alone_ns: int = 4 * S
+    """The first job has the fabric for itself: what it can do at all."""
+    before_ns: int = 8 * S
+    after_ns: int = 16 * S
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one drill."""
+
+    framework: str = "builtin"
+    kind: str = "all-reduce"
+    python: str = sys.executable
+    elements: int = ELEMENTS
+    spec: FabricSpec = SPEC
+    times: Times = Times()
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller said of flows and links, and when (CLOCK_MONOTONIC)."""
+
+    at_ns: int
+    traffic: Traffic
+
+
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two jobs, from start to end."""
+
+    name: str
+    title: str
+    kind: str
+    ranks: int
+    elements: int
+    finished: bool
+    records: tuple[Record, ...]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of one run; instants are CLOCK_MONOTONIC."""
+
+    spec: FabricSpec
+    alone_ns: tuple[int, int]
+    """When the first job was warm and alone, from and to."""
+    began_ns: int
+    """Both jobs were warm, and every flow's paths known: measuring starts."""
+    acted_ns: int
+    """Syntony was told to act."""
+    ended_ns: int
+    """The jobs were told to end."""
+    fleet_ahead_ns: int
+    """Fleet time less CLOCK_MONOTONIC."""
+    jobs: tuple[JobRun, ...]
+    samples: tuple[Sample, ...]
+    moves: tuple[MoveView, ...]
+
+
+def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> Trial:
+    """Runs both jobs once, in a lab of their own unless one is given.
+
+    Raises:
+        UsageError: the lab given has no agents, or too few hosts.
+        MissingError: this machine or installation lacks something.
+        RemoteError: the jobs did not start, or their paths were not learnt in time.
+    """
+    with _place(wish.spec, lab) as place:
+        specs = job_specs(place, wish)
+        command(place, "observe")
+        try:
+            return _run(place, wish, specs, say)
+        finally:
+            with suppress(RemoteError):  # the lab may be gone
+                command(place, "observe")
+
+
+def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+    """Every second host of each leaf to each job, ranks in turns below either leaf, so that a ring
+    crosses the spines at every hop. Raises `UsageError`: too few hosts."""
+    hosts, addresses = lab.status().hosts, lab.addresses(4)
+    if len(hosts) < 4:
+        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: 4")
+    half = len(hosts) // 2
+    rounds = [(hosts[k], hosts[half + k]) for k in range(half)]
+    return tuple(
+        JobSpec(
+            kind=wish.kind,
+            framework=wish.framework,
+            python=wish.python,
+            elements=wish.elements,
+            hosts=ranks,
+            addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
+            nic=NIC,
+        )
+        for number in range(len(JOBS))
+        for ranks in (tuple(host for pair in rounds[number :: len(JOBS)] for host in pair),)
+    )
+
+
+@contextmanager
+def _place(spec: FabricSpec, given: Lab | None) -> Iterator[Lab]:
+    if given is not None:
+        if not given.file().agents:
+            raise UsageError(
+                f"lab {given.name!r} runs without agents; start it without --no-agents"
+            )
+        yield given
+        return
+    with World(new_lab(f"drill-{os.getpid()}", spec), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        wait_ready(lab)
+        yield lab
+
+
+def _run(
+    lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
+) -> Trial:  # fmt: skip
+    wraps = [(sys.executable, "-m", "syntony", "run", "--job", name, "--") for name in JOBS]
+    with Job(lab, specs[0], wrap=wraps[0]) as red:
+        red.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+        alone_ns = time.monotonic_ns()
+        say(f"one job runs alone: {specs[0].name}")
+        time.sleep(wish.times.alone_ns / S)
+        with Job(lab, specs[1], wrap=wraps[1]) as blue:
+            blue.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+            span_ns = (alone_ns, alone_ns + wish.times.alone_ns)
+            return _both(lab, wish, (red, blue), span_ns, say)
+
+
+def _both(
+    lab: Lab,
+    wish: Wish,
+    jobs: tuple[Job, Job],
+    alone_ns: tuple[int, int],
+    say: Callable[[str], None],
+) -> Trial:
+    specs = [job.spec for job in jobs]
+    say(f"two jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
+    wait_map(lab)
+    samples: list[Sample] = []
+    began_ns = time.monotonic_ns()
+    _watch(lab, samples, began_ns + wish.times.before_ns)
+    acted_ns = time.monotonic_ns()
+    command(lab, "act")
+    say("Syntony acts")
+    _watch(lab, samples, acted_ns + wish.times.after_ns)
+    ended_ns = time.monotonic_ns()
+    moves = ask_moves(lab)
+    for job in jobs:
+        job.wish_end()
+    for job in jobs:
+        job.wait_end(_END_S)
+    return Trial(
+        spec=lab.file().spec,
+        alone_ns=alone_ns,
+        began_ns=began_ns,
+        acted_ns=acted_ns,
+        ended_ns=ended_ns,
+        fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
+        jobs=tuple(
+            JobRun(
+                name=name,
+                title=spec.name,
+                kind=spec.kind,
+                ranks=len(spec.hosts),
+                elements=spec.elements,
+                finished=job.finished(),
+                records=tuple(job.records()),
+            )
+            for name, spec, job in zip(JOBS, specs, jobs, strict=True)
+        ),
+        samples=tuple(samples),
+        moves=moves,
+    )
+
+
+def wait_map(lab: Lab) -> None:
+    """Until every flow that sends much has somewhere else to go.
+
+    Raises:
+        RemoteError: not in time.
+    """
+    end_s = time.monotonic() + MAP_TIMEOUT_S
+    while time.monotonic() < end_s:
+        traffic = ask(lab)
+        busy = [f for f in traffic.flows if f.paths]
+        if traffic.deciding and len(busy) >= len(JOBS) and all(f.paths > 1 for f in busy):
+            return
+        time.sleep(SAMPLE_NS / S)
+    raise RemoteError(f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s")
+
+
+def _watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
+    while (now_ns := time.monotonic_ns()) < until_ns:
+        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
+        time.sleep(max(0, rest_ns) / S)
+
+
+def ask(lab: Lab) -> Traffic:
+    """What the controller says of flows now. Raises `RemoteError`."""
+    from syntony.controller.client import ask_for
+
+    return ask_for(f"unix:{lab.controller_socket}", TrafficQuery(), Traffic)
+
+
+def ask_moves(lab: Lab) -> tuple[MoveView, ...]:
+    """The moves that it remembers. Raises `RemoteError`."""
+    from syntony.controller.client import ask_for
+
+    return ask_for(f"unix:{lab.controller_socket}", MovesQuery(), MoveList).moves
+
+
+def command(lab: Lab, mode: str) -> None:
+    """Observe or act. Raises `RemoteError`."""
+    from syntony.controller.client import ask_for
+
+    order = PlacementCommand(mode=mode, by=_who(), why="drill contention")
+    ask_for(f"unix:{lab.controller_socket}", order, Traffic)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -1,0 +1,195 @@
+"""From a contention trial to its figures. Pure.
+
+A job's throughput is what its ranks send in payload, from its steps: every rank sends the same, and
+a step counts when its last rank has it. The optimum is what the fabric could carry: every NIC at
+its line rate, or less where the spines are too few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.lab.drill.figures import completions_ns, throughput
+from syntony.lab.jobs.records import Failed, Step
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from syntony.lab.drill.contention import JobRun, Sample, Trial
+    from syntony.lab.plan import FabricSpec
+
+PAYLOAD = 1428 / 1514
+"""Of a full Ethernet frame: less 14 bytes of its own header, 40 of IP and TCP, 12 of time stamps
+and 20 of MPTCP's data sequence mapping."""
+BIN_NS = 500 * MS
+SETTLED_NS = 5 * S
+"""After this long with Syntony its throughput is taken for the one that it arrives at."""
+RESOLVED = 0.95
+"""Of that throughput: contention counts as resolved when a bin, and the next, reach it."""
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """One stretch of time. Rates in payload Mb/s, delays in ms."""
+
+    name: str
+    mbps: dict[str, float]
+    """By job."""
+    total_mbps: float
+    of_optimum: float
+    shared_links: float
+    """Links in the fabric that two flows or more filled, on average."""
+    owd_p50_ms: float | None
+    owd_p99_ms: float | None
+    """Over all seconds and all flows that send much."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a contention drill prints."""
+
+    optimum_mbps: float
+    alone_mbps: float
+    """What all jobs would do together if each did what the first did alone: a program that waits
+    for its peers at every step does not reach the line rate, contention or not."""
+    before: Phase
+    after: Phase
+    gain: float
+    """Total after over total before."""
+    resolved_s: float | None
+    """From the command to act to the first bin in which throughput was there to stay; None: it
+    never was, or ECMP's own was as good."""
+    moves: int
+    moves_per_flow: float
+    flows: int
+    undone: int
+    refused: int
+    wrong: int
+    lost: int
+    """Ranks that lost a connection."""
+    finished: bool
+
+
+def figures(trial: Trial) -> Figures:
+    """All of one trial."""
+    optimum = optimum_bps(trial.spec, trial.jobs) / 1e6
+    before = _phase("ECMP", trial, trial.began_ns, trial.acted_ns, optimum)
+    settled_ns = min(trial.acted_ns + SETTLED_NS, (trial.acted_ns + trial.ended_ns) // 2)
+    after = _phase("Syntony", trial, settled_ns, trial.ended_ns, optimum)
+    done = [m for m in trial.moves if m.result in {"moved", "helped", "undone"}]
+    flows = {flow.flow for sample in trial.samples for flow in sample.traffic.flows if flow.paths}
+    records = [record for job in trial.jobs for record in job.records]
+    return Figures(
+        optimum_mbps=optimum,
+        alone_mbps=rate_mbps(trial.jobs[0], *trial.alone_ns) * len(trial.jobs),
+        before=before,
+        after=after,
+        gain=after.total_mbps / before.total_mbps if before.total_mbps else 0.0,
+        resolved_s=_resolved_s(trial, before.total_mbps, after.total_mbps),
+        moves=len(done),
+        moves_per_flow=len(done) / max(1, len(flows)),
+        flows=len(flows),
+        undone=sum(move.result == "undone" for move in done),
+        refused=sum(m.result not in {"moved", "helped", "undone", "would move", "ordered"}
+                    for m in trial.moves),
+        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in records),
+        lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
+        finished=all(job.finished for job in trial.jobs),
+    )  # fmt: skip
+
+
+def bytes_per_step(job: JobRun) -> float:
+    """What one rank sends."""
+    whole = job.elements * 4
+    share = (job.ranks - 1) / job.ranks
+    return whole * share * (1 if job.kind == "all-to-all" else 2)
+
+
+def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun]) -> float:
+    """Payload that all ranks together could send, if no flow were in another's way."""
+    line = spec.rails * spec.rate_bps * PAYLOAD
+    return sum(job.ranks * line * _fits(spec, job) for job in jobs)
+
+
+def _fits(spec: FabricSpec, job: JobRun) -> float:
+    """Part of the line rate that the spines leave: hosts of a leaf against its uplinks, as far as
+    what they send crosses the spines."""
+    peers = job.ranks - 1
+    across = job.ranks // 2 / peers if job.kind == "all-to-all" else 1.0
+    per_leaf = spec.hosts / spec.leaves
+    return min(1.0, spec.spines / (per_leaf * across))
+
+
+def rate_mbps(job: JobRun, from_ns: int, to_ns: int) -> float:
+    """Payload of all its ranks together."""
+    edges = completions_ns(job.records, job.ranks)
+    return throughput(edges, from_ns, to_ns) * job.ranks * bytes_per_step(job) * 8 / 1e6
+
+
+def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Middles of bins in s since Syntony acted, and each job's rate in them."""
+    starts = np.arange(trial.began_ns, trial.ended_ns - BIN_NS + 1, BIN_NS)
+    at_s = (starts + BIN_NS // 2 - trial.acted_ns) / S
+    rates = {
+        job.name: np.array([rate_mbps(job, int(t), int(t) + BIN_NS) for t in starts])
+        for job in trial.jobs
+    }
+    return at_s, rates
+
+
+def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
+    worst: dict[int, int] = {}
+    for at_ns, _, p99_ns in _measured(trial):
+        worst[at_ns] = max(worst.get(at_ns, 0), p99_ns)
+    at_s = [(at_ns - S // 2 - trial.acted_ns) / S for at_ns in sorted(worst)]
+    return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])
+
+
+def _measured(trial: Trial) -> set[tuple[int, int, int]]:
+    """(end of the second, p50, p99) of every flow and second; the end on CLOCK_MONOTONIC."""
+    return {
+        (flow.owd_at_ns - trial.fleet_ahead_ns, flow.owd_p50_ns, flow.owd_p99_ns)
+        for sample in trial.samples
+        for flow in sample.traffic.flows
+        if flow.owd_p50_ns is not None and flow.owd_p99_ns is not None
+    }
+
+
+def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) -> Phase:
+    mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
+    samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
+    # Whole seconds of this phase, whenever they came to be known.
+    delays = [each for each in _measured(trial) if from_ns + S <= each[0] <= to_ns]
+    p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
+    total = sum(mbps.values())
+    return Phase(
+        name=name,
+        mbps=mbps,
+        total_mbps=total,
+        of_optimum=total / optimum if optimum else 0.0,
+        shared_links=float(np.mean([shared_links(s) for s in samples])) if samples else 0.0,
+        owd_p50_ms=float(np.median(p50)) / MS if p50 else None,
+        owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
+    )
+
+
+def shared_links(sample: Sample) -> int:
+    """Directions of cables between switches that two flows or more send over."""
+    return sum(
+        link.flows > 1 for link in sample.traffic.links if "/" not in link.link
+    )  # fmt: skip
+
+
+def _resolved_s(trial: Trial, before: float, after: float) -> float | None:
+    if after * RESOLVED <= before:
+        return None
+    at_s, rates = bins_mbps(trial)
+    total = np.sum(list(rates.values()), axis=0)
+    good = (total >= RESOLVED * after) & (at_s > 0)
+    both = np.flatnonzero(good[:-1] & good[1:])
+    return max(0.0, float(at_s[both[0]]) - BIN_NS / 2 / S) if len(both) else None

@@ -1,0 +1,93 @@
+"""The outcome of a contention drill: figures, the raw trial beside them, one chart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
+from syntony.lab.rates import format_rate
+from syntony.view import contention_chart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syntony.lab.drill.contention import Trial
+    from syntony.wire.traffic import MoveView
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drill prints as JSON."""
+
+    drill: str = "contention"
+    job: str
+    ranks: int
+    """Of each of the two jobs."""
+    fabric: str
+    figures: Figures
+    moves: tuple[MoveView, ...]
+    files: tuple[str, ...] = ()
+
+
+def make_report(trial: Trial) -> Report:
+    """Figures of a trial."""
+    spec, job = trial.spec, trial.jobs[0]
+    return Report(
+        job=job.title,
+        ranks=job.ranks,
+        fabric=f"{spec.hosts} hosts × {spec.rails} rails, {spec.leaves} leaves a rail, "
+        f"{spec.spines} spines, {format_rate(spec.rate_bps)}, seed {spec.seed}",
+        figures=figures(trial),
+        moves=trial.moves,
+    )
+
+
+def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Picture:
+    """The chart of a trial."""
+    at_s, rates = bins_mbps(trial)
+    when_s, delays = delays_ms(trial)
+    first = trial.jobs[0]
+    return contention_chart.Picture(
+        title=f"Two jobs, one fabric: {first.title}",
+        subtitle=f"{fabric}; every result checked; "
+        f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
+        f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
+        jobs=tuple(
+            contention_chart.Curve(
+                label=f"job {name}", at_s=tuple(at_s.tolist()), value=tuple(values.tolist())
+            )
+            for name, values in rates.items()
+        ),
+        optimum=found.optimum_mbps,
+        delay=contention_chart.Curve(
+            label="one-way delay p99, ms",
+            at_s=tuple(when_s.tolist()),
+            value=tuple(delays.tolist()),
+        ),
+    )
+
+
+def save(report: Report, trial: Trial, directory: Path) -> Report:
+    """Report, trial and chart as files of `directory`; the report with their names.
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    drawn = picture(trial, report.figures, report.fabric)
+    charts = {
+        f"contention.{kind}": contention_chart.render(drawn, kind)
+        for kind in contention_chart.FORMATS
+    }
+    names = [*charts, "contention.trial.json", "contention.json"]
+    whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
+    charts["contention.trial.json"] = msgspec.json.encode(trial)
+    charts["contention.json"] = msgspec.json.format(msgspec.json.encode(whole))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in charts.items():
+            (directory / name).write_bytes(data)
+    except OSError as error:
+        raise MissingError(f"--out {directory}: {error.strerror}") from error
+    return whole

@@ -1,0 +1,50 @@
+"""Which class a job is of: what an operator's file says of its name. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from syntony.errors import ConfigError
+from syntony.traffic.demand import Priority
+
+_NAMES = {priority.name.lower(): priority for priority in Priority}
+
+
+class JobClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``[[placement.classes]]``: jobs, and how they stand to others."""
+
+    jobs: tuple[str, ...]
+    """Shell patterns over ``SYNTONY_JOB``."""
+    priority: str = "standard"
+    """``guaranteed``, ``standard`` or ``scavenger``: placed as if those below were not there."""
+    weight: float = 1.0
+    """Share of a link among flows of one class, relative to the others'."""
+
+
+class Classes:
+    """The first class that names a job counts; one that none names is standard, of weight 1.
+
+    Raises:
+        ConfigError: an unknown priority, a weight that is none, or a class of no jobs.
+    """
+
+    def __init__(self, classes: Sequence[JobClass] = ()) -> None:
+        for each in classes:
+            if each.priority not in _NAMES:
+                raise ConfigError(f"priority {each.priority!r}: use {', '.join(_NAMES)}")
+            if not 0 < each.weight < math.inf:
+                raise ConfigError(f"weight {each.weight} of {each.priority} jobs: give a number")
+            if not each.jobs:
+                raise ConfigError(f"a class of {each.priority} jobs names none: set its `jobs`")
+        self._classes = tuple(classes)
+
+    def of(self, job: str) -> tuple[Priority, float]:
+        """Priority and weight of a job."""
+        for each in self._classes:
+            if any(fnmatch.fnmatchcase(job, pattern) for pattern in each.jobs):
+                return _NAMES[each.priority], each.weight
+        return Priority.STANDARD, 1.0

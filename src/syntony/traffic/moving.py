@@ -1,0 +1,76 @@
+"""One subflow on its way to another path, as its host sees it: make, drain, break. Pure.
+
+An order names the subflow and the source port that the fabric hashes onto the wanted path. The new
+subflow comes up beside the old one; then both ends send nothing new on the old one; then it ends.
+If the new one does not come up, the old one has never been touched.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.model import MS
+from syntony.model.paths import FourTuple
+from syntony.traffic.instructions import Cause
+
+DRAIN_NS = 60 * MS
+"""What the old subflow has under way after so long goes over the others: three times what the
+deepest queue of a 20 ms fabric holds back."""
+WORSE = 0.9
+"""Below this share of the rate before, a move has made things worse: rates of a steady job vary by
+a few per cent from window to window."""
+REMEMBERED = 64
+"""Outcomes that are reported until newer ones take their place."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller wants moved."""
+
+    move_id: str
+    token: int
+    flow: FourTuple
+    """The subflow as it is now, local end first."""
+    port: int
+    """Source port of the new one."""
+    evidence: str
+    cause: Cause = Cause.CONTENTION
+
+
+class Moving(msgspec.Struct):
+    """A move under way."""
+
+    order: Order
+    new: FourTuple
+    nic: str
+    began_ns: int
+    before_bps: int
+    """Both ways, over the last window before."""
+    retired_ns: int | None = None
+    """When the old subflow was told to drain."""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Local NIC and remote address, which a move never changes."""
+        return self.nic, self.new.remote
+
+
+class Guard(msgspec.Struct):
+    """A move that was made, until someone has found that it helped."""
+
+    order: Order
+    before_bps: int
+    due_ns: int
+    """Looked at then, unless confirmed before."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an order."""
+
+    move_id: str
+    result: str
+    """``moved``, ``reverted``, or why it was not carried out."""
+    at_ns: int
+
+    @property
+    def done(self) -> bool:
+        return self.result == "moved"

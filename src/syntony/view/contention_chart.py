@@ -1,0 +1,105 @@
+"""Two jobs on one fabric over time: throughput above, one-way delay below; as PNG or SVG.
+
+Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syntony.view.throughput_chart import COLOURS, FORMATS, check
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FORMATS", "Curve", "Picture", "check", "render"]
+_SIZE_IN = (10.0, 6.4)
+_DPI = 160
+_INK, _FAINT = "#22303c", "#8d99ae"
+_ABOVE = 1.15
+"""Of the y axes, in largest values: labels have room."""
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """One line."""
+
+    label: str
+    at_s: tuple[float, ...]
+    value: tuple[float, ...]
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chart says; time is in seconds since Syntony was switched on."""
+
+    title: str
+    subtitle: str
+    jobs: tuple[Curve, ...]
+    """Mb/s."""
+    optimum: float
+    """Of all jobs together, Mb/s."""
+    delay: Curve
+    """Milliseconds."""
+
+
+def render(picture: Picture, kind: str) -> bytes:
+    """The picture as one file of `FORMATS`.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
+    check()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
+        figure = Figure(figsize=_SIZE_IN, dpi=_DPI, facecolor="white")
+        FigureCanvasAgg(figure)
+        _draw(figure, picture)
+        out = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(out, format=kind, metadata=metadata)
+        return out.getvalue()
+
+
+def _draw(figure: Any, picture: Picture) -> None:
+    above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
+    below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
+    total = _total(picture.jobs)
+    above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="both jobs")
+    for curve, colour in zip(picture.jobs, COLOURS[1:], strict=False):
+        above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
+    above.axhline(picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label="optimum of both")
+    above.set_ylim(0, picture.optimum * _ABOVE)
+    above.set_ylabel("payload, Mb/s", color=_FAINT)
+    above.legend(loc="lower right", frameon=False, fontsize=9, ncols=4)
+    below.plot(picture.delay.at_s, picture.delay.value, color=COLOURS[-1], lw=2.0)
+    below.set_ylim(0, max((*picture.delay.value, 1.0)) * _ABOVE)
+    below.set_ylabel(picture.delay.label, color=_FAINT)
+    below.set_xlabel("seconds since Syntony was switched on", color=_FAINT)
+    for axes in (above, below):
+        _style(axes)
+    above.annotate(
+        "Syntony acts", (0, picture.optimum * _ABOVE), xytext=(4, -4), va="top",
+        textcoords="offset points", color=_INK, fontsize=9,
+    )  # fmt: skip
+    figure.text(0.085, 0.945, picture.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)
+
+
+def _total(curves: Sequence[Curve]) -> Curve:
+    sums = tuple(sum(values) for values in zip(*(c.value for c in curves), strict=True))
+    return Curve(label="both", at_s=curves[0].at_s, value=sums)
+
+
+def _style(axes: Any) -> None:
+    axes.axvline(0, color=_INK, lw=0.8, ls=(0, (4, 3)))
+    axes.grid(axis="y", color="#d0d7de", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_FAINT, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color("#d0d7de")

@@ -1,0 +1,184 @@
+"""What is said about jobs' flows and their moves between paths; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+# --- agent to controller ---
+
+
+class FlowView(msgspec.Struct, frozen=True, kw_only=True):
+    """One subflow of a managed connection, as one of its two ends sees it."""
+
+    job: str
+    connection: str
+    """MPTCP token on that host, hexadecimal."""
+    nic: str
+    local: str
+    local_port: int
+    remote: str
+    remote_port: int
+    dialled: bool
+    """This end made the connection: it alone can give the flow another source port."""
+    movable: bool
+    """… and may: it acts, and the job is among those that may be moved."""
+    moving: bool
+    tx_bps: int
+    """Acknowledged by the peer, over the last window of half a second or so."""
+    rx_bps: int
+    windows: int
+    """Whole windows measured since the subflow began."""
+    hops: tuple[str, ...]
+    """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
+    known (yet)."""
+
+
+class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a `Move`; told again and again until newer ones take its place."""
+
+    move_id: str
+    result: str
+    """``moved``, ``reverted``, or why it was not carried out."""
+
+
+class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
+    """The agent's managed subflows now; newest only, never spooled. Sent also when there are none:
+    it says that this agent listens to this controller."""
+
+    at_ns: int
+    """Fleet time."""
+    flows: tuple[FlowView, ...]
+    outcomes: tuple[MoveOutcome, ...]
+    join_port: int
+    """TCP port where peers of this agent are joined: candidates' ways are to it."""
+    left_out: int = 0
+    """Subflows beyond `messages.MAX_VIEWS`."""
+
+
+# --- controller to agent ---
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """Take one subflow to another path, by another source port."""
+
+    move_id: str
+    """Unique in the fleet and for ever."""
+    connection: str
+    """MPTCP token on the agent's host, hexadecimal."""
+    local: str
+    local_port: int
+    remote: str
+    remote_port: int
+    port: int
+    """Source port of the new subflow."""
+    expires_ns: int
+    """Fleet time from which on it must not be obeyed any more."""
+    evidence: str
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
+    """Orders to one agent, and what is known of earlier ones."""
+
+    moves: tuple[Move, ...]
+    helped: tuple[str, ...] = ()
+    """Moves found to help: they stay whatever happens to the controller."""
+
+
+# --- questions and commands from the command line ---
+
+
+class TrafficQuery(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
+    """Jobs' flows, the links they fill, and whether anybody may move them."""
+
+    job: str = ""
+
+
+class MovesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
+    """The newest moves of flows, newest last."""
+
+    job: str = ""
+    limit: int = 200
+
+
+class PlacementCommand(msgspec.Struct, frozen=True, kw_only=True, tag="placement"):
+    """Observe or act from now on, until the controller is started again."""
+
+    mode: str
+    by: str
+    why: str = ""
+
+
+# --- answers ---
+
+
+class PlacedFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow of a managed job."""
+
+    flow: str
+    job: str
+    src: str
+    """NIC, ``host/nic``, of the end that made the connection."""
+    dst: str
+    sport: int
+    dport: int
+    path: str
+    """Switches it crosses, where it sends much; empty: not known (yet)."""
+    tx_bps: int
+    rx_bps: int
+    paths: int
+    """It could have so many, the present one included; 0: not known yet, or it sends little."""
+    movable: bool
+    moving: bool
+    owd_p50_ns: int | None
+    """One-way delay of probes that take the same links, over the newest second known, the worse of
+    the directions in which the flow sends much."""
+    owd_p99_ns: int | None
+    owd_at_ns: int
+    """End of that second, fleet time; 0: there is none."""
+
+
+class LinkLoadView(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of a link that flows cross."""
+
+    link: str
+    bps: int
+    """The sum of managed flows' rates."""
+    capacity_bps: int
+    """0: not known."""
+    flows: int
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
+    mode: str
+    """``off``, ``observe``, ``act``."""
+    deciding: bool
+    why: str
+    """Why it does not decide, if so."""
+    now_ns: int
+    """Fleet time."""
+    flows: tuple[PlacedFlow, ...]
+    links: tuple[LinkLoadView, ...]
+
+
+class MoveView(msgspec.Struct, frozen=True, kw_only=True):
+    """One move, ordered or only thought of."""
+
+    move_id: str
+    ts_ns: int
+    """Fleet time of the order."""
+    flow: str
+    job: str
+    src: str
+    dst: str
+    old: str
+    new: str
+    cause: str
+    evidence: str
+    result: str
+    """``ordered``, ``moved`` (on trial), ``helped``, ``undone``, ``would move``, or why not."""
+    took_ns: int
+    """From the order until the agent's report that it was done; 0: not known."""
+
+
+class MoveList(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
+    moves: tuple[MoveView, ...]

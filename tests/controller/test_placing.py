@@ -1,0 +1,203 @@
+"""The placing desk against a fabric in memory: contention goes, and nothing else happens."""
+
+from __future__ import annotations
+
+import pytest
+from tests.controller.placed import PORTS, RATE_BPS, Fabric, Route, World
+
+from syntony.controller.config import PlacementMode
+from syntony.errors import ConfigError
+from syntony.traffic.classes import Classes, JobClass
+from syntony.traffic.demand import Priority
+from syntony.traffic.lease import EXPIRY_NS
+
+RINGS = [
+    (job, ranks[k], ranks[(k + 1) % 4])
+    for job, ranks in (("a", ("h0", "h4", "h1", "h5")), ("b", ("h2", "h6", "h3", "h7")))
+    for k in range(4)
+]
+
+
+def crowded(src: str, dst: str, sport: int, dport: int) -> int:
+    """All first choices fall on one spine; ports from the pool lead everywhere."""
+    return 0 if sport < 50_000 and sport > 8_621 else (sport + dport) % 7
+
+
+def apart(src: str, *_: object) -> int:
+    """Hosts of a leaf to a spine each."""
+    return int(src[1]) % 4
+
+
+def results(world: World) -> list[str]:
+    return [move.result for move in world.desk.moves("", 100)]
+
+
+def test_two_rings_get_all_there_is() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    assert min(world.rates()) == pytest.approx(RATE_BPS / 4)
+    world.run(12)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+    assert len(world.moves) <= len(RINGS), "at most one move a flow"
+    assert set(results(world)) == {"helped"}
+
+
+def test_what_is_not_crowded_is_left_alone() -> None:
+    world = World(Fabric(route=apart), RINGS)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+    world.run(30)
+    assert not world.moves
+
+
+def test_observing_moves_nothing_and_says_what_it_would() -> None:
+    world = World(Fabric(route=crowded), RINGS, mode=PlacementMode.OBSERVE)
+    world.run(12)
+    assert not world.moves
+    assert set(results(world)) == {"would move"}
+    row = world.desk.set_mode(PlacementMode.ACT, "ann", "enough seen", world.now_ns)
+    assert row.rows["action"].to_pylist() == ["placement-act"]
+    world.run(12)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+
+
+def test_a_job_that_did_not_opt_in_is_placed_around() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    for flow in world.flows[:4]:
+        flow.movable = False
+    world.run(12)
+    moved = {int(move.connection, 16) for move in world.moves}
+    assert moved <= {flow.token for flow in world.flows[4:]}
+    assert max(world.rates()) == pytest.approx(RATE_BPS)
+
+
+def test_refusals_are_told_and_end_there() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: "failover has it in hand"
+    world.run(8)
+    assert set(results(world)) == {"failover has it in hand"}
+    assert len(world.moves) <= 3 * len(RINGS), "what was refused is not asked for all the time"
+
+
+def test_agents_that_do_not_answer_are_given_up() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: ""
+    world.run(20)
+    assert "no answer" in results(world)
+
+
+def shifted(every: int) -> Route:
+    """A map by which every so-and-so-many-th port leads one spine further than it does."""
+
+    def route(src: str, dst: str, sport: int, dport: int) -> int:
+        return crowded(src, dst, sport, dport) + (sport % every == 0)
+
+    return route
+
+
+@pytest.mark.parametrize(("every", "least"), [(8, 1.0), (2, 0.5)])
+def test_a_stale_map_is_corrected_by_what_flows_do(every: int, least: float) -> None:
+    world = World(Fabric(route=crowded), RINGS, believed=shifted(every))
+    world.run(60)
+    assert min(world.rates()) >= least * RATE_BPS * 0.999
+    assert len(world.moves) <= 3 * len(RINGS)
+
+
+def test_a_map_that_is_all_wrong_does_no_harm_and_comes_to_rest() -> None:
+    world = World(Fabric(route=crowded), RINGS, believed=shifted(1))
+    before = min(world.rates())
+    world.run(60)
+    assert min(world.rates()) >= before
+    assert len(world.moves) <= 4 * len(RINGS)
+    made = len(world.moves)
+    world.run(20)
+    assert len(world.moves) - made <= 1
+
+
+def test_a_job_that_ends_in_the_middle_of_its_moves() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: ""
+    world.step()
+    world.run(6)
+    assert world.moves
+    del world.flows[:4]
+    world.obey = lambda _: "moved"
+    world.run(40)
+    assert "the flow has ended" in results(world) or "no answer" in results(world)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+
+
+def test_a_controller_restarted_in_the_middle_goes_on_from_what_is() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    while not world.moves:
+        world.step()
+    world.desk = world.new_desk()
+    began = len(world.moves)
+    world.step()
+    assert not world.desk.deciding[0], "the orders of its predecessor may be under way"
+    world.run(20)
+    assert min(world.rates()) == pytest.approx(RATE_BPS)
+    assert len(world.moves) - began <= len(RINGS)
+
+
+def test_a_minority_decides_nothing() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.silent = {"h0", "h1", "h2", "h3"}
+    world.run(12)
+    assert not world.moves
+    assert "listen to us" in world.desk.deciding[1]
+
+
+def test_orders_expire_and_name_what_they_move() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    while not world.moves:
+        world.step()
+    move = world.moves[0]
+    assert 0 < move.expires_ns - world.now_ns <= EXPIRY_NS
+    assert move.port in PORTS
+    assert "→" in move.evidence
+
+
+def test_no_port_is_given_twice() -> None:
+    world = World(Fabric(hosts=4, spines=2, route=crowded), [
+        (job, "h0", "h2") for job in ("a", "b", "c")
+    ])  # fmt: skip
+    world.run(60)
+    given = [(move.remote, move.port) for move in world.moves]
+    assert len(given) == len(set(given))
+
+
+def test_a_guaranteed_job_is_placed_as_if_others_were_not_there() -> None:
+    """Four flows over two spines: whoever is guaranteed has a spine for itself."""
+    pairs = [(job, f"h{k}", f"h{k + 4}") for k, job in enumerate(("gold", "a", "b", "c"))]
+    classes = (JobClass(jobs=("gold*",), priority="guaranteed"),)
+    world = World(Fabric(spines=2, route=crowded), pairs, classes=classes)
+    world.run(20)
+    gold, *others = world.rates()
+    assert gold == pytest.approx(RATE_BPS)
+    assert others == pytest.approx([RATE_BPS / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        JobClass(jobs=("*",), priority="gold"),
+        JobClass(jobs=("*",), weight=0),
+        JobClass(jobs=("*",), weight=float("nan")),
+        JobClass(jobs=()),
+    ],
+)
+def test_a_class_that_cannot_be_one_is_refused_in_one_line(bad: JobClass) -> None:
+    with pytest.raises(ConfigError) as error:
+        Classes([bad])
+    assert "\n" not in str(error.value)
+
+
+def test_the_first_class_that_names_a_job_counts() -> None:
+    classes = Classes(
+        [
+            JobClass(jobs=("train-9",), priority="guaranteed", weight=2.0),
+            JobClass(jobs=("train-*", "x"), priority="scavenger"),
+        ]
+    )
+    assert classes.of("train-9") == (Priority.GUARANTEED, 2.0)
+    assert classes.of("train-8") == (Priority.SCAVENGER, 1.0)
+    assert classes.of("other") == (Priority.STANDARD, 1.0)

@@ -1,0 +1,61 @@
+"""The act's verdicts on made-up drills: what must hold, and what must not pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from syntony.demo.nobody_waits import claims
+from syntony.lab.drill.contention_figures import Figures, Phase
+
+
+def phase(total: float, shared: float, p99_ms: float | None) -> Phase:
+    return Phase(
+        name="x",
+        mbps={"red": total / 2, "blue": total / 2},
+        total_mbps=total,
+        of_optimum=total / 300,
+        shared_links=shared,
+        owd_p50_ms=None,
+        owd_p99_ms=p99_ms,
+    )
+
+
+GOOD = Figures(
+    optimum_mbps=300,
+    alone_mbps=250,
+    before=phase(130, 4, 15.0),
+    after=phase(240, 0, 0.9),
+    gain=240 / 130,
+    resolved_s=1.0,
+    moves=2,
+    moves_per_flow=0.5,
+    flows=4,
+    undone=0,
+    refused=0,
+    wrong=0,
+    lost=0,
+    finished=True,
+)
+LUCKY = msgspec.structs.replace(GOOD, before=phase(240, 0, None), gain=1.0, moves=0)
+
+
+@pytest.mark.parametrize(
+    ("found", "change", "held"),
+    [
+        (GOOD, {}, [True, True, True]),
+        (GOOD, {"wrong": 1}, [False, True, True]),
+        (GOOD, {"lost": 1}, [False, True, True]),
+        (GOOD, {"finished": False}, [False, True, True]),
+        (GOOD, {"gain": 1.05}, [True, False, True]),
+        (GOOD, {"after": phase(240, 2, None)}, [True, True, False]),
+        (LUCKY, {}, [True, True]),
+        (LUCKY, {"moves": 3}, [True, False]),
+    ],
+)
+def test_verdicts(found: Figures, change: dict[str, Any], held: list[bool]) -> None:
+    told = claims(msgspec.structs.replace(found, **change))
+    assert [claim.held for claim in told] == held
+    assert all(claim.measured for claim in told)

@@ -1,0 +1,106 @@
+"""Two real jobs on a real lab: what is told of their flows is so, and they are moved."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from syntony import cli
+from syntony.errors import UsageError
+from syntony.lab.client import Lab
+from syntony.lab.drill import contention
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.jobs.runner import Job
+from syntony.lab.testing import eventually, live
+from syntony.lab.world import World, new_lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.wire.traffic import PlacedFlow
+
+
+@pytest.fixture(scope="module")
+def lab(able: None) -> Iterator[Lab]:
+    with World(new_lab("t-contention", contention.SPEC), detach=False) as world:
+        world.wait_ready()
+        found = Lab(world.directory)
+        wait_ready(found)
+        yield found
+
+
+def spines(lab: Lab, flow: PlacedFlow) -> str:
+    """What the switches themselves say of a flow's way there and back."""
+    ways = (
+        lab.paths(flow.src, flow.dst, [flow.sport], flow.dport, proto="tcp")[0],
+        lab.paths(flow.dst, flow.src, [flow.dport], flow.sport, proto="tcp")[0],
+    )
+    return " | ".join(way.spine or "" for way in ways)
+
+
+def agree(lab: Lab) -> bool:
+    """Whether what the controller tells of every flow is what the switches do."""
+    flows = [flow for flow in contention.ask(lab).flows if flow.paths]
+    return bool(flows) and all(flow.path == spines(lab, flow) for flow in flows)
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) -> None:
+    specs = contention.job_specs(lab, contention.Wish())
+    wraps = [
+        (sys.executable, "-m", "syntony", "run", "--job", n, "--") for n in contention.JOBS
+    ]  # fmt: skip
+    with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
+        for job in (red, blue):
+            job.wait_steps(5, contention.START_TIMEOUT_S)
+        contention.wait_map(lab)
+        eventually(lambda: agree(lab), "what is told of flows is what the switches do")
+        done = (red.steps_done(), blue.steps_done())
+        contention.command(lab, "act")
+        time.sleep(8)  # long enough for whatever there is to be moved
+        eventually(lambda: agree(lab), "and still after moves")
+        contention.command(lab, "observe")
+        told = contention.ask_moves(lab)
+        assert all(move.result for move in told)
+        assert red.steps_done() > done[0]
+        assert blue.steps_done() > done[1]
+        for job in (red, blue):
+            job.wish_end()
+        for job in (red, blue):
+            assert job.wait_end(30), job.complaint()
+            assert job.finished(), job.complaint()
+            assert not any(getattr(record, "wrong", 0) for record in job.records())
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lab", "drill", "contention", "--lab", lab.name, "--before", "2s", "--after", "6s"]
+    assert cli.run([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["figures"]["finished"]
+    assert told["figures"]["wrong"] == told["figures"]["lost"] == 0
+    assert told["figures"]["before"]["total_mbps"] > 0
+    assert told["figures"]["alone_mbps"] > 0
+    assert contention.ask(lab).mode == "observe", "as it was before"
+
+
+@pytest.mark.lab
+def test_a_lab_without_agents_is_refused_in_one_line(able: None) -> None:
+    said: list[str] = []
+    with (
+        live("t-bare", "--hosts", "4") as bare,
+        pytest.raises(UsageError, match="without agents"),
+    ):
+        contention.drill(contention.Wish(), said.append, lab=bare)
+    assert not said
+
+
+def test_wrong_options_are_refused_before_anything_starts() -> None:
+    for words in (["--before", "0s"], ["--after", "2h"], ["--hosts", "3"], ["--job", "ddp"]):
+        assert cli.run(["lab", "drill", "contention", *words]) == 2
