@@ -37,4 +37,4 @@ def _show(checks: list[Check]) -> None:
     for check in checks:
         style = _STYLES[check.level]
         table.add_row(check.name, f"[{style}]{check.level}[/]", check.detail, check.remedy)
-    Console().print(table)
+    Console(emoji=False).print(table)

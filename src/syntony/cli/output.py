@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-console = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+messages = Console(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(data: Any) -> None:
