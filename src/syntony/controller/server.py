@@ -460,19 +460,19 @@ class Controller:
                 silent_ns,
                 self._solving.timelines,
                 self._locating.answer.findings,
-                self._found_slas(),
+                await self._found_slas(),
             )
         except StoreError as error:
             _log.error("rules not evaluated reason=%s", error)
 
-    def _found_slas(self) -> Slas:
-        crossed = self._locating.crossings()
-        queues = self._locating.queues
+    async def _found_slas(self) -> Slas:
+        queues, flows, jobs = self._locating.queues, self._traffic.flows(), self._traffic.pairs()
+        crossed = await asyncio.to_thread(self._locating.crossings)
         return Slas(
             self._slas.rows,
-            None if queues is None else with_flows(queues, self._traffic.flows()),
+            None if queues is None else with_flows(queues, flows),
             {pair: each.components for pair, each in crossed.items()},
-            self._traffic.pairs(),
+            jobs,
         )
 
     async def _look(self) -> None:
