@@ -22,7 +22,7 @@ from syntony.controller.sla import SlaDesk
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficDesk
 from syntony.io.process import own_usage
-from syntony.io.scrape import ScrapeServer, ServerTls
+from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
@@ -61,14 +61,13 @@ class Exporter(NamedTuple):
 
 
 def open_metrics(config: ControllerConfig, exporter: Exporter) -> ScrapeServer | None:
-    """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`,
-    `MissingError`."""
+    """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`."""
     wanted = config.metrics
     if not wanted.listen:
         return None
     files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, wanted.clients)
     answer = partial(_page, asyncio.get_running_loop(), exporter)
-    return ScrapeServer(wanted.listen, answer, files if wanted.tls else None)
+    return serve(wanted.listen, answer, files if wanted.tls else None)
 
 
 def _page(

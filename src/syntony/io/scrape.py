@@ -109,6 +109,20 @@ class ScrapeServer:
             self._free.release()
 
 
+def serve(listen: str, page: Page, tls: ServerTls | None) -> ScrapeServer | None:
+    """A server; None where the port cannot be had: what is measured matters more than who sees it
+    here, and Prometheus notices by itself.
+
+    Raises:
+        ConfigError: an address that is none, or not loopback without TLS.
+    """
+    try:
+        return ScrapeServer(listen, page, tls)
+    except MissingError as error:
+        _log.error("not served, going on without: %s", error)
+        return None
+
+
 def check_address(
     listen: str, *, tls: bool
 ) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
