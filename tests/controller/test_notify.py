@@ -224,3 +224,14 @@ def test_what_an_answer_means(server: str, status: int, taken: bool, hopeless: b
 
 def test_nobody_there() -> None:
     assert post_json("http://127.0.0.1:1/", b"{}", {}).hopeless is False
+
+
+def test_alertmanager_is_told_in_the_worlds_time(tmp_path: Path) -> None:
+    """An end in its future would be no end: fleet time need not be the world's."""
+    far = Far()
+    over = incident(state=State.RESOLVED, resolved_ns=T0 + S)
+    Notifier([AM], "lab", tmp_path, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
+    ((_, alerts, _),) = far.got
+    assert isinstance(alerts, list)
+    assert alerts[0]["startsAt"] == "2023-11-14T21:13:20.000Z"
+    assert alerts[0]["endsAt"] == "2023-11-14T21:13:21.000Z"

@@ -30,7 +30,7 @@ from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
-from syntony.io.scrape import ScrapeServer, ServerTls
+from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import Columns
 from syntony.metrics.sheet import Sheet
@@ -173,7 +173,7 @@ class Agent:
         if not wanted.listen:
             return None
         tls = ServerTls(files.ca, files.cert, files.key, wanted.clients) if wanted.tls else None
-        return ScrapeServer(wanted.listen, partial(metrics.page, self.inbox.put), tls)
+        return serve(wanted.listen, partial(metrics.page, self.inbox.put), tls)
 
     def _sheet(self, uplink: Uplink) -> Sheet:
         counters = self._engine.counters()

@@ -32,6 +32,7 @@ def check(path: str) -> None:
     """
     from syntony.agent.config import AgentConfig
     from syntony.controller.config import ControllerConfig
+    from syntony.io.scrape import check_address
     from syntony.sla.terms import Terms, check_terms
 
     keys = _keys(path)
@@ -40,8 +41,11 @@ def check(path: str) -> None:
         click.echo(f"{path}: a valid file of objectives")
         return
     # A controller listens; an agent says which host it is.
+    kind: type[AgentConfig | ControllerConfig]
     kind = ControllerConfig if "listen" in keys or "host" not in keys else AgentConfig
-    load_config(path, kind)
+    metrics = load_config(path, kind).metrics
+    if metrics.listen:
+        check_address(metrics.listen, tls=metrics.tls)
     click.echo(f"{path}: a valid {'controller' if kind is ControllerConfig else 'agent'} file")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,6 +42,8 @@ _SWITCHES = frozenset(
     }
 )  # fmt: skip
 """Between two NICs, a device that no topology names is a switch."""
+CROSSED_REST = 20
+"""What pairs cross is not put together again for so many times as long as that took."""
 QUEUE_S = 2
 """Between two looks for queues."""
 LATE_NS = 10 * S
@@ -54,6 +57,14 @@ class Crossed(NamedTuple):
     """Of the longest that is known from end to end; None where none is."""
     components: frozenset[str]
     """Of all of them."""
+
+
+class _AllCrossed(NamedTuple):
+    version: int
+    """Of the book."""
+    good_until_ns: int
+    """CLOCK_MONOTONIC."""
+    pairs: dict[str, Crossed]
 
 
 class LocateLoop:
@@ -80,8 +91,7 @@ class LocateLoop:
         self._paths_from_ns: int | None = None
         self._stream = secrets.token_hex(16)
         self._seq = 0
-        self._crossed: tuple[int, dict[str, Crossed]] | None = None
-        """Of this version of the book."""
+        self._crossed: _AllCrossed | None = None
 
     def step(self, fleet_now_ns: int, ports: dict[tuple[str, str], int]) -> Piece | None:
         """Take up the seconds that have settled.
@@ -132,11 +142,17 @@ class LocateLoop:
         return tuple(part for part in parts if ARROW in part)
 
     def crossings(self) -> dict[str, Crossed]:
-        """``a->b`` of every pair of NICs with a learnt path → what its paths cross."""
-        version = self._book.version
-        if self._crossed is None or self._crossed[0] != version:
-            self._crossed = (version, _crossed(self._book))
-        return self._crossed[1]
+        """``a->b`` of every pair of NICs with a learnt path → what its paths cross; while paths
+        are being learnt, a little late. Seconds for a large fleet: not for a loop."""
+        version, known = self._book.version, self._crossed
+        began_ns = time.monotonic_ns()
+        if known is None or (known.version != version and began_ns >= known.good_until_ns):
+            pairs = _crossed(self._book)
+            ended_ns = time.monotonic_ns()
+            until_ns = ended_ns + CROSSED_REST * (ended_ns - began_ns)
+            # Another thread may make the same meanwhile: the same, and as good.
+            known = self._crossed = _AllCrossed(version, until_ns, pairs)
+        return known.pairs
 
     def first_switches(self) -> dict[str, str]:
         """NIC → the switch that its probes were seen to enter at."""

@@ -6,16 +6,23 @@ import asyncio
 import concurrent.futures
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from syntony import __version__
 from syntony.alerts.incidents import Incident, State
+from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
+from syntony.controller.locating import LocateLoop
+from syntony.controller.loops import LoopCount, Loops
+from syntony.controller.sla import SlaDesk
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficDesk
 from syntony.io.process import own_usage
+from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
@@ -26,26 +33,50 @@ PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
 
 
-class LoopCount:
-    """One of the controller's loops."""
+class Exporter(NamedTuple):
+    """Everything that the controller tells of."""
 
-    def __init__(self) -> None:
-        self.runs = 0
-        self.failures = 0
-        self.spent_ns = 0
+    fleet: Fleet
+    solving: SolveLoop
+    traffic: TrafficDesk
+    ingest: Ingest
+    loops: Loops
+    locating: LocateLoop
+    slas: SlaDesk
+    alerts: AlertDesk
+    fleet_now: Callable[[], int | None]
+
+    async def sheet(self) -> Sheet:
+        """One page; on the event loop."""
+        sheet = new_sheet()
+        put_fleet(sheet, self.fleet)
+        put_clocks(sheet, self.solving, self.fleet_now())
+        put_traffic(sheet, self.traffic)
+        put_ingest(sheet, self.ingest)
+        put_loops(sheet, self.loops.counts)
+        put_findings(sheet, self.locating.answer.findings)
+        put_slas(sheet, self.slas.rows)
+        await asyncio.to_thread(put_incidents, sheet, self.alerts)
+        return sheet
 
 
-def page(
-    loop: asyncio.AbstractEventLoop, gather: Callable[[], Awaitable[Sheet]], accept: str
+def open_metrics(config: ControllerConfig, exporter: Exporter) -> ScrapeServer | None:
+    """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`."""
+    wanted = config.metrics
+    if not wanted.listen:
+        return None
+    files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, wanted.clients)
+    answer = partial(_page, asyncio.get_running_loop(), exporter)
+    return serve(wanted.listen, answer, files if wanted.tls else None)
+
+
+def _page(
+    loop: asyncio.AbstractEventLoop, exporter: Exporter, accept: str
 ) -> tuple[str, str] | None:
     """The answer to one scrape, asked from another thread; None if the loop gives none in time."""
-
-    async def answer() -> Sheet:
-        return await gather()
-
     if loop.is_closed():
         return None
-    waiting = asyncio.run_coroutine_threadsafe(answer(), loop)
+    waiting = asyncio.run_coroutine_threadsafe(exporter.sheet(), loop)
     try:
         return render(waiting.result(PATIENCE_S), accept)
     except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
@@ -82,7 +113,7 @@ def put_fleet(sheet: Sheet, fleet: Fleet) -> None:
     sheet.put("ingest_refused_rows_total", sum(member.refused_rows for _, member in members))
 
 
-def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None, steps: int) -> None:
+def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None) -> None:
     """Clocks by state, and the worst of those that are well."""
     states = Counter(line.state for line in solving.timelines)
     for state in ClockState:
@@ -90,7 +121,7 @@ def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None, steps: in
     sigmas = [line.sigma_ns for line in solving.timelines if line.state is ClockState.SYNCHRONIZED]
     sheet.put("fleet_clock_error_seconds", max(sigmas) / S if sigmas else None)
     sheet.put("fleet_time_known", fleet_ns is not None)
-    sheet.put("fleet_time_steps_total", steps)
+    sheet.put("fleet_time_steps_total", solving.steps)
 
 
 def put_ingest(sheet: Sheet, ingest: Ingest) -> None:

@@ -36,6 +36,8 @@ WINDOW_NS = 60 * S
 """What the controller itself looks at, again and again."""
 USUAL_AGE_NS = 300 * S
 """How long an answer about the past serves: it changes little, and reads many rows."""
+NO_USUAL_AGE_NS = 60 * S
+"""… and how long the answer that there is none."""
 GROUPINGS = ("pair", "host", "rail", "job")
 MAX_FLOWS = 100
 """Told of one queue."""
@@ -161,7 +163,7 @@ class SlaDesk:
     def _usual_of(self, grouping: str, now_ns: int, jobs: JobPairs) -> dict[str, Latency]:
         """What has been usual; only subjects with enough of a past."""
         asked_ns, usual = self._usual.get(grouping, (0, {}))
-        if usual and now_ns - asked_ns < USUAL_AGE_NS:
+        if now_ns - asked_ns < (USUAL_AGE_NS if usual else NO_USUAL_AGE_NS):
             return usual
         history = self.terms.history
         before = self._latencies(

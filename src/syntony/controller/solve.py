@@ -53,6 +53,8 @@ class SolveLoop:
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
         self._solved_ns: int | None = None
+        self.steps = 0
+        """Steps of fleet time to UTC since this began."""
         self.last_step = 0
         """Names the last step of fleet time; 0 before the first."""
         self._seq = 0
@@ -105,6 +107,7 @@ class SolveLoop:
         if self._solver.stepped_ns:
             self._time = FleetTime()
             self.last_step = now_ns
+            self.steps += 1
         for timeline in self.timelines:
             if timeline.state is ClockState.SYNCHRONIZED:
                 fleet_ns = timeline.to_fleet_ns(timeline.ref_ns)

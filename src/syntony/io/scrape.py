@@ -56,7 +56,7 @@ class ScrapeServer:
     """
 
     def __init__(self, listen: str, page: Page, tls: ServerTls | None = None) -> None:
-        address, port = _parse(listen, tls)
+        address, port = check_address(listen, tls=tls is not None)
         self._page = page
         self._tls = tls
         self._free = threading.BoundedSemaphore(AT_ONCE)
@@ -109,9 +109,28 @@ class ScrapeServer:
             self._free.release()
 
 
-def _parse(
-    listen: str, tls: ServerTls | None
+def serve(listen: str, page: Page, tls: ServerTls | None) -> ScrapeServer | None:
+    """A server; None where the port cannot be had: what is measured matters more than who sees it
+    here, and Prometheus notices by itself.
+
+    Raises:
+        ConfigError: an address that is none, or not loopback without TLS.
+    """
+    try:
+        return ScrapeServer(listen, page, tls)
+    except MissingError as error:
+        _log.error("not served, going on without: %s", error)
+        return None
+
+
+def check_address(
+    listen: str, *, tls: bool
 ) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    """Where to listen.
+
+    Raises:
+        ConfigError: an address that is none, or not loopback without TLS.
+    """
     host, colon, port = listen.rpartition(":")
     try:
         address = ipaddress.ip_address(host.strip("[]"))
@@ -122,7 +141,7 @@ def _parse(
         ) from error
     if not colon or not 0 <= number <= 0xFFFF:
         raise ConfigError(f"metrics: {listen!r}: a port is between 0 and 65535")
-    if tls is None and not address.is_loopback:
+    if not tls and not address.is_loopback:
         raise ConfigError(
             f"metrics: {listen} can be reached from outside; set tls = true (scrapers then need a "
             "certificate of the fleet's CA), or listen on 127.0.0.1"

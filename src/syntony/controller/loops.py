@@ -1,0 +1,46 @@
+"""The controller's loops: each at its own pace, counted, none ended by one round's fault."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from syntony.model import S
+
+_log = logging.getLogger(__name__)
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class LoopCount:
+    """What one loop has done."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.failures = 0
+        self.spent_ns = 0
+
+
+class Loops:
+    """Named after what they run."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, LoopCount] = {}
+
+    async def every(self, interval_ns: int, work: Work) -> None:
+        """Run again and again, until cancelled; a late round is followed by the next at once."""
+        name = work.__name__.removeprefix("_")
+        count = self.counts.setdefault(name, LoopCount())
+        while True:
+            started_ns = time.monotonic_ns()
+            try:
+                await work()
+            except Exception:  # noqa: BLE001 — supervisor: one loop's fault must not stop ingest
+                count.failures += 1
+                _log.exception("controller loop failed, going on loop=%s", name)
+            spent_ns = time.monotonic_ns() - started_ns
+            count.runs += 1
+            count.spent_ns += spent_ns
+            await asyncio.sleep(max(0, interval_ns - spent_ns) / S)
