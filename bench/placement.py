@@ -122,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="256 NICs, three seeds.")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--table", default="all", help="known, unknown, old, noisy or dead.")
     parser.add_argument("--picture", type=Path, help="Draw one (SVG or PNG) and nothing else.")
     args = parser.parse_args()
     if args.picture:
@@ -134,25 +135,42 @@ def main() -> None:
         for size in sizes
         for shape in SHAPES
     ]
-    heading("flows known when they start, fresh telemetry")
-    for preset in presets:
-        for policy in POLICIES:
-            line(Case(preset, policy), seeds)
-    heading("flows not known: D-mod-K, then telemetry alone")
-    for preset in presets:
-        line(Case(preset, "syntony", known=False), seeds)
-    heading("telemetry 3 epochs old")
-    for preset in presets:
-        for policy in MOVING:
-            line(Case(preset, policy, known=policy != "syntony", age=3), seeds)
-    heading("telemetry 3 epochs old, with errors of 10 %")
-    for preset in presets:
-        line(Case(preset, "syntony", known=False, age=3, noise=0.1), seeds)
     dead, size = (8, 256) if args.quick else (64, 2048)
-    heading(f"{dead} of {SIZES[size][0] * SIZES[size][2]} cables dead")
-    for queue_pairs in (1, 4, 16):
-        for policy in ("ecmp", "dlb", "d-mod-k", "load-aware", "central", "syntony"):
-            line(Case(f"rings-{size}-random", policy, dead=dead, queue_pairs=queue_pairs), seeds)
+    tables: dict[str, tuple[str, list[Case]]] = {
+        "known": (
+            "flows known when they start, fresh telemetry",
+            [Case(preset, policy) for preset in presets for policy in POLICIES],
+        ),
+        "unknown": (
+            "flows not known: D-mod-K, then telemetry alone",
+            [Case(preset, "syntony", known=False) for preset in presets],
+        ),
+        "old": (
+            "telemetry 3 epochs old",
+            [
+                Case(preset, policy, known=policy != "syntony", age=3)
+                for preset in presets
+                for policy in MOVING
+            ],
+        ),
+        "noisy": (
+            "telemetry 3 epochs old, with errors of 10 %",
+            [Case(preset, "syntony", known=False, age=3, noise=0.1) for preset in presets],
+        ),
+        "dead": (
+            f"{dead} of {SIZES[size][0] * SIZES[size][2]} cables dead",
+            [
+                Case(f"rings-{size}-random", policy, dead=dead, queue_pairs=queue_pairs)
+                for queue_pairs in (1, 4, 16)
+                for policy in ("ecmp", "dlb", "d-mod-k", "load-aware", "central", "syntony")
+            ],
+        ),
+    }
+    for name, (title, cases) in tables.items():
+        if args.table in {"all", name}:
+            heading(title)
+            for case in cases:
+                line(case, seeds)
 
 
 if __name__ == "__main__":
