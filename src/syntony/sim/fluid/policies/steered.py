@@ -70,6 +70,8 @@ class Steered(Policy):
 
     def step(self, seen: Telemetry, now_ns: float) -> Moves:
         running = self.field.running
+        if self._coloured is not None:  # has no crowded link, and would take moves back
+            return NO_MOVES
         if not len(running) or not (self._somebody_suffers(seen) or self.mover.on_trial):
             return NO_MOVES
         self.mover.update([self._flow(flow) for flow in running.tolist()])
