@@ -17,6 +17,7 @@ from syntony.traffic.demand import Flow
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
+from syntony.traffic.trials import Verdict
 
 
 def on(flows: list[Flow], *paths: str) -> list[Flow]:
@@ -36,6 +37,16 @@ def test_two_flows_on_one_uplink_part_and_stay_apart() -> None:
     assert world.moves[0].cause is MoveCause.CROWDED
     assert min(world.rates().values()) == pytest.approx(100 * GBPS)
     assert not mover.on_trial
+
+
+def test_every_move_ends_with_a_verdict() -> None:
+    world, mover = World(colliding()), Mover()
+    found: list[Verdict] = []
+    for _ in range(10):
+        world.run(mover, 1)
+        found += mover.judged.values()
+    assert found == [Verdict.HELPED]
+    assert mover.judged == {}
 
 
 def test_rates_alone_are_enough() -> None:

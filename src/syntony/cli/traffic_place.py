@@ -48,8 +48,8 @@ def place(  # noqa: PLR0917 - click passes its parameters by name
 
     \b
     Example:
-      syntony fabric show --json > fabric.json
-      syntony traffic place --topology fabric.json --flows flows.parquet --json
+      syntony fabric import fabric.dot --json > topology.json
+      syntony traffic place --topology topology.json --flows flows.parquet --json
     """
     net = read_topology(topology, gbps)
     broken = damage(net, dead, speed, seed)

@@ -39,6 +39,9 @@ class Mover:
         """Where flows are, or are going."""
         self._model = Model(())
         self._trials: list[Trial] = []
+        self.judged: dict[str, Verdict] = {}
+        """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
+        where nothing could judge them (an undo is not judged)."""
         self._rest: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._bad: defaultdict[tuple[str, str], HoldDown] = defaultdict(HoldDown)
 
@@ -104,11 +107,14 @@ class Mover:
         wanted = self._model.wanted
         undone: list[Move] = []
         going = []
+        self.judged = {}
         for trial in self._trials:
             verdict = trial.judge(seen, wanted, self.policy, now_ns)
             if verdict is Verdict.WAIT:
                 going.append(trial)
-            elif verdict is Verdict.VAIN:
+                continue
+            self.judged |= dict.fromkeys(trial.moves, verdict)
+            if verdict is Verdict.VAIN:
                 undone += self._take_back(trial, now_ns)
         self._trials = going
         if undone:

@@ -117,6 +117,15 @@ def test_paths_are_connected_from_sender_to_receiver(net: Net) -> None:
                 assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
 
 
+@pytest.mark.parametrize("planes", [1, 2])
+def test_alternatives_by_rule_are_those_found_by_listing_paths(planes: int) -> None:
+    net = LeafSpine(leaves=3, hosts_per_leaf=2, spines=3, planes=planes)
+    src, dst = (ends.ravel() for ends in np.mgrid[: net.nics, : net.nics])
+    far = net.leaf[src] != net.leaf[dst]
+    listed = Net.alternatives(net, src[far], dst[far])
+    assert (net.alternatives(src[far], dst[far]) == listed).all()
+
+
 def test_a_cabled_topology_has_its_own_speeds_and_all_shortest_paths() -> None:
     net = GraphNet(parse_topology(TOML), gbps=100)
     assert len(named(net, 0, 1)) == 2

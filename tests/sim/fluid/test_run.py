@@ -143,6 +143,18 @@ def test_dead_cables_cost_ours_no_more_than_they_must() -> None:
     assert answer.settled.share.min() >= 0.95 * answer.optimum.pinned_min
 
 
+def test_very_many_flows_are_placed_by_colouring_and_fare_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = LeafSpine(leaves=8, hosts_per_leaf=8, spines=8)
+    by_chains = finish(net, preset("alltoall-random", net), "syntony")
+    monkeypatch.setattr("syntony.sim.fluid.policies.steered.MANY", 0)
+    answer = ask("alltoall-random", net, "syntony")
+    assert answer.settled.share.min() == pytest.approx(1.0)
+    coloured = finish(net, preset("alltoall-random", net), "syntony")
+    assert coloured.end_ns.max() < 1.15 * by_chains.end_ns.max()
+
+
 def test_policies_rank_as_theory_says() -> None:
     net = LeafSpine(leaves=16, hosts_per_leaf=16, spines=16)
     means = {

@@ -72,6 +72,15 @@ class LeafSpine(Net):
         )
         return np.stack(columns, axis=1).astype(np.int32)
 
+    def alternatives(self, src: Numbers, dst: Numbers) -> Numbers:  # noqa: ARG002 - the same for all
+        """By rule: the ports of a NIC, the cables up from a leaf, those down to it, in all planes
+        (of flows between all NICs; a flow below one leaf has fewer)."""
+        ports = np.arange(2 * self._ports)
+        ends = ports - ports % self.planes
+        up = np.arange(self._fabric) // self.spines % self.leaves * self.spines
+        first = 2 * self._ports
+        return np.concatenate((ends, first + up, first + self._fabric + up))
+
     def line_rates(self) -> LineRates:
         tx, rx = self.capacity[: 2 * self._ports].reshape(2, self.nics, self.planes)
         return LineRates(tx.sum(axis=1), rx.sum(axis=1), tx.max(axis=1))

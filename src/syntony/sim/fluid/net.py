@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from syntony.errors import InputError
 from syntony.traffic.fair import Floats, Ints
+from syntony.traffic.problem import link_groups
 
 Numbers = NDArray[np.int64]
 
@@ -93,6 +94,12 @@ class Net(ABC):
             counts = np.bincount(flow, minlength=len(src))
         self._check_connected(counts, src, dst)
         return Candidates(np.concatenate(([0], np.cumsum(counts))), pick, ways)
+
+    def alternatives(self, src: Numbers, dst: Numbers) -> Numbers:
+        """Which links are alternatives to each other at one stage of these flows' paths: they have
+        one number, that of the least of them, (links,)."""
+        found = self.candidates(src, dst)
+        return link_groups(found.first, found.ways, self.links)
 
     def alive(self, ways: Ints) -> NDArray[np.bool_]:
         """Which paths cross no dead link, (paths,)."""

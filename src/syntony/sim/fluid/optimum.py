@@ -14,7 +14,9 @@ import numpy as np
 from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
 from syntony.traffic.fair import Floats, Ints
-from syntony.traffic.problem import link_groups
+
+SAME = 1e-9
+"""Relative difference up to which flows, or links, are alike."""
 
 
 class Optimum(NamedTuple):
@@ -29,29 +31,42 @@ class Optimum(NamedTuple):
 
 def optimum(field: Field, flows: Numbers) -> Optimum:
     """Of flows that all run at once."""
-    candidates = field.candidates(flows)
-    groups = link_groups(candidates.first, candidates.ways, field.net.links)
-    head = candidates.ways[candidates.first[:-1]]
+    net, traffic = field.net, field.traffic
+    src, dst = traffic.src[flows], traffic.dst[flows]
+    groups = net.alternatives(src, dst)
+    head = net.path(src, dst, np.zeros(len(flows), dtype=np.int64))
     stages = np.where(head >= 0, groups[head], -1).astype(np.int32)
-    capacity = np.zeros(field.net.links)
-    np.add.at(capacity, groups, field.net.capacity)
-    traffic = field.traffic
+    capacity = np.zeros(net.links)
+    np.add.at(capacity, groups, net.capacity)
     weight = np.ones(len(flows)) if traffic.weight is None else traffic.weight[flows]
     rate = field.share(stages, capacity, weight)
     wanted = field.wanted(flows)
     share = rate / wanted
-    pinned = _pinned(stages, groups, field.net.capacity, wanted)
+    pinned = _pinned(stages, groups, net.capacity, wanted)
     return Optimum(float(share.mean()), float(share.min()), min(pinned, float(share.min())))
 
 
 def _pinned(stages: Ints, groups: Numbers, capacity: Floats, wanted: Floats) -> float:
-    """See `Optimum.pinned_min`; 1 where flows or links differ too much to say."""
-    worst = 1.0
-    for group in np.unique(stages[stages >= 0]).tolist():
-        mine = wanted[(stages == group).any(axis=1)]
-        alive = capacity[(groups == group) & (capacity > 0)]
-        if not len(alive) or np.ptp(mine) > 1e-9 or np.ptp(alive) > 1e-9:
-            continue
-        most = -(-len(mine) // len(alive))
-        worst = min(worst, float(alive[0] / (most * mine[0])))
-    return worst
+    """See `Optimum.pinned_min`; groups whose flows or links differ say nothing."""
+    count = len(capacity)
+    crossed = stages >= 0
+    of_flow = np.broadcast_to(wanted[:, None], stages.shape)[crossed]
+    least, most = _range(stages[crossed], of_flow, count)
+    flows = np.bincount(stages[crossed], minlength=count)
+    alive = capacity > 0
+    slowest, fastest = _range(groups[alive], capacity[alive], count)
+    links = np.bincount(groups[alive], minlength=count)
+    like = (flows > 0) & (links > 0)
+    like[like] = (most - least <= SAME * most)[like] & (fastest - slowest <= SAME * fastest)[like]
+    if not like.any():
+        return 1.0
+    fullest = -(-flows[like] // links[like])
+    return min(1.0, float((slowest[like] / (fullest * most[like])).min()))
+
+
+def _range(groups: Numbers | Ints, values: Floats, count: int) -> tuple[Floats, Floats]:
+    """Least and greatest value of each group, (count,)."""
+    least, most = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(least, groups, values)
+    np.maximum.at(most, groups, values)
+    return least, most

@@ -20,8 +20,9 @@ PAYLOAD, HEADER = 4096, 64
 """Bytes of a packet on the wire: 4,160 for 4,096 of the flow, as in the packet-level reference."""
 SAME_NS = 1e-3
 """Ends closer than this are one event: rounding, not the order of things."""
-QUIET = 5
-"""A policy that has not moved for so many epochs, and the age of its telemetry, has settled."""
+QUIET = 20
+"""A policy that has not moved for so many epochs, and the age of its telemetry, has settled: longer
+than the mover lets a flow rest after its first move."""
 
 
 class Settings(NamedTuple):
@@ -106,6 +107,7 @@ def settle(field: Field, policy: Policy, settings: Settings) -> Settled:
         history.append(_mean_share(field.rate[wave], wanted))
         if epoch - last > QUIET + 2 * settings.age:
             break
+    moved += policy.made_room
     return Settled(field.rate[wave] / wanted, np.array(history), moved, last)
 
 
@@ -163,7 +165,8 @@ class Run:
         if np.isnan(self._end_ns).any():
             flow = self._field.traffic.name(int(np.argmax(np.isnan(self._end_ns))))
             raise InputError("starved", f"flow {flow} gets no bandwidth on the path it has")
-        return Finished(self._end_ns, self._moved, self._epochs, self._events)
+        moved = self._moved + self._policy.made_room
+        return Finished(self._end_ns, moved, self._epochs, self._events)
 
     def _coming_ends(self) -> tuple[Floats, float]:
         """When each flow under way would have sent its last bit, (flows,), and the first."""

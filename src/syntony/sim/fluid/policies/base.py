@@ -55,6 +55,8 @@ class Policy(ABC):
         self, field: Field, rng: np.random.Generator, epoch_ns: float, tools: Tools
     ) -> None:
         self.field, self.rng, self.epoch_ns, self.tools = field, rng, epoch_ns, tools
+        self.made_room = 0
+        """Flows under way that were moved when others started."""
 
     @abstractmethod
     def start(self, flows: Numbers) -> Numbers:

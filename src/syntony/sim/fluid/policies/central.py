@@ -10,7 +10,6 @@ from syntony.sim.fluid.clos import LeafSpine
 from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
 from syntony.sim.fluid.policies.base import Policy, Tools
-from syntony.traffic.colouring import Colouring
 from syntony.traffic.fair import Ints
 from syntony.traffic.problem import DEAD, Problem
 
@@ -26,17 +25,43 @@ class Central(Policy):
         self, field: Field, rng: np.random.Generator, epoch_ns: float, tools: Tools
     ) -> None:
         super().__init__(field, rng, epoch_ns, tools)
-        net = field.net
-        plain = isinstance(net, LeafSpine) and net.planes == 1 and net.healthy
-        self._colouring: Colouring | None = None
-        if plain and isinstance(net, LeafSpine) and np.ptp(net.capacity[2 * net.nics :]) == 0:
-            self._leaf = net.leaf.astype(np.int32)
-            self._colouring = tools.colouring(net.leaves, net.spines, field.traffic.flows)
+        self._coloured = Coloured(self) if Coloured.fits(field) else None
 
     def start(self, flows: Numbers) -> Numbers:
-        if self._colouring is None:
+        if self._coloured is None:
             return place_new(self, flows)
-        field = self.field
+        return self._coloured.start(flows)
+
+    def ended(self, flows: Numbers) -> None:
+        if self._coloured is not None:
+            self._coloured.ended(flows)
+
+
+class Coloured:
+    """Flows as an edge colouring, for a policy that places them."""
+
+    def __init__(self, policy: Policy) -> None:
+        field = policy.field
+        if not isinstance(field.net, LeafSpine):
+            raise TypeError("only leaves and spines are coloured; see `fits`")
+        self._policy = policy
+        self._leaf = field.net.leaf.astype(np.int32)
+        self._colouring = policy.tools.colouring(
+            field.net.leaves, field.net.spines, field.traffic.flows
+        )
+
+    @staticmethod
+    def fits(field: Field) -> bool:
+        """Two tiers of one plane, equal living links, and flows of one kind."""
+        net, traffic = field.net, field.traffic
+        if not isinstance(net, LeafSpine) or net.planes > 1 or not net.healthy:
+            return False
+        alike = traffic.weight is None and traffic.priority is None
+        return alike and float(np.ptp(net.capacity[2 * net.nics :])) == 0
+
+    def start(self, flows: Numbers) -> Numbers:
+        """Picks of flows that start; those that must make room are moved."""
+        field = self._policy.field
         up, down = self._leaf[field.traffic.src[flows]], self._leaf[field.traffic.dst[flows]]
         far = up != down
         self._colouring.add(flows[far].astype(np.int32), up[far], down[far])
@@ -45,12 +70,13 @@ class Central(Policy):
         moved = running[(colours[running] >= 0) & (colours[running] != field.pick[running])]
         if len(moved):
             field.move(moved, colours[moved].astype(np.int64))
+            self._policy.made_room += len(moved)
         return np.where(far, np.maximum(colours[flows], 0), 0).astype(np.int64)
 
     def ended(self, flows: Numbers) -> None:
-        if self._colouring is not None:
-            gone = flows[self._colouring.colours()[flows] >= 0]
-            self._colouring.remove(gone.astype(np.int32))
+        """Flows leave."""
+        gone = flows[self._colouring.colours()[flows] >= 0]
+        self._colouring.remove(gone.astype(np.int32))
 
 
 def place_new(policy: Policy, flows: Numbers) -> Numbers:

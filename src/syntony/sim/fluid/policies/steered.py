@@ -9,7 +9,7 @@ import numpy as np
 from syntony.sim.fluid.field import Field, Telemetry
 from syntony.sim.fluid.net import Numbers
 from syntony.sim.fluid.policies.base import NO_MOVES, Moves, Policy, Tools
-from syntony.sim.fluid.policies.central import place_new
+from syntony.sim.fluid.policies.central import Coloured, place_new
 from syntony.sim.fluid.policies.d_mod_k import by_destination
 from syntony.traffic.demand import Flow, Path, Priority
 from syntony.traffic.mover import Mover
@@ -20,6 +20,9 @@ GBPS = 1e9
 SHORT = 0.9
 """As `MovePolicy.short`: below this part of what it could get, a flow is looked at."""
 QUEUE_NS = 10_000
+MANY = 50_000
+"""Flows from which on like ones are placed by edge colouring: chains of moves hold every path of
+every flow in memory."""
 MAX_AGE = 8
 """Epochs of age that the mover's patience is made for."""
 
@@ -53,11 +56,22 @@ class Steered(Policy):
         self._paths: dict[tuple[int, int], tuple[tuple[Path, ...], dict[str, int]]] = {}
         self._names: list[str] = []
 
+        many = field.traffic.flows > MANY and tools.known and Coloured.fits(field)
+        self._coloured = Coloured(self) if many else None
+
     def start(self, flows: Numbers) -> Numbers:
+        if self._coloured is not None:
+            return self._coloured.start(flows)
         return place_new(self, flows) if self.tools.known else by_destination(self, flows)
+
+    def ended(self, flows: Numbers) -> None:
+        if self._coloured is not None:
+            self._coloured.ended(flows)
 
     def step(self, seen: Telemetry, now_ns: float) -> Moves:
         running = self.field.running
+        if self._coloured is not None:  # has no crowded link, and would take moves back
+            return NO_MOVES
         if not len(running) or not (self._somebody_suffers(seen) or self.mover.on_trial):
             return NO_MOVES
         self.mover.update([self._flow(flow) for flow in running.tolist()])
