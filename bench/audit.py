@@ -24,13 +24,12 @@ from pathlib import Path
 
 import msgspec
 
-from syntony.audit.judge import Judge, Majority
 from syntony.audit.registry import host_checks
-from syntony.audit.result import HostReport, Reading, Result, Status
+from syntony.audit.result import HostReport, Reading, Result
 from syntony.audit.runfile import Head
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import recorded_host
-from syntony.io.audit.runs import RunWriter, read_run
+from syntony.io.audit.runs import RunWriter
 from syntony.model import S
 
 HOSTS = 10_000
@@ -44,11 +43,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS} hosts")
-    parser.add_argument("--judge", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.judge:
-        print(json.dumps(_judge(arguments.judge)))
-        return
     _one_host()
     _fleet(QUICK_HOSTS if arguments.quick else HOSTS)
 
@@ -86,17 +81,33 @@ def _fleet(hosts: int) -> None:
             for number in range(hosts):
                 writer.add(_named(report, f"gpu{number:05d}", dark=number % ONE_IN == 7))
         size = path.stat().st_size
+        started_ns = time.monotonic_ns()
         done = subprocess.run(
-            [sys.executable, "-m", "bench.audit", "--judge", str(path)],
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-m", "syntony", "audit", "show", str(path), "--json"],
+            stdout=subprocess.PIPE, check=False,
         )  # fmt: skip
-    told = json.loads(done.stdout)
+        seconds = (time.monotonic_ns() - started_ns) / S
+        rss_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        started_ns = time.monotonic_ns()
+        subprocess.run(
+            [sys.executable, "-m", "syntony", "audit", "show", str(path)],
+            stdout=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        tree_s = (time.monotonic_ns() - started_ns) / S
+    results = json.loads(done.stdout)
+    failing: dict[str, set[str]] = {}
+    for each in results:
+        if each["status"] == "fail":
+            failing.setdefault(each["subject"].partition("/")[0], set()).add(each["check"])
+    false = sum(
+        int(host[3:]) % ONE_IN != 7 or checks != {"be.act.rate"} for host, checks in failing.items()
+    )
     print(f"one recorded host replayed: {replay_s * 1000:.0f} ms "
           f"({len(report.results)} verdicts, {len(report.readings)} readings)")  # fmt: skip
-    print(f"{hosts} hosts ({size >> 20} MiB of reports) aggregated: {told['seconds']:.1f} s, "
-          f"{told['rss_mib']:.0f} MiB, {told['verdicts']} verdicts")  # fmt: skip
-    print(f"  injected {hosts // ONE_IN} dark ports; failures on {told['failing']} hosts, "
-          f"of which {told['false']} are false")  # fmt: skip
+    print(f"{hosts} hosts ({size >> 20} MiB of reports): JSON of {len(results)} verdicts in "
+          f"{seconds:.1f} s, the tree in {tree_s:.1f} s, {rss_mib:.0f} MiB")  # fmt: skip
+    print(f"  injected {-(-(hosts - 7) // ONE_IN)} slow ports; failures on {len(failing)} hosts, "
+          f"of which {false} are false")  # fmt: skip
 
 
 def _named(report: HostReport, name: str, *, dark: bool) -> HostReport:
@@ -117,31 +128,6 @@ def _named(report: HostReport, name: str, *, dark: bool) -> HostReport:
         host=name, taken_ns=0,
         results=tuple(map(result, report.results)), readings=tuple(map(reading, report.readings)),
     )  # fmt: skip
-
-
-def _judge(path: Path) -> dict[str, float]:
-    started_ns = time.monotonic_ns()
-    majority = Majority()
-    for report in read_run(path)[1]:
-        majority.count(report)
-    judge = Judge(majority=majority)
-    told: Counter[Status] = Counter()
-    failing: dict[str, set[str]] = {}
-    for report in read_run(path)[1]:
-        for result in judge.verdicts(report):
-            told[result.status] += 1
-            if result.status is Status.FAIL:
-                failing.setdefault(report.host, set()).add(result.check)
-    false = sum(
-        int(host[3:]) % ONE_IN != 7 or checks != {"be.act.rate"} for host, checks in failing.items()
-    )
-    return {
-        "seconds": (time.monotonic_ns() - started_ns) / S,
-        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "verdicts": told.total(),
-        "failing": len(failing),
-        "false": false,
-    }
 
 
 if __name__ == "__main__":
