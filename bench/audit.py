@@ -82,10 +82,12 @@ def _fleet(hosts: int) -> None:
                 writer.add(_named(report, f"gpu{number:05d}", dark=number % ONE_IN == 7))
         size = path.stat().st_size
         started_ns = time.monotonic_ns()
-        done = subprocess.run(
-            [sys.executable, "-m", "syntony", "audit", "show", str(path), "--json"],
-            stdout=subprocess.PIPE, check=False,
-        )  # fmt: skip
+        told = Path(folder) / "verdicts.json"
+        with told.open("wb") as out:
+            subprocess.run(
+                [sys.executable, "-m", "syntony", "audit", "show", str(path), "--json"],
+                stdout=out, check=False,
+            )  # fmt: skip
         seconds = (time.monotonic_ns() - started_ns) / S
         rss_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         started_ns = time.monotonic_ns()
@@ -94,20 +96,33 @@ def _fleet(hosts: int) -> None:
             stdout=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         tree_s = (time.monotonic_ns() - started_ns) / S
-    results = json.loads(done.stdout)
-    failing: dict[str, set[str]] = {}
-    for each in results:
-        if each["status"] == "fail":
-            failing.setdefault(each["subject"].partition("/")[0], set()).add(each["check"])
+        verdicts, failing = _failing(told)
     false = sum(
         int(host[3:]) % ONE_IN != 7 or checks != {"be.act.rate"} for host, checks in failing.items()
     )
     print(f"one recorded host replayed: {replay_s * 1000:.0f} ms "
           f"({len(report.results)} verdicts, {len(report.readings)} readings)")  # fmt: skip
-    print(f"{hosts} hosts ({size >> 20} MiB of reports): JSON of {len(results)} verdicts in "
+    print(f"{hosts} hosts ({size >> 20} MiB of reports): JSON of {verdicts} verdicts in "
           f"{seconds:.1f} s, the tree in {tree_s:.1f} s, {rss_mib:.0f} MiB")  # fmt: skip
     print(f"  injected {-(-(hosts - 7) // ONE_IN)} slow ports; failures on {len(failing)} hosts, "
           f"of which {false} are false")  # fmt: skip
+
+
+def _failing(told: Path) -> tuple[int, dict[str, set[str]]]:
+    """How many verdicts, and host → checks that fail. Line by line: the list fills the memory."""
+    count, last = 0, {"check": "", "status": ""}
+    failing: dict[str, set[str]] = {}
+    with told.open(encoding="utf-8") as lines:
+        for line in lines:
+            name, _, value = line.strip().rstrip(",").partition(": ")
+            if name in {'"check"', '"status"'}:
+                last[name.strip('"')] = json.loads(value)
+            elif name == '"subject"':
+                count += 1
+                if last["status"] == "fail":
+                    host = json.loads(value).partition("/")[0]
+                    failing.setdefault(host, set()).add(last["check"])
+    return count, failing
 
 
 def _named(report: HostReport, name: str, *, dark: bool) -> HostReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,7 +180,8 @@ def _print_json(results: Iterable[Result]) -> None:
     out = console.file
     separator = "[\n  "
     for result in results:
-        text = json.dumps(msgspec.to_builtins(result), indent=2).replace("\n", "\n  ")
+        text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+        text = text.replace("\n", "\n  ")
         out.write(f"{separator}{text}")
         separator = ",\n  "
     out.write("\n]\n" if separator.startswith(",") else "[]\n")
