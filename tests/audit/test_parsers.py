@@ -5,6 +5,7 @@ never a pass.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,9 @@ from syntony.audit.parse.text import json_of, version_key, whole
 from syntony.audit.rdma import parse_ibstat
 from syntony.audit.registry import host_checks
 from syntony.audit.result import Result, Status
-from syntony.errors import UsageError
+from syntony.cli import run
+from syntony.errors import InputError, UsageError
+from syntony.io.audit.dump import unpack_dump
 from syntony.io.audit.host import recorded_host
 from syntony.links.snapshot import PortSnapshot
 
@@ -206,6 +209,32 @@ def test_real_ibstat(captures: Path) -> None:
     )
     assert [str(port.state) for port in good] == ["active"]
     assert [str(port.state) for port in bad] == ["no-peer"]
+
+
+def test_a_real_dump_with_a_device_bound_to_another_card(
+    captures: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    good, bad = (captures / f"gcm/learn_{name}.json" for name in ("good", "ib_misbound_if"))
+    words = ["audit", "run", f"--root={good}", f"--root={bad}", "--golden", "learn_good",
+             "--check", "pcie.numbering", "--check", "be.act.state", "--json"]  # fmt: skip
+    assert run(words) == 2
+    found = json.loads(capsys.readouterr().out)
+    failed = {each["subject"]: each["got"] for each in found if each["status"] == "fail"}
+    assert failed.keys() == {"learn_ib_misbound_if/mlx5_0", "learn_ib_misbound_if/mlx5_1"}
+    assert failed["learn_ib_misbound_if/mlx5_1"] == "0000:0c:00.0 ib1"
+    active = [each for each in found if each["check"] == "be.act.state"]
+    assert {each["status"] for each in active} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"a": "b"}', '{"/../x": "b"}', '{"/a": 1}', '{"/a": "", "/a/b": ""}']
+)
+def test_what_is_no_dump(text: str, tmp_path: Path) -> None:
+    (tmp_path / "dump.json").write_text(text)
+    with pytest.raises(InputError):
+        unpack_dump(tmp_path / "dump.json", tmp_path / "tree")
 
 
 # --- small forms ---

@@ -137,6 +137,7 @@ class Uplink:
         """Have a report sent, from any thread; without a connection it waits, the newest few."""
         with self._changed:
             self._audits.append(report)
+            self._changed.notify_all()
 
     def send_flows(self, report: FlowsReport) -> None:
         """Replace the report waiting to be sent, as `send_edges` does."""

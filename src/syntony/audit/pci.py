@@ -72,7 +72,7 @@ class PciDevice(NamedTuple):
 def devices(host: Facts) -> tuple[PciDevice, ...]:
     """Every device, by address. Raises `FactError` where sysfs does not list them."""
     found = [_device(host, name) for name in host.names(DEVICES) if _ADDRESS.fullmatch(name)]
-    if found and not any(device.vendor for device in found):
+    if found and not any(device.vendor or device.class_code for device in found):
         raise UnreadableError(f"{DEVICES}: no device's vendor can be read")
     return tuple(found)
 

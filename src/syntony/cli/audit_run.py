@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -13,16 +14,18 @@ from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.learn import learn as make_spec
 from syntony.audit.report.documents import junit, markdown, page
 from syntony.audit.report.summary import ExitStyle, exit_code
-from syntony.audit.result import HostReport, Result
+from syntony.audit.result import HostReport, Result, Status
 from syntony.audit.runfile import Head
 from syntony.cli.audit_sources import Sources, collect, now_ns, source_options
 from syntony.cli.audit_view import one_line, show
-from syntony.cli.output import messages, print_json
+from syntony.cli.output import console, messages
 from syntony.errors import InputError, UsageError
-from syntony.io.audit.runs import RunWriter, forget_old, read_run, state_dir
+from syntony.io.audit.runs import KeptRun, RunWriter, forget_old, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from syntony.audit.spec import Spec
 
 _NPD_WIDTH = 80
 """node-problem-detector cuts a plugin's message there (max_output_length)."""
@@ -84,79 +87,104 @@ def run(
         return
     head = Head(taken_ns=now_ns(), checks=sources.checks, spec=sources.spec_data,
                 golden=golden or "")  # fmt: skip
-    reports = _collected(sources, head, save, resume=resume)
-    results = judged(reports, sources, golden)
+    seen: set[Status] = set()
+    results = noted(verdicts(_collected(sources, head, save, resume=resume), sources.spec), seen)
     style = ExitStyle(exit_style)
     if form is None and style is not ExitStyle.NAGIOS:
         click.echo(one_line(results, width=_NPD_WIDTH if style is ExitStyle.NPD else 200))
     else:
         print_results(results, form, everything=everything)
-    context.exit(exit_code((result.status for result in results), style))
+    context.exit(exit_code(seen, style))
 
 
-def _collected(
-    sources: Sources, head: Head, save: Path | None, *, resume: bool
-) -> list[HostReport]:
-    """Everything that was said, and kept as it came."""
+class Collected(NamedTuple):
+    """Reports that can be gone through several times, and who is right."""
+
+    reports: Iterable[HostReport]
+    hosts: tuple[str, ...]
+    golden: str
+
+
+def _collected(sources: Sources, head: Head, save: Path | None, *, resume: bool) -> Collected:
+    """Everything that was said, on disk as it came: a fleet may be larger than memory."""
     kept = save or state_dir() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"
     try:
         with RunWriter(kept, head, resume=resume) as writer:
-            # A host's newest report counts: a resumed run may hold an older one that failed.
-            found: dict[str, HostReport] = {}
-            if resume:
-                found = {each.host: each for each in read_run(kept)[1] if each.host in writer.done}
             for report in collect(sources, writer.done):
                 writer.add(report)
-                found[report.host] = report
     except OSError as error:
         if save is not None:
             raise InputError("not-writable", f"{kept}: {error.strerror}") from error
         messages.print(f"the run is not kept: {kept}: {error.strerror}", style="yellow")
-        return list(collect(sources))
+        found = list(collect(sources))
+        return Collected(found, tuple(report.host for report in found), head.golden)
     if save is None:
         forget_old(kept.parent)
-    return list(found.values())
+    run = KeptRun(kept)
+    return Collected(run, run.hosts, head.golden)
 
 
-def judged(reports: list[HostReport], sources: Sources, golden: str | None) -> list[Result]:
-    """Verdicts of all of them."""
-    majority = Majority(sources.spec)
-    for report in reports:
+def verdicts(collected: Collected, spec: Spec) -> Iterator[Result]:
+    """Of all of them, in two passes."""
+    golden = _golden(collected)
+    majority = Majority(spec)
+    for report in collected.reports:
         majority.count(report)
-    judge = Judge(sources.spec, _golden(golden, reports), majority)
-    return [result for report in reports for result in judge.verdicts(report)]
+    judge = Judge(spec, golden, majority)
+    for report in collected.reports:
+        yield from judge.verdicts(report)
 
 
-def _golden(golden: str | None, reports: list[HostReport]) -> Golden | None:
-    if golden is None:
+def noted(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:
+    """The same, their statuses noted on the way."""
+    for result in results:
+        seen.add(result.status)
+        yield result
+
+
+def _golden(collected: Collected) -> Golden | None:
+    name = collected.golden
+    if not name:
         return None
-    for report in reports:
-        if report.host == golden:
-            if report.unreachable:
-                raise UsageError(f"the golden host {golden} cannot be asked: {report.unreachable}")
-            return Golden(report)
-    path = Path(golden)
+    if name in collected.hosts:
+        (report,) = (each for each in collected.reports if each.host == name)
+        if report.unreachable:
+            raise UsageError(f"the golden host {name} cannot be asked: {report.unreachable}")
+        return Golden(report)
+    path = Path(name)
     if not path.is_file():
-        hosts = ", ".join(report.host for report in reports[:6])
-        raise UsageError(f"--golden {golden}: neither a run's file nor one of the hosts ({hosts})")
-    found = list(read_run(path)[1])
+        hosts = ", ".join(collected.hosts[:6])
+        raise UsageError(f"--golden {name}: neither a run's file nor one of the hosts ({hosts})")
+    found = list(KeptRun(path))
     if len(found) != 1:
-        raise UsageError(f"{golden} holds {len(found)} hosts; a golden run holds one")
+        raise UsageError(f"{name} holds {len(found)} hosts; a golden run holds one")
     return Golden(found[0])
 
 
-def print_results(results: list[Result], form: str | None, *, everything: bool) -> None:
-    """As a document, or on the terminal."""
+def print_results(results: Iterable[Result], form: str | None, *, everything: bool) -> None:
+    """As a document, or on the terminal; JSON and the terminal go through them once."""
     if form == "json":
-        print_json([msgspec.to_builtins(result) for result in results])
+        _print_json(results)
     elif form == "junit":
-        click.echo(junit(results), nl=False)
+        click.echo(junit(list(results)), nl=False)
     elif form == "html":
-        click.echo(page(results, "Fleet audit"), nl=False)
+        click.echo(page(list(results), "Fleet audit"), nl=False)
     elif form == "md":
-        click.echo(markdown(results), nl=False)
+        click.echo(markdown(list(results)), nl=False)
     else:
         show(results, everything=everything)
+
+
+def _print_json(results: Iterable[Result]) -> None:
+    """One list, written as it comes."""
+    out = console.file
+    separator = "[\n  "
+    for result in results:
+        text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+        text = text.replace("\n", "\n  ")
+        out.write(f"{separator}{text}")
+        separator = ",\n  "
+    out.write("\n]\n" if separator.startswith(",") else "[]\n")
 
 
 @click.command()

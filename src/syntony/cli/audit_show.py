@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -9,14 +10,19 @@ import msgspec
 from rich.table import Table
 
 from syntony.audit.changes import Change, compare
-from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.report.summary import exit_code, host_of
-from syntony.audit.result import HostReport, Result
+from syntony.audit.result import Result, Status
 from syntony.audit.spec import parse_spec
-from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.audit_run import (
+    Collected,
+    form_options,
+    noted,
+    print_results,
+    verdicts,
+)
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
-from syntony.io.audit.runs import kept_runs, read_run, state_dir
+from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
 
 _RUN = click.Path(path_type=Path)
 
@@ -38,13 +44,14 @@ def show_run(
     Example:
       syntony audit run --lab; syntony audit show --host h3 --all
     """
-    results = verdicts(run or _kept(1)[0])
-    if hosts:
-        results = [result for result in results if host_of(result) in hosts]
-        if not results:
-            raise UsageError(f"the run has no host {', '.join(hosts)}")
-    print_results(results, form, everything=everything)
-    context.exit(exit_code(result.status for result in results))
+    kept = KeptRun(run or _kept(1)[0])
+    missing = set(hosts) - set(kept.hosts)
+    if missing:
+        raise UsageError(f"the run has no host {', '.join(sorted(missing))}")
+    seen: set[Status] = set()
+    results = (each for each in _verdicts(kept) if not hosts or host_of(each) in hosts)
+    print_results(noted(results, seen), form, everything=everything)
+    context.exit(exit_code(seen))
 
 
 @click.command()
@@ -66,7 +73,7 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
         before, after = _kept(2)
     elif after is None:
         (after,) = _kept(1)
-    changes = compare(verdicts(before), verdicts(after))
+    changes = compare(*(_verdicts(KeptRun(path)) for path in (before, after)))
     if as_json:
         print_json([msgspec.to_builtins(change) for change in changes])
     else:
@@ -74,18 +81,10 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
     context.exit(1 if changes else 0)
 
 
-def verdicts(path: Path) -> list[Result]:
-    """A run's verdicts under the spec and the golden host it had. Raises `InputError`."""
-    head, found = read_run(path)
-    # A host's newest report counts: a resumed run may hold an older one that failed.
-    reports: dict[str, HostReport] = {report.host: report for report in found}
-    spec = parse_spec(head.spec, str(path))
-    majority = Majority(spec)
-    for report in reports.values():
-        majority.count(report)
-    golden = reports.get(head.golden)
-    judge = Judge(spec, Golden(golden) if golden else None, majority)
-    return [result for report in reports.values() for result in judge.verdicts(report)]
+def _verdicts(run: KeptRun) -> Iterator[Result]:
+    """A run's verdicts under the spec and the golden host it had."""
+    spec = parse_spec(run.head.spec, "the run's spec")
+    return verdicts(Collected(run, run.hosts, run.head.golden), spec)
 
 
 def _kept(count: int) -> list[Path]:

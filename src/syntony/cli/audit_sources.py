@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="TREE",
         type=_PATH,
-        help="A recorded tree with sys/, proc/, etc/ and commands/. Repeatable.",
+        help="A recorded tree with sys/, proc/, etc/, commands/, or its JSON dump. Repeatable.",
     )
     @click.option(
         "--replay",
@@ -219,15 +220,21 @@ def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
 
 
 def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iterator[HostReport]:
+    from syntony.io.audit.dump import unpack_dump
     from syntony.io.audit.examine import examine_tree
     from syntony.io.audit.host import recorded_host
 
-    try:
-        host = recorded_host(root)
-    except FactError as error:
-        raise InputError("no-such-tree", str(error)) from error
-    if host.host not in done:
-        yield examine_tree(host, checks, now_ns())
+    with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
+        name = ""
+        if root.is_file():
+            unpack_dump(root, Path(folder))
+            root, name = Path(folder), root.stem
+        try:
+            host = recorded_host(root, name)
+        except FactError as error:
+            raise InputError("no-such-tree", str(error)) from error
+        if host.host not in done:
+            yield examine_tree(host, checks, now_ns())
 
 
 def _here(checks: Sequence[HostCheck], sources: Sources) -> HostReport:

@@ -9,13 +9,15 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from syntony.audit.report.ports import HEADINGS, port_rows
-from syntony.audit.report.summary import ORDER, host_of, tree, worst_first
+from syntony.audit.check import Section
+from syntony.audit.registry import every_check
+from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
+from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.SKIP: "dim"}  # fmt: skip
@@ -27,43 +29,73 @@ _FEW = 8
 """Verdicts of one host shown below a section unless all are asked for."""
 
 
-def show(results: Sequence[Result], *, everything: bool = False) -> None:
+class _Told:
+    """What is shown of verdicts, gathered in one pass: those that are well are only counted."""
+
+    def __init__(self, results: Iterable[Result], *, everything: bool) -> None:
+        sections = {check.id: check.section for check in every_check()}
+        self.counts: Counter[Status] = Counter()
+        self.by_section: defaultdict[Section, Counter[Status]] = defaultdict(Counter)
+        self.shown: defaultdict[Section, defaultdict[str, list[Result]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self.hosts: set[str] = set()
+        self.undecided = 0
+        self.ports: list[PortRow] = port_rows(self._pass(results, sections, everything=everything))
+
+    def _pass(
+        self, results: Iterable[Result], sections: dict[str, Section], *, everything: bool
+    ) -> Iterator[Result]:
+        for result in results:
+            section = sections.get(result.check, Section.NODE)
+            host = host_of(result)
+            self.hosts.add(host)
+            self.counts[result.status] += 1
+            self.by_section[section][result.status] += 1
+            self.undecided += _undecided(result)
+            if everything or _worth_telling(result):
+                self.shown[section][host].append(result)
+            yield result
+
+
+def show(results: Iterable[Result], *, everything: bool = False) -> None:
     """The whole of it.
 
     Args:
+        results: gone through once.
         everything: each verdict, also what passes and what had nothing to be compared with.
     """
-    hosts = {host_of(result) for result in results}
-    top = Tree(Text.assemble(f"{len(hosts)} hosts  " if len(hosts) > 1 else "", _counts(results)))
-    for node in tree(results):
-        twig = top.add(Text.assemble(f"{node.section.title}  ", _counts(node.results)))
-        by_host: defaultdict[str, list[Result]] = defaultdict(list)
-        for result in node.results:
-            if everything or _worth_telling(result):
-                by_host[host_of(result)].append(result)
-        for alike, said in _alike(by_host):
+    told = _Told(results, everything=everything)
+    several = f"{len(told.hosts)} hosts  " if len(told.hosts) > 1 else ""
+    top = Tree(Text.assemble(several, _counted(told.counts)))
+    for section in Section:
+        if section not in told.by_section:
+            continue
+        twig = top.add(Text.assemble(f"{section.title}  ", _counted(told.by_section[section])))
+        for alike, said in _alike(told.shown[section]):
             _add_hosts(twig, alike, said, everything=everything)
     console.print(top)
-    rows = port_rows(results)
-    if rows:
-        console.print(_ports(results))
-    undecided = sum(_undecided(result) for result in results)
-    if undecided and not everything:
+    if told.ports:
+        console.print(_ports(told.ports))
+    if told.undecided and not everything:
         console.print(
-            f"{undecided} values have nothing to be compared with: give --spec or --golden, or "
-            "audit three hosts or more (see: syntony audit learn)",
+            f"{told.undecided} values have nothing to be compared with: give --spec or --golden, "
+            "or audit three hosts or more (see: syntony audit learn)",
             style="dim", soft_wrap=True,
         )  # fmt: skip
 
 
-def one_line(results: Sequence[Result], *, width: int) -> str:
+def one_line(results: Iterable[Result], *, width: int) -> str:
     """For a program that shows one short line: the worst verdict first."""
-    bad = [each for each in worst_first(results) if each.status in {Status.FAIL, Status.WARN}]
-    total = Counter(result.status for result in results)
+    total: Counter[Status] = Counter()
+    first: Result | None = None
+    for result in results:
+        total[result.status] += 1
+        if result.status in {Status.FAIL, Status.WARN}:
+            first = min(first or result, result, key=lambda each: ORDER.index(each.status))
     counts = ", ".join(f"{total[status]} {status}" for status in ORDER if total[status])
-    if not bad:
+    if first is None:
         return (counts or "nothing was checked")[:width]
-    first = bad[0]
     return f"{first.subject} {first.check}: {first.got}; {counts}"[:width]
 
 
@@ -102,8 +134,11 @@ def _line(result: Result) -> Text:
     return text
 
 
-def _counts(results: Sequence[Result]) -> Text:
-    total = Counter(result.status for result in results)
+def _counts(results: Iterable[Result]) -> Text:
+    return _counted(Counter(result.status for result in results))
+
+
+def _counted(total: Counter[Status]) -> Text:
     text = Text()
     for status in ORDER:
         if total[status]:
@@ -111,11 +146,11 @@ def _counts(results: Sequence[Result]) -> Text:
     return text
 
 
-def _ports(results: Sequence[Result]) -> Table:
+def _ports(rows: Iterable[PortRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
         table.add_column(heading)
-    for row in port_rows(results):
+    for row in rows:
         table.add_row(*(_cell(text) for text in row.cells()))
     return table
 

@@ -97,6 +97,30 @@ def _reports(path: Path) -> Iterator[HostReport]:
         yield from reports(file, str(path))
 
 
+class KeptRun:
+    """A run that can be gone through again and again; of a host with several reports (a resumed
+    run), the newest.
+
+    Raises:
+        InputError: it cannot be read or is no run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.head, found = read_run(path)
+        self._newest = {report.host: at for at, report in enumerate(found)}
+
+    def __iter__(self) -> Iterator[HostReport]:
+        for at, report in enumerate(_reports(self._path)):
+            if self._newest.get(report.host) == at:
+                yield report
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Everybody, in the order of the file."""
+        return tuple(self._newest)
+
+
 def kept_runs(folder: Path) -> list[Path]:
     """Oldest first."""
     return sorted(folder.glob("run-*.jsonl"))
