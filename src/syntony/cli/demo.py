@@ -22,7 +22,8 @@ def command(context: click.Context, act: str, hosts: int, as_json: bool) -> None
     Exit status: 0 if everything claimed held, 2 if anything did not.
 
     \b
-    Acts: one-clock, every-path, named-cause, nobody-noticed, nobody-waits.
+    Acts: one-clock, every-path, before-the-race, named-cause, nobody-noticed,
+    nobody-waits.
     Example:
       syntony demo --act one-clock
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from syntony.demo.before_the_race import before_the_race
 from syntony.demo.claims import (
     Claim,
     clock_claims,
@@ -87,6 +88,7 @@ def _find_clocks(stage: Stage) -> int:
 ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
     "one-clock": one_clock,
     "every-path": every_path,
+    "before-the-race": before_the_race,
     "named-cause": named_cause,
     "nobody-noticed": nobody_noticed,
     "nobody-waits": nobody_waits,
