@@ -96,6 +96,11 @@ class PathTracer:
         with self._lock:
             self._learner.follow(key for key in keys if ":" not in key.src)
 
+    def peers(self, addresses: Iterable[str]) -> frozenset[str]:
+        """NICs (``host/nic``) of the plan by their addresses."""
+        with self._lock:
+            return frozenset(self._peers[each] for each in addresses if each in self._peers)
+
     def hops(self, nic: str, flow: FourTuple) -> tuple[str, ...]:
         """Who forwards what we send on a TCP flow, by address; empty: not known (yet)."""
         with self._lock:
