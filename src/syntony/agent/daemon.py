@@ -208,7 +208,7 @@ class Agent:
         if now_ns < self._next_flows_ns and not self._steering.outcomes_are_news():
             return
         self._next_flows_ns = now_ns + FLOWS_NS
-        self._tracer.follow(self._steering.in_use())
+        self._tracer.follow(self._steering.in_use(), now_ns)
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
             report = self._steering.flows(self._tracer.hops, fleet_ns, self._delays)

@@ -73,14 +73,15 @@ class Placement:
     ) -> Decided:
         """Decide; see `PlacingDesk.step`. Raises `StoreError`."""
         if now_ns - self._read_ns >= READ_NS:
-            self._read(now_ns)
+            self._read(now_ns, nics)
         return self.desk.step(now_ns, nics, hosts, findings)
 
-    def _read(self, now_ns: int) -> None:
+    def _read(self, now_ns: int, nics: Mapping[str, str]) -> None:
         first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
         fabric = self._store.fabric
         for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
-            self.desk.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
+            dst = nics.get(row.dst, row.dst)
+            self.desk.learn(Way(row.src, dst, row.sport, row.dport), row.hops.split())
         self._paths_from_ns, self._read_ns = now_ns - LATE_NS, now_ns
 
     def probed(
