@@ -181,6 +181,7 @@ class World:
                 at_ns=self.now_ns,
                 flows=tuple(views[host]),
                 outcomes=tuple(self.outcomes[host]),
+                delays=(),
                 join_port=JOIN,
             )
             for host in self.fabric.hosts

@@ -124,7 +124,17 @@ def test_a_path_in_use_is_asked_for_more_often_than_a_spare_one() -> None:
     learning, routers = PathLearner(), Routers(1)
     spare = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 61_001, 8621, "tcp")
     used = spare._replace(sport=61_002)
-    learning.plan([spare, used])
-    learning.follow([used])
+    learning.follow([used], [spare, used])
     assert routers.run(learning, 10 * S).keys() == {spare, used}
     assert routers.run(learning, AGAIN_NS + 10 * S, 10 * S).keys() == {used}
+
+
+def test_where_a_job_could_go_comes_before_the_plan() -> None:
+    learning, routers = PathLearner(), Routers(1)
+    used = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 61_001, 8621, "tcp")
+    spare = [used._replace(sport=61_002 + k) for k in range(8)]
+    learning.plan(FLOWS)
+    learning.follow([used], spare)
+    first = [learning.next(k * S) for k in range(9)]
+    assert [ask.flow for ask in first if ask] == [used, *spare]
+    assert routers.run(learning, 40 * S, 9 * S).keys() == {used, *spare, *FLOWS}

@@ -15,6 +15,7 @@ from syntony.agent import metrics
 from syntony.agent.audit import AuditService
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
+from syntony.agent.delays import newest_delays
 from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch
 from syntony.agent.paths import PathTracer
@@ -50,7 +51,7 @@ from syntony.wire.messages import (
     Timelines,
 )
 from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
-from syntony.wire.traffic import Moves
+from syntony.wire.traffic import Moves, ProbeDelay
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Agent:
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
+        self._delays: tuple[ProbeDelay, ...] = ()
         self._flows = 0
         self._next_estimate_ns = self._next_flows_ns = 0
         self._engine = self._open_engine(
@@ -206,10 +208,11 @@ class Agent:
         if now_ns < self._next_flows_ns and not self._steering.outcomes_are_news():
             return
         self._next_flows_ns = now_ns + FLOWS_NS
-        self._tracer.follow(self._steering.in_use())
+        self._tracer.follow(self._steering.in_use(), now_ns)
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
-            uplink.send_flows(self._steering.flows(self._tracer.hops, fleet_ns))
+            report = self._steering.flows(self._tracer.hops, fleet_ns, self._delays)
+            uplink.send_flows(report)
 
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
@@ -367,7 +370,11 @@ class Agent:
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
         second_ns = fleet_ns // S * S
-        self._submit(uplink, PROBE, self._pipeline.probe_rows(fleet_ns))
+        probes = self._pipeline.probe_rows(fleet_ns)
+        self._submit(uplink, PROBE, probes)
+        if probes is not None:
+            peers = self._tracer.peers(flow.remote for _, flow in self._steering.in_use())
+            self._delays = newest_delays(probes, self._config.host, peers) if peers else ()
         heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
         self._submit(uplink, HEARD, heard)
         for table, columns in self._links.report(time.monotonic_ns(), fleet_ns).rows:

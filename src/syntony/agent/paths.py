@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 SILENT = "*"
 _IDLE_S = 0.5
+PAIR_NS = 600 * S
+"""Spare ways of a pair are kept in mind for so long after a job has used it: jobs come again."""
 MAX_WAITING = 20_000
 """Learnt paths that wait to be reported; a plan's worth of the largest host."""
 
@@ -36,7 +38,7 @@ class PathTracer:
         host: this host.
         addresses: NIC to its probed IPv4 address. Empty, or raw sockets not allowed: paths stay
             unknown, and blame stays at the level of groups.
-        spare_ports: TCP source ports whose paths to every peer's `join_port` are learnt.
+        spare_ports: TCP source ports whose paths to the `join_port` of jobs' peers are learnt.
         join_port: where peers are joined.
     """
 
@@ -56,6 +58,8 @@ class PathTracer:
         self._learner = PathLearner()
         self._peers: dict[str, str] = {}
         self._learnt: list[Learnt] = []
+        self._pairs: dict[tuple[str, str, str], int] = {}
+        """(NIC, its address, peer's) to when a job last used it."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
         self._traceroute = self._open()
@@ -72,29 +76,35 @@ class PathTracer:
         ]
         with self._lock:
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
-            self._learner.plan([*keys, *self._spare(keys)])
+            self._learner.plan(keys)
 
-    def _spare(self, probed: Sequence[FlowKey]) -> list[FlowKey]:
+    def follow(self, flows: Iterable[tuple[str, FourTuple]], now_ns: int) -> None:
+        """What jobs use now, by NIC: learnt first, and then where else the same pairs could go.
+
+        Args:
+            flows: NIC and flow.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
+        keys = [key for key in keys if ":" not in key.src]
+        self._pairs |= dict.fromkeys(((key.nic, key.src, key.dst) for key in keys), now_ns)
+        self._pairs = {pair: at for pair, at in self._pairs.items() if now_ns - at < PAIR_NS}
+        with self._lock:
+            self._learner.follow(keys, self._spare())
+
+    def _spare(self) -> list[FlowKey]:
         """Both ways: what we would send from a spare port, and what we would answer to one."""
-        pairs = dict.fromkeys(
-            (key.nic, key.src, key.dst) for key in probed if self._of_rail(key.nic, key.dst)
-        )
         return [
             FlowKey(*pair, *ports, "tcp")
             for port in self._spare_ports
-            for pair in pairs
+            for pair in self._pairs
             for ports in ((port, self._join_port), (self._join_port, port))
         ]
 
-    def _of_rail(self, nic: str, peer: str) -> bool:
-        """Connections join rail to rail, and a fleet names the NICs of a rail alike."""
-        return self._peers.get(peer, "").partition("/")[2] == nic
-
-    def follow(self, flows: Iterable[tuple[str, FourTuple]]) -> None:
-        """What jobs use now, by NIC: learnt first."""
-        keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
+    def peers(self, addresses: Iterable[str]) -> frozenset[str]:
+        """NICs (``host/nic``) of the plan by their addresses."""
         with self._lock:
-            self._learner.follow(key for key in keys if ":" not in key.src)
+            return frozenset(self._peers[each] for each in addresses if each in self._peers)
 
     def hops(self, nic: str, flow: FourTuple) -> tuple[str, ...]:
         """Who forwards what we send on a TCP flow, by address; empty: not known (yet)."""
@@ -105,8 +115,9 @@ class PathTracer:
         """`path_learnt` rows of what was learnt since the last call."""
         with self._lock:
             learnt, self._learnt = self._learnt, []
-            known = [each for each in learnt if each.flow.dst in self._peers]
-            peers = [self._peers[each.flow.dst] for each in known]
+            # Jobs talk to peers that nobody probes: those go by their addresses.
+            known = [e for e in learnt if e.flow.proto == "tcp" or e.flow.dst in self._peers]
+            peers = [self._peers.get(each.flow.dst, each.flow.dst) for each in known]
         if not known:
             return None
         return {

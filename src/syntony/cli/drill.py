@@ -208,11 +208,53 @@ def contention(  # noqa: PLR0917 - click calls it by name
         _show_contention(report)
 
 
+@command.command()
+@click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
+@click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
+@click.option("--after", default="20s", show_default=True, help="And Syntony.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> None:
+    """Three jobs on a fabric too small for them: one of them is guaranteed.
+
+    Six hosts, two rails, two spines for three hosts a leaf: a third of what the NICs could send
+    does not fit. ECMP gives everybody less; Syntony gives the job gold what it can use, and the
+    others the rest.
+
+    Example: syntony lab drill qos --out /tmp/drill
+    """
+    from syntony.lab.drill import contention as drill
+    from syntony.lab.drill import qos as goal
+    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.report import check_out
+
+    times = drill.Times(
+        before_ns=_positive("--before", before), after_ns=_positive("--after", after)
+    )
+    if out is not None:
+        check_out(out)
+    trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
+    report = make_report(trial, "qos")
+    if out is not None:
+        report = save(report, trial, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show_contention(report)
+        told = goal.gold(report.figures)
+        console.print(
+            f"gold, guaranteed: {told.before:.0%} of what it does alone with ECMP, "
+            f"{told.after:.0%} with Syntony"
+        )
+
+
 def _show_contention(report: ContentionReport) -> None:
     found = report.figures
-    console.print(f"[bold]two times {report.job}[/], {report.ranks} ranks each; {report.fabric}")
+    console.print(
+        f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
+    )
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    heads = ("", *found.before.mbps, "both", "of optimum", "shared links", "delay p50", "p99")
+    heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for phase in (found.before, found.after):
@@ -229,7 +271,7 @@ def _show_contention(report: ContentionReport) -> None:
     resolved = "–" if found.resolved_s is None else f"{found.resolved_s:.1f} s"
     console.print(
         f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}; "
-        f"two jobs that each have the fabric alone: {found.alone_mbps:.1f}[/]\n"
+        f"if each job had the fabric alone: {found.alone_mbps:.1f}[/]\n"
         f"{found.gain:.2f} × ECMP; resolved after {resolved}; {found.moves} moves of "
         f"{found.flows} flows, {found.undone} undone, {found.refused} refused; "
         f"wrong results {found.wrong}, connections lost {found.lost}"

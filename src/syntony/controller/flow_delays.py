@@ -17,8 +17,8 @@ from syntony.traffic.seen import PathDelay
 BASE_NS = 120 * S
 """How long the least delay of a path is remembered."""
 FRESH_NS = 5 * S
-"""A second's rows are known 2.2 s after its end (`locating.SETTLED_NS`), and so is the next one's a
-second later."""
+"""A second is told of 1.5 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
+later, and a busy host is late."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -84,8 +85,8 @@ class LocateLoop:
         self._store = store
         self.topology = _read(topology) if topology else None
         self._book = PathBook(self.topology)
-        self.seconds: tuple[FlowSecond, ...] = ()
-        """What the last step took up."""
+        self._learning = threading.Lock()
+        """A path is learnt, or looked up by another thread."""
         self._watch = Watch(self._book)
         self._next_second: int | None = None
         self._paths_from_ns: int | None = None
@@ -135,8 +136,9 @@ class LocateLoop:
         )
 
     def links(self, way: Way) -> tuple[str, ...]:
-        """The links of a probe's way; empty unless all are known. Not while `step` runs."""
-        parts = self._book.components(way)
+        """The links of a probe's way; empty unless all are known. For any thread."""
+        with self._learning:
+            parts = self._book.components(way)
         if any(GROUP in part for part in parts):
             return ()
         return tuple(part for part in parts if ARROW in part)
@@ -185,13 +187,13 @@ class LocateLoop:
     def _learn(self, fleet_now_ns: int) -> None:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
         for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
-            self._book.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
+            with self._learning:
+                self._book.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
         self._paths_from_ns = fleet_now_ns - LATE_NS
 
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
         rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)
         heard = self._store.fabric.heard(first * S, (last + 1) * S)
-        self.seconds = rows
         by_second: dict[int, list[FlowSecond]] = defaultdict(list)
         for row in rows:
             by_second[row.second].append(row)

@@ -16,7 +16,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.model.findings import Finding
-from syntony.store import FlowSecond, Store
+from syntony.store import Store
 from syntony.wire.traffic import (
     FlowsReport,
     LinkLoadView,
@@ -52,6 +52,8 @@ class Placement:
         self._time = FleetTime()
         self._paths_from_ns: int | None = None
         self._read_ns = 0
+        self._probed_ns: dict[str, int] = {}
+        """Host to the newest second of delays taken from it."""
 
     def take(self, host: str, report: FlowsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
@@ -71,41 +73,40 @@ class Placement:
     ) -> Decided:
         """Decide; see `PlacingDesk.step`. Raises `StoreError`."""
         if now_ns - self._read_ns >= READ_NS:
-            self._read(now_ns)
+            self._read(now_ns, nics)
         return self.desk.step(now_ns, nics, hosts, findings)
 
-    def _read(self, now_ns: int) -> None:
+    def _read(self, now_ns: int, nics: Mapping[str, str]) -> None:
         first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
         fabric = self._store.fabric
         for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
-            self.desk.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
+            dst = nics.get(row.dst, row.dst)
+            self.desk.learn(Way(row.src, dst, row.sport, row.dport), row.hops.split())
         self._paths_from_ns, self._read_ns = now_ns - LATE_NS, now_ns
 
     def probed(
-        self,
-        seconds: Iterable[FlowSecond],
-        ports: Mapping[tuple[str, str], int],
-        links: Callable[[Way], tuple[str, ...]],
+        self, ports: Mapping[tuple[str, str], int], links: Callable[[Way], tuple[str, ...]]
     ) -> None:
-        """Probes' newest seconds: jobs' flows between the same NICs wait in the same queues.
+        """Probes' newest seconds, as agents tell them beside their flows: jobs' flows between the
+        same NICs over the same links wait in the same queues.
 
         Args:
-            seconds: rows as stored.
             ports: (prober, target) to the target's port.
             links: of a probe's way; empty where they are not known.
         """
-        pairs = {
-            pair for row in self.desk.rows for pair in ((row.src, row.dst), (row.dst, row.src))
-        }
         found = []
-        for each in seconds:
-            if (each.src, each.dst) not in pairs or not each.measured:
-                continue
-            way = _way(each, ports)
-            if way is not None and (crossed := links(way)):
-                at_ns = (each.second + 1) * S
-                delay = Delay(at_ns, each.owd_p50_ns, each.owd_p99_ns)
-                found.append(ProbeSecond(each.src, each.dst, crossed, delay, each.owd_min_ns))
+        for host, report in list(self.desk.reports.items()):
+            at_ns = report.delays[0].at_ns if report.delays else 0
+            if at_ns == self._probed_ns.get(host, 0):
+                continue  # told before
+            self._probed_ns[host] = at_ns
+            for each in report.delays:
+                src = f"{host}/{each.nic}"
+                port = ports.get((src, each.dst))
+                crossed = links(Way(src, each.dst, each.sport, port)) if port is not None else ()
+                if crossed:
+                    delay = Delay(each.at_ns, each.p50_ns, each.p99_ns)
+                    found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))
         self.desk.delays.add(found)
 
     # --- for people ---
@@ -173,13 +174,3 @@ class Placement:
             LinkLoadView(link=link, bps=bps, capacity_bps=known.get(link, 0), flows=flows[link])
             for link, bps in sorted(loads.items(), key=lambda item: (-item[1], item[0]))
         )
-
-
-def _way(each: FlowSecond, ports: Mapping[tuple[str, str], int]) -> Way | None:
-    """Of a probe's requests, or of the replies to them; None if it is no longer planned."""
-    forward = each.prober == each.src
-    port = ports.get((each.prober, each.dst if forward else each.src))
-    if port is None:
-        return None
-    ends = (each.sport, port) if forward else (port, each.sport)
-    return Way(each.src, each.dst, *ends)

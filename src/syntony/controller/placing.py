@@ -89,7 +89,8 @@ class PlacingDesk:
         self._topology = topology
         self._table = FlowTable(topology, Classes(config.classes))
         self._mover = self._new_mover()
-        self._reports: dict[str, FlowsReport] = {}
+        self.reports: dict[str, FlowsReport] = {}
+        """The newest of every host."""
         self._heard: dict[str, Heard] = {}
         self._records: deque[_Record] = deque(maxlen=REMEMBERED)
         self._open: dict[str, _Record] = {}
@@ -126,7 +127,7 @@ class PlacingDesk:
 
     def take(self, host: str, report: FlowsReport) -> None:
         """An agent's newest report."""
-        self._reports[host] = report
+        self.reports[host] = report
         known = self._heard.get(host)
         since_ns = report.at_ns if known is None else known.since_ns
         self._heard[host] = Heard(since_ns, report.at_ns)
@@ -167,7 +168,7 @@ class PlacingDesk:
             hosts: all that may listen to us or to another controller, where no topology tells.
             findings: what is to blame now.
         """
-        reports = dict(self._reports)
+        reports = dict(self.reports)
         self._table.nics(nics)
         self.rows = self._table.rows(reports)
         turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})

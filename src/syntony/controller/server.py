@@ -112,6 +112,7 @@ class Controller:
         self._audits = AuditDesk()
         self._sessions: dict[str, Session] = {}
         self._loops = Loops()
+        self._probe_ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -377,20 +378,27 @@ class Controller:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
-        ports = {(src, flow.dst): flow.dst_port for src, flow in self._fleet.flows()}
         try:
-            rows = await asyncio.to_thread(self._locating.step, fleet_now_ns, ports)
+            rows = await asyncio.to_thread(self._locating.step, fleet_now_ns, self._ports())
         except StoreError as error:
             _log.error("localisation failed reason=%s", error)
             return
         if rows is not None:
             self._ingest.put_local(rows)
-        self._placement.probed(self._locating.seconds, ports, self._locating.links)
+
+    def _ports(self) -> dict[tuple[str, str], int]:
+        """(prober, target) to the target's port, of the plan in force."""
+        generation = self._fleet.mesh.generation
+        if self._probe_ports[0] != generation:
+            ports = {(src, flow.dst): flow.dst_port for src, flow in self._fleet.flows()}
+            self._probe_ports = (generation, ports)
+        return self._probe_ports[1]
 
     async def _place(self) -> None:
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return
+        self._placement.probed(self._ports(), self._locating.links)
         nics = {nic.address: str(ref) for ref, nic in self._fleet.mesh.nics.items()}
         hosts, findings = tuple(self._fleet.members), self._locating.answer.findings
         try:

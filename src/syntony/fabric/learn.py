@@ -33,7 +33,7 @@ AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
-_FOLLOWED, _PLANNED, _SPARE = range(3)
+_FOLLOWED, _SPARE, _PLANNED = range(3)
 """Ranks: what is due in one goes before what is due in the next."""
 
 
@@ -93,6 +93,7 @@ class PathLearner:
         self._flows: dict[FlowKey, _Flow] = {}
         self._planned: frozenset[FlowKey] = frozenset()
         self._followed: frozenset[FlowKey] = frozenset()
+        self._spare: frozenset[FlowKey] = frozenset()
         self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
         """By rank: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
@@ -104,17 +105,23 @@ class PathLearner:
     def plan(self, flows: Iterable[FlowKey]) -> None:
         """Take the flows to learn; what is known of those that stay is kept."""
         self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
-        self._take([*wanted, *self._followed])
+        self._take([*self._followed, *self._spare, *wanted])
 
-    def follow(self, flows: Iterable[FlowKey]) -> None:
-        """Flows that jobs use now: learnt before all others, whether planned or not."""
+    def follow(self, flows: Iterable[FlowKey], spare: Iterable[FlowKey] = ()) -> None:
+        """Beside the plan: learnt before it.
+
+        Args:
+            flows: what jobs use now, before everything else.
+            spare: where they could go instead.
+        """
         before, self._followed = self._followed, frozenset(flows)
-        if before == self._followed:
+        before_spare, self._spare = self._spare, frozenset(wanted := list(dict.fromkeys(spare)))
+        if before == self._followed and before_spare == self._spare:
             return
         for flow in self._followed & self._flows.keys() - before:
             if not self._flows[flow].asked:
                 self._schedule(flow, 0)
-        self._take([*self._planned, *self._followed])
+        self._take([*self._followed, *wanted, *self._planned])
 
     def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
         """The path as last learnt; None: not yet."""
@@ -185,7 +192,7 @@ class PathLearner:
     def _rank(self, flow: FlowKey) -> int:
         if flow in self._followed:
             return _FOLLOWED
-        return _SPARE if flow.proto == "tcp" else _PLANNED
+        return _SPARE if flow in self._spare else _PLANNED
 
     def _schedule(self, flow: FlowKey, due_ns: int) -> None:
         self._questions += 1

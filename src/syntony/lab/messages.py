@@ -6,6 +6,7 @@ import msgspec
 
 from syntony.lab.plan import FabricSpec
 from syntony.model import SyntheticClockSpec
+from syntony.traffic.classes import JobClass
 
 
 class LabFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of the daemons: ``mesh_peers``, ``probe_interval_ns``, ``store``."""
     placement: str = "observe"
     """Of the controller: ``off``, ``observe``, ``act``."""
+    classes: tuple[JobClass, ...] = ()
+    """Of jobs, for placement."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):

@@ -111,7 +111,11 @@ def _placement(file: LabFile) -> dict[str, Any]:
     what a busy machine adds to half of all packets."""
     frames_ns = 3 * FRAME_BITS * S // file.spec.rate_bps
     policy = MovePolicy(queue_ns=max(BUSY_NS, frames_ns))
-    return {"mode": file.placement, "policy": msgspec.to_builtins(policy)}
+    return {
+        "mode": file.placement,
+        "policy": msgspec.to_builtins(policy),
+        "classes": msgspec.to_builtins(file.classes),
+    }
 
 
 def _agent(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from syntony.traffic.classes import JobClass
+
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
          "nsenter": "util-linux", "sh": "dash"}  # fmt: skip
 """Commands a lab needs, and the Debian package of each."""
@@ -107,6 +109,7 @@ def new_lab(
     clocks: ClockOptions | None = None,
     options: dict[str, str | int | float] | None = None,
     placement: str = "observe",
+    classes: tuple[JobClass, ...] = (),
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -124,6 +127,7 @@ def new_lab(
         clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
         options=options or {},
         placement=placement,
+        classes=classes,
     )
 
 

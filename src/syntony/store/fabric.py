@@ -23,11 +23,9 @@ class FlowSecond(NamedTuple):
     lost: int
     unresolved: int
     measured: int
-    """Delays measured; 0 makes the delays void."""
+    """Delays measured; 0 makes `owd_p50_ns` void."""
     owd_p50_ns: int
     clk_err_ns: float
-    owd_min_ns: int
-    owd_p99_ns: int
 
 
 class PathRow(NamedTuple):
@@ -65,8 +63,6 @@ class FabricRows:
                 integer(row[9]),
                 # An error that is not finite arrives as null: not known.
                 real(0.0 if row[10] is None else row[10]),
-                integer(row[11]),
-                integer(row[12]),
             )
             for row in rows
         )
@@ -93,13 +89,12 @@ class FabricRows:
 
 
 def _flow_seconds(first_ns: int, last_ns: int) -> str:
-    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50,
-    clock error, least delay and p99.
+    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50 and
+    clock error.
     """
     return (
         f"SELECT src, dst, prober, sport, {SECOND} AS second, sum(sent), sum(lost), "
-        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns), "
-        "min(owd_min_ns), max(owd_p99_ns) "
+        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns) "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} "
         "GROUP BY src, dst, prober, sport, second"
     )

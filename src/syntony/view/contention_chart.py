@@ -1,4 +1,4 @@
-"""Two jobs on one fabric over time: throughput above, one-way delay below; as PNG or SVG.
+"""Jobs on one fabric over time: throughput above, one-way delay below; as PNG or SVG.
 
 Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 """
@@ -69,13 +69,13 @@ def _draw(figure: Any, picture: Picture) -> None:
     above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
     below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
     total = _total(picture.jobs)
-    above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="both jobs")
+    above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="all jobs")
     for curve, colour in zip(picture.jobs, COLOURS[1:], strict=False):
         above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
-    above.axhline(picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label="optimum of both")
+    above.axhline(picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label="optimum of all")
     above.set_ylim(0, picture.optimum * _ABOVE)
     above.set_ylabel("payload, Mb/s", color=_FAINT)
-    above.legend(loc="lower right", frameon=False, fontsize=9, ncols=4)
+    above.legend(loc="lower right", frameon=False, fontsize=9, ncols=5)
     below.plot(picture.delay.at_s, picture.delay.value, color=COLOURS[-1], lw=2.0)
     below.set_ylim(0, max((*picture.delay.value, 1.0)) * _ABOVE)
     below.set_ylabel(picture.delay.label, color=_FAINT)

@@ -185,7 +185,7 @@ PATH = Table(
     (
         Column("ts_ns", "int64", "fleet time at which the path was learnt"),
         Column("src", "string", "sending NIC, host/nic"),
-        Column("dst", "string", "receiving NIC, host/nic"),
+        Column("dst", "string", "receiving NIC, host/nic; its address where nobody probes it"),
         Column("sport", "uint16", "source port of the flow"),
         Column("dport", "uint16", "destination port of the flow"),
         Column("hops", "string", "who answered, one address a hop; * for a silent one"),

@@ -33,6 +33,21 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     known (yet)."""
 
 
+class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """One second of one probe flow, in the direction in which its own host sends."""
+
+    nic: str
+    """Of the reporting host."""
+    dst: str
+    """``host/nic``."""
+    sport: int
+    at_ns: int
+    """End of the second, fleet time."""
+    least_ns: int
+    p50_ns: int
+    p99_ns: int
+
+
 class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a `Move`; told again and again until newer ones take its place."""
 
@@ -49,6 +64,8 @@ class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
     """Fleet time."""
     flows: tuple[FlowView, ...]
     outcomes: tuple[MoveOutcome, ...]
+    delays: tuple[ProbeDelay, ...]
+    """Of the newest second, to peers that managed flows go to."""
     join_port: int
     """TCP port where peers of this agent are joined: candidates' ways are to it."""
     left_out: int = 0

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from syntony.lab.drill import contention_report
+from syntony.lab.drill import contention_report, qos
 from syntony.lab.drill.contention import SPEC, JobRun, Sample, Trial
 from syntony.lab.drill.contention_figures import PAYLOAD, figures, optimum_bps
 from syntony.lab.jobs.records import Done, Record, Step
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
+from syntony.traffic.classes import Classes
+from syntony.traffic.demand import Priority
 from syntony.view import contention_chart
 from syntony.wire.traffic import LinkLoadView, MoveView, PlacedFlow, Traffic
 
@@ -136,6 +138,18 @@ def test_the_chart_is_drawn_and_says_what_was_found() -> None:
     drawn = contention_report.picture(made, report.figures, report.fabric)
     assert "80 → 160 Mb/s" in drawn.subtitle
     assert max(drawn.delay.value) == pytest.approx(9)
+    assert drawn.title.startswith("Two jobs")
     svg = contention_chart.render(drawn, "svg")
     assert b"Syntony acts" in svg
     assert b"job red" in svg
+
+
+def test_what_a_guaranteed_job_gets_is_told_of_what_it_does_alone() -> None:
+    found = figures(trial())
+    named = msgspec.structs.replace(found.before, mbps={"gold": 20.0, "grey": 60.0})
+    better = msgspec.structs.replace(found.after, mbps={"gold": 50.0, "grey": 30.0})
+    found = msgspec.structs.replace(found, alone_mbps=150.0, before=named, after=better)
+    assert qos.gold(found) == (0.4, 1.0)
+    assert qos.gold(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
+    assert Classes(qos.CLASSES).of("gold")[0] is Priority.GUARANTEED
+    assert Classes(qos.CLASSES).of("brown")[0] is Priority.SCAVENGER

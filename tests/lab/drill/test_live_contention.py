@@ -58,7 +58,7 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
     with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
         for job in (red, blue):
             job.wait_steps(5, contention.START_TIMEOUT_S)
-        contention.wait_map(lab)
+        contention.wait_map(lab, 2)
         eventually(lambda: agree(lab), "what is told of flows is what the switches do")
         done = (red.steps_done(), blue.steps_done())
         contention.command(lab, "act")

@@ -8,7 +8,7 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Order, Outcome
 from syntony.wire.messages import MAX_VIEWS
-from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome
+from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
 
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
@@ -19,8 +19,10 @@ def flows_report(
     flows: Sequence[JobFlow],
     outcomes: Sequence[Outcome],
     hops: Hops,
+    *,
     fleet_ns: int,
     join_port: int,
+    delays: tuple[ProbeDelay, ...] = (),
 ) -> FlowsReport:
     """The fastest flows first, should there be too many."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
@@ -28,6 +30,7 @@ def flows_report(
         at_ns=fleet_ns,
         flows=tuple(_view(each, hops) for each in ranked[:MAX_VIEWS]),
         outcomes=tuple(MoveOutcome(move_id=o.move_id, result=o.result) for o in outcomes),
+        delays=delays,
         join_port=join_port,
         left_out=max(0, len(ranked) - MAX_VIEWS),
     )

@@ -24,7 +24,7 @@ from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
 from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
-from syntony.wire.traffic import FlowsReport, Moves
+from syntony.wire.traffic import FlowsReport, Moves, ProbeDelay
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -136,13 +136,19 @@ class PathService:
             left_out=max(0, len(views) - MAX_VIEWS),
         )
 
-    def flows(self, hops: Hops, fleet_ns: int) -> FlowsReport:
+    def flows(self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...]) -> FlowsReport:
         """Managed subflows now, and what became of the newest orders."""
-        if self._control is None:
-            return flows_report((), (), hops, fleet_ns, self._join_port)
+        flows = self._control.job_flows() if self._control is not None else ()
+        done = self._control.outcomes() if self._control is not None else ()
         self._told = self._newest()
-        outcomes = [*self._refused, *self._control.outcomes()]
-        return flows_report(self._control.job_flows(), outcomes, hops, fleet_ns, self._join_port)
+        return flows_report(
+            flows,
+            [*self._refused, *done],
+            hops,
+            fleet_ns=fleet_ns,
+            join_port=self._join_port,
+            delays=delays,
+        )
 
     def outcomes_are_news(self) -> bool:
         """Whether an order has come to its end since `flows` last told of outcomes."""

@@ -1,4 +1,4 @@
-"""Two jobs on one fabric: ECMP's choice, then Syntony switched on while they run."""
+"""Jobs that share a fabric: ECMP's choice, then Syntony switched on while they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import getpass
 import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,7 +30,9 @@ from syntony.wire.traffic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from syntony.traffic.classes import JobClass
 
 JOBS = ("red", "blue")
 NIC = "rail0"
@@ -40,6 +42,8 @@ it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no
 ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
 SAMPLE_NS = 500 * MS
+LATE_NS = 12 * S
+"""A second's delays are told of within 3.5 s; on a busy machine, later."""
 MAP_TIMEOUT_S = 90.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host."""
 START_TIMEOUT_S = 90.0
@@ -65,6 +69,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     elements: int = ELEMENTS
     spec: FabricSpec = SPEC
     times: Times = Times()
+    jobs: tuple[str, ...] = JOBS
+    """Their names; the first one is also watched alone."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +81,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two jobs, from start to end."""
+    """One of the jobs, from start to end."""
 
     name: str
     title: str
@@ -93,7 +99,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     alone_ns: tuple[int, int]
     """When the first job was warm and alone, from and to."""
     began_ns: int
-    """Both jobs were warm, and every flow's paths known: measuring starts."""
+    """All jobs were warm, and every flow's paths known: measuring starts."""
     acted_ns: int
     """Syntony was told to act."""
     ended_ns: int
@@ -105,15 +111,27 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[MoveView, ...]
 
 
-def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> Trial:
-    """Runs both jobs once, in a lab of their own unless one is given.
+def drill(
+    wish: Wish,
+    say: Callable[[str], None],
+    *,
+    lab: Lab | None = None,
+    classes: tuple[JobClass, ...] = (),
+) -> Trial:
+    """Runs all jobs once, in a lab of their own unless one is given.
+
+    Args:
+        wish: jobs, fabric, times.
+        say: what is going on, for a person.
+        lab: with agents.
+        classes: of jobs, in the lab of their own.
 
     Raises:
         UsageError: the lab given has no agents, or too few hosts.
         MissingError: this machine or installation lacks something.
         RemoteError: the jobs did not start, or their paths were not learnt in time.
     """
-    with _place(wish.spec, lab) as place:
+    with _place(wish.spec, classes, lab) as place:
         specs = job_specs(place, wish)
         command(place, "observe")
         try:
@@ -124,11 +142,11 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
 
 
 def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
-    """Every second host of each leaf to each job, ranks in turns below either leaf, so that a ring
+    """Hosts of either leaf to the jobs in turns, ranks in turns below either leaf, so that a ring
     crosses the spines at every hop. Raises `UsageError`: too few hosts."""
     hosts, addresses = lab.status().hosts, lab.addresses(4)
-    if len(hosts) < 4:
-        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: 4")
+    if len(hosts) < 2 * len(wish.jobs):
+        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {2 * len(wish.jobs)}")
     half = len(hosts) // 2
     rounds = [(hosts[k], hosts[half + k]) for k in range(half)]
     return tuple(
@@ -141,13 +159,13 @@ def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
             addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
             nic=NIC,
         )
-        for number in range(len(JOBS))
-        for ranks in (tuple(host for pair in rounds[number :: len(JOBS)] for host in pair),)
+        for number in range(len(wish.jobs))
+        for ranks in (tuple(host for pair in rounds[number :: len(wish.jobs)] for host in pair),)
     )
 
 
 @contextmanager
-def _place(spec: FabricSpec, given: Lab | None) -> Iterator[Lab]:
+def _place(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | None) -> Iterator[Lab]:
     if given is not None:
         if not given.file().agents:
             raise UsageError(
@@ -155,7 +173,8 @@ def _place(spec: FabricSpec, given: Lab | None) -> Iterator[Lab]:
             )
         yield given
         return
-    with World(new_lab(f"drill-{os.getpid()}", spec), detach=False) as world:
+    file = new_lab(f"drill-{os.getpid()}", spec, classes=classes)
+    with World(file, detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
         wait_ready(lab)
@@ -165,28 +184,30 @@ def _place(spec: FabricSpec, given: Lab | None) -> Iterator[Lab]:
 def _run(
     lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> Trial:  # fmt: skip
-    wraps = [(sys.executable, "-m", "syntony", "run", "--job", name, "--") for name in JOBS]
-    with Job(lab, specs[0], wrap=wraps[0]) as red:
-        red.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
-        alone_ns = time.monotonic_ns()
-        say(f"one job runs alone: {specs[0].name}")
-        time.sleep(wish.times.alone_ns / S)
-        with Job(lab, specs[1], wrap=wraps[1]) as blue:
-            blue.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
-            span_ns = (alone_ns, alone_ns + wish.times.alone_ns)
-            return _both(lab, wish, (red, blue), span_ns, say)
+    with ExitStack() as stack:
+        jobs: list[Job] = []
+        alone_ns = 0
+        for name, spec in zip(wish.jobs, specs, strict=True):
+            wrap = (sys.executable, "-m", "syntony", "run", "--job", name, "--")
+            jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
+            jobs[-1].wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+            if len(jobs) == 1:
+                alone_ns = time.monotonic_ns()
+                say(f"one job runs alone: {spec.name}")
+                time.sleep(wish.times.alone_ns / S)
+        return _all(lab, wish, jobs, (alone_ns, alone_ns + wish.times.alone_ns), say)
 
 
-def _both(
+def _all(
     lab: Lab,
     wish: Wish,
-    jobs: tuple[Job, Job],
+    jobs: Sequence[Job],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
 ) -> Trial:
     specs = [job.spec for job in jobs]
-    say(f"two jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
-    wait_map(lab)
+    say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
+    wait_map(lab, len(jobs))
     samples: list[Sample] = []
     began_ns = time.monotonic_ns()
     _watch(lab, samples, began_ns + wish.times.before_ns)
@@ -196,6 +217,7 @@ def _both(
     _watch(lab, samples, acted_ns + wish.times.after_ns)
     ended_ns = time.monotonic_ns()
     moves = ask_moves(lab)
+    _watch_late(lab, samples, ended_ns)
     for job in jobs:
         job.wish_end()
     for job in jobs:
@@ -217,14 +239,14 @@ def _both(
                 finished=job.finished(),
                 records=tuple(job.records()),
             )
-            for name, spec, job in zip(JOBS, specs, jobs, strict=True)
+            for name, spec, job in zip(wish.jobs, specs, jobs, strict=True)
         ),
         samples=tuple(samples),
         moves=moves,
     )
 
 
-def wait_map(lab: Lab) -> None:
+def wait_map(lab: Lab, jobs: int) -> None:
     """Until every flow that sends much has somewhere else to go.
 
     Raises:
@@ -234,7 +256,11 @@ def wait_map(lab: Lab) -> None:
     while time.monotonic() < end_s:
         traffic = ask(lab)
         busy = [f for f in traffic.flows if f.paths]
-        if traffic.deciding and len(busy) >= len(JOBS) and all(f.paths > 1 for f in busy):
+        if (
+            traffic.deciding
+            and len({f.job for f in busy}) >= jobs
+            and all(f.paths > 1 for f in busy)
+        ):
             return
         time.sleep(SAMPLE_NS / S)
     raise RemoteError(f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s")
@@ -245,6 +271,17 @@ def _watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
         samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
+
+
+def _watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
+    """Until the last second's delays are known, or for `LATE_NS`."""
+    while (now_ns := time.monotonic_ns()) < ended_ns + LATE_NS:
+        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        ahead_ns = samples[-1].traffic.now_ns - now_ns
+        newest_ns = max((f.owd_at_ns for f in samples[-1].traffic.flows), default=0)
+        if newest_ns - ahead_ns >= ended_ns - S:
+            return
+        time.sleep(SAMPLE_NS / S)
 
 
 def ask(lab: Lab) -> Traffic:

@@ -145,6 +145,8 @@ def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
     worst: dict[int, int] = {}
     for at_ns, _, p99_ns in _measured(trial):
+        if not trial.began_ns <= at_ns <= trial.ended_ns:
+            continue
         worst[at_ns] = max(worst.get(at_ns, 0), p99_ns)
     at_s = [(at_ns - S // 2 - trial.acted_ns) / S for at_ns in sorted(worst)]
     return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])

@@ -18,24 +18,30 @@ if TYPE_CHECKING:
     from syntony.wire.traffic import MoveView
 
 
+_NUMBERS = {2: "Two", 3: "Three"}
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
-    drill: str = "contention"
+    drill: str
     job: str
+    jobs: int
     ranks: int
-    """Of each of the two jobs."""
+    """Of each job."""
     fabric: str
     figures: Figures
     moves: tuple[MoveView, ...]
     files: tuple[str, ...] = ()
 
 
-def make_report(trial: Trial) -> Report:
+def make_report(trial: Trial, drill: str = "contention") -> Report:
     """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
     return Report(
+        drill=drill,
         job=job.title,
+        jobs=len(trial.jobs),
         ranks=job.ranks,
         fabric=f"{spec.hosts} hosts × {spec.rails} rails, {spec.leaves} leaves a rail, "
         f"{spec.spines} spines, {format_rate(spec.rate_bps)}, seed {spec.seed}",
@@ -50,7 +56,7 @@ def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Pictu
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]
     return contention_chart.Picture(
-        title=f"Two jobs, one fabric: {first.title}",
+        title=f"{_NUMBERS.get(len(trial.jobs), 'Jobs')} jobs, one fabric: {first.title}",
         subtitle=f"{fabric}; every result checked; "
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
         f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
@@ -77,13 +83,13 @@ def save(report: Report, trial: Trial, directory: Path) -> Report:
     """
     drawn = picture(trial, report.figures, report.fabric)
     charts = {
-        f"contention.{kind}": contention_chart.render(drawn, kind)
+        f"{report.drill}.{kind}": contention_chart.render(drawn, kind)
         for kind in contention_chart.FORMATS
     }
-    names = [*charts, "contention.trial.json", "contention.json"]
+    names = [*charts, f"{report.drill}.trial.json", f"{report.drill}.json"]
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
-    charts["contention.trial.json"] = msgspec.json.encode(trial)
-    charts["contention.json"] = msgspec.json.format(msgspec.json.encode(whole))
+    charts[names[-2]] = msgspec.json.encode(trial)
+    charts[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in charts.items():
