@@ -96,18 +96,13 @@ class Job:
         ]  # fmt: skip
 
     def steps(self) -> dict[str, Any]:
-        """Ends the job; its account: steps, the longest step in s, wrong answers and which.
-
-        A wrong answer was seen once in some ten runs of these tests, its cause not yet known (see
-        docs/reference/traffic.md): it is told as an expected failure, with what was seen.
-        """
+        """Ends the job; its account: steps, the longest step in s, wrong answers and which."""
         client = self._ends[1]
         assert client.stdin is not None
         assert client.stdout is not None
         client.stdin.close()
         account = dict(json.loads(client.stdout.readline()))
-        if account["wrong"]:
-            pytest.xfail(f"a wrong answer, cause not known: {account}")
+        assert account["wrong"] == 0, account
         return account
 
     def end(self) -> None:
