@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -49,12 +50,19 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         limits=dict(sources.spec.checks),
         active=sources.active,
         deadline_ns=sources.deadline_ns,
-        by=getpass.getuser(),
+        by=_user(),
     )
     started = ask(target, command, AuditStarted, until=lambda _: True)
     for host in started.absent:
         yield unreachable(host, "its agent is not connected", now_ns())
     yield from _fetch(target, started, time.monotonic_ns() + sources.deadline_ns + _GRACE_NS)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user has no name
+        return f"uid {os.geteuid()}"
 
 
 def _hosts(target: FleetTarget) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
 
     \b
     Example:
-      syntony audit run --lab; syntony lab fault carrier h3/rail0; syntony audit run --lab;
+      syntony audit run --lab; syntony lab fault mtu h3/rail0; syntony audit run --lab;
       syntony audit diff
     """
     if before is None:

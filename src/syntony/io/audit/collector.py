@@ -6,6 +6,7 @@ in front of it `PARAMETERS` (``{"files": [...], "commands": [[...]], "timeout_s"
 "later_s": ...}`` as JSON) and `HOST`, the name the host is audited under.
 """
 
+import contextlib
 import glob
 import gzip
 import io
@@ -157,7 +158,8 @@ def run(
     try:
         output, complaint = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
         return b"no answer in %d s" % timeout_s, 124
     if process.returncode:
         return (complaint or output)[:4096], process.returncode

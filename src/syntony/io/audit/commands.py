@@ -6,6 +6,7 @@ line with ``%`` and ``/`` written as in URLs; a failed one has its exit status i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -69,7 +70,8 @@ class LiveCommands:
         try:
             return process.communicate(timeout=self._timeout_ns / S)
         except subprocess.TimeoutExpired as error:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             # A child in an uninterruptible wait does not die of SIGKILL either: it is left behind.
             end_s = time.monotonic() + 1
             while process.poll() is None and time.monotonic() < end_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -21,9 +22,16 @@ MAX_LINE_BYTES = 64 << 20
 
 
 def state_dir() -> Path:
-    """Where runs are kept: ``$XDG_STATE_HOME/syntony/audit``, below the home by default."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "syntony/audit"
+    """Where runs are kept: ``$XDG_STATE_HOME/syntony/audit``, below the home by default; of a user
+    without a home (a container's), among the temporary files.
+    """
+    told = os.environ.get("XDG_STATE_HOME")
+    if told:
+        return Path(told) / "syntony/audit"
+    try:
+        return Path.home() / ".local/state/syntony/audit"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}/audit"
 
 
 class RunWriter:
