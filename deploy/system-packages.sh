@@ -28,6 +28,9 @@ if [ "${1:-}" = "--test" ] || [ "${1:-}" = "--slow" ]; then
 fi
 if [ "${1:-}" = "--slow" ]; then
     need clickhouse-server clickhouse-server
+    need ibsim ibsim-utils
+    need opensm opensm
+    need ibnetdiscover infiniband-diags
     need chronyd chrony
 fi
 if [ "${1:-}" = "--bench" ]; then

@@ -65,6 +65,16 @@ class PairHunt:
         """Rounds reported so far."""
 
     @property
+    def plan(self) -> list[list[Pair]]:
+        """The rounds before any re-test."""
+        return self._plan
+
+    @property
+    def tested(self) -> int:
+        """Tests with an outcome."""
+        return sum(map(len, self._outcomes.values())) // 2
+
+    @property
     def planned(self) -> int:
         """Rounds at most."""
         return len(self._plan) + self._again

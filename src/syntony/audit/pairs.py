@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
@@ -45,12 +46,16 @@ def matchings(hosts: int, rounds: Sequence[int] | None = None) -> Ints:
     if even < 2:
         return np.empty((0, 0, 2), dtype=np.int32)
     turn = np.arange(even - 1, dtype=np.int32) if rounds is None else np.array(rounds, np.int32)
-    step = np.arange(1, even // 2, dtype=np.int32)
+    half = even // 2 - 1
+    # Three turns of the table one after the other: every round is then a slice of it, and nothing
+    # has to be divided.
+    table = np.tile(np.arange(even - 1, dtype=np.int32), 3)
+    ahead = sliding_window_view(table, half)[turn + 1] if half else table[:0].reshape(1, 0)
+    behind = sliding_window_view(table[::-1], half)[len(table) - even - turn + 1] if half else ahead
     pairs = np.empty((len(turn), even // 2, 2), dtype=np.int32)
     pairs[:, 0, 0], pairs[:, 0, 1] = turn, even - 1
-    pairs[:, 1:, 0] = (turn[:, None] + step) % (even - 1)
-    pairs[:, 1:, 1] = (turn[:, None] - step) % (even - 1)
-    pairs.sort(axis=2)
+    np.minimum(ahead, behind, out=pairs[:, 1:, 0])
+    np.maximum(ahead, behind, out=pairs[:, 1:, 1])
     if hosts % 2:  # the host that is not there meets somebody in every round
         pairs = pairs[:, 1:]
     return pairs

@@ -8,6 +8,7 @@ from syntony.cli.audit_checks import checks
 from syntony.cli.audit_fabric import fabric
 from syntony.cli.audit_nccl import nccl
 from syntony.cli.audit_network import network
+from syntony.cli.audit_pairs import pairs
 from syntony.cli.audit_run import learn, run
 from syntony.cli.audit_show import diff, show_run
 from syntony.cli.audit_tools import reach, record, triad
@@ -23,5 +24,18 @@ def command() -> None:
     """
 
 
-for _each in (run, network, nccl, fabric, checks, learn, diff, show_run, record, reach, triad):
+for _each in (
+    run,
+    pairs,
+    network,
+    nccl,
+    fabric,
+    checks,
+    learn,
+    diff,
+    show_run,
+    record,
+    reach,
+    triad,
+):
     command.add_command(_each)
