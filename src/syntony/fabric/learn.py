@@ -35,6 +35,9 @@ SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
 _FOLLOWED, _SPARE, _PLANNED = range(3)
 """Ranks: what is due in one goes before what is due in the next."""
+_BEGUN = -1
+"""Due before what is not begun: paths come to be known one after the other, not all at the end, and
+one switch is not asked for everything at once."""
 
 
 class FlowKey(NamedTuple):
@@ -206,7 +209,7 @@ class PathLearner:
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
-            self._schedule(flow, now_ns)
+            self._schedule(flow, _BEGUN)
             return None
         heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
         if not ends:
