@@ -25,17 +25,6 @@ def command() -> None:
 
 
 for _each in (
-    run,
-    pairs,
-    network,
-    nccl,
-    fabric,
-    checks,
-    learn,
-    diff,
-    show_run,
-    record,
-    reach,
-    triad,
-):
+    run, fabric, network, pairs, nccl, checks, learn, diff, show_run, record, reach, triad,
+):  # fmt: skip
     command.add_command(_each)
