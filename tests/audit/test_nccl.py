@@ -333,7 +333,14 @@ def test_the_hunt_names_the_host_that_is_low(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--hosts", "a", "--local", "2"], ["--hosts", "-x"], ["--hosts", "@/nonexistent"]]
+    "words",
+    [
+        [],
+        ["--hosts", "a", "--local", "2"],
+        ["--hosts", "-x"],
+        ["--hosts", "@/nonexistent"],
+        ["--local", "2", "--engine", "nccl-tests"],
+    ],
 )
 def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", "nccl", *words]) == 2

@@ -169,7 +169,11 @@ def _groups(cabling: Cabling) -> Mapping[str, str]:
 
 def _use_torch(asked: _Asked) -> bool:
     if asked.lab or asked.local:
-        return asked.engine != "nccl-tests" or bool(asked.lab)
+        if asked.engine == "nccl-tests":
+            raise UsageError(
+                "nccl-tests on this host: --hosts NAME --launcher none; a lab has no GPUs"
+            )
+        return True
     if asked.engine != "auto":
         return asked.engine == "torch"
     return shutil.which(asked.binary) is None
