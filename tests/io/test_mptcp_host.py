@@ -38,20 +38,10 @@ def test_a_process_that_becomes_a_job_by_exec_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "before"), [("path_manager", "kernel"), ("pm_type", "0")])
 def test_management_is_taken_and_given_back(tmp_path: Path, name: str, before: str) -> None:
     (tmp_path / name).write_text(f"{before}\n")
-    (tmp_path / "checksum_enabled").write_text("0\n")
     held = UserspaceManagement(tmp_path)
     assert (tmp_path / name).read_text() in {"userspace", "1"}
-    assert (tmp_path / "checksum_enabled").read_text() == "1"
     held.release()
     assert (tmp_path / name).read_text() == before
-    assert (tmp_path / "checksum_enabled").read_text() == "0"
-
-
-def test_what_can_be_had_in_part_only_is_not_kept(tmp_path: Path) -> None:
-    (tmp_path / "path_manager").write_text("kernel\n")
-    with pytest.raises(MissingError):
-        UserspaceManagement(tmp_path)
-    assert (tmp_path / "path_manager").read_text() == "kernel"
 
 
 def test_a_kernel_without_mptcp_is_one_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 from functools import cache
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from syntony.audit.collecting import inputs
@@ -146,7 +146,24 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """Files, folders and links within the tree; `tarfile`'s own filters are not in every 3.11."""
+    name = PurePosixPath(entry.name)
+    place = folder / name
+    if name.is_absolute() or ".." in name.parts or not _within(place.parent, folder):
+        return
     try:
-        tar.extract(entry, folder, filter="data")
-    except (tarfile.FilterError, FileExistsError, NotADirectoryError, IsADirectoryError):
-        return  # a link out of the tree, or a name that is there as something else
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if entry.isdir():
+            place.mkdir(exist_ok=True)
+        elif entry.issym() and _within(place.parent / entry.linkname, folder):
+            place.symlink_to(entry.linkname)
+        elif entry.isfile() and _within(place, folder):
+            content = tar.extractfile(entry)
+            place.write_bytes(content.read() if content is not None else b"")
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        return  # a name that is there as something else
+
+
+def _within(path: Path, folder: Path) -> bool:
+    """Whether it is in the folder, whatever links lead to it; it need not exist."""
+    return path.resolve().is_relative_to(folder.resolve())
