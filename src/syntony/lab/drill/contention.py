@@ -254,17 +254,20 @@ def wait_map(lab: Lab, jobs: int) -> None:
         RemoteError: not in time.
     """
     end_s = time.monotonic() + MAP_TIMEOUT_S
-    while time.monotonic() < end_s:
+    while True:
         traffic = ask(lab)
-        busy = [f for f in traffic.flows if f.paths]
-        if (
-            traffic.deciding
-            and len({f.job for f in busy}) >= jobs
-            and all(f.paths > 1 for f in busy)
-        ):
+        busy = [flow for flow in traffic.flows if flow.paths]
+        known = len({flow.job for flow in busy}) >= jobs and all(f.paths > 1 for f in busy)
+        if traffic.deciding and known:
             return
+        if time.monotonic() > end_s:
+            break
         time.sleep(SAMPLE_NS / S)
-    raise RemoteError(f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s")
+    told = ", ".join(f"{f.job} {f.src}: {f.paths}" for f in traffic.flows) or "no flow"
+    raise RemoteError(
+        f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s: {told}; "
+        f"{traffic.why or 'deciding'}"
+    )
 
 
 def _watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
