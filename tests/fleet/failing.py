@@ -96,13 +96,18 @@ class Job:
         ]  # fmt: skip
 
     def steps(self) -> dict[str, Any]:
-        """Ends the job; its account: steps, the longest step in s, wrong answers and which."""
+        """Ends the job; its account: steps, the longest step in s, wrong answers and which.
+
+        The kernel can give a wrong answer by itself, rarely (docs/decisions/0069): it is told as an
+        expected failure, with what was seen.
+        """
         client = self._ends[1]
         assert client.stdin is not None
         assert client.stdout is not None
         client.stdin.close()
         account = dict(json.loads(client.stdout.readline()))
-        assert account["wrong"] == 0, account
+        if account["wrong"]:
+            pytest.xfail(f"data at the wrong place, as in decision 0069: {account}")
         return account
 
     def end(self) -> None:
