@@ -60,13 +60,15 @@ class Subnet:
             **os.environ, "PATH": _path(), "IBSIM_SOCKNAME": self.name,
             "OSM_TMP_DIR": str(folder), "OSM_CACHE_DIR": str(folder),
         }  # fmt: skip
+        self.folder = folder
+        """Where its programs run: they leave their picture of /sys in the working directory."""
         self._first = min(port.node for port in wiring.far if " " in port.node)
 
     def discover(self) -> str:
         """What `ibnetdiscover` prints on the first host."""
         done = subprocess.run(
-            ["ibsim-run", "ibnetdiscover"], env=self.at_first(), capture_output=True, text=True,
-            timeout=_PATIENCE_S, check=True,
+            ["ibsim-run", "ibnetdiscover"], env=self.at_first(), cwd=self.folder,
+            capture_output=True, text=True, timeout=_PATIENCE_S, check=True,
         )  # fmt: skip
         return done.stdout
 
@@ -96,7 +98,7 @@ def simulated(wiring: Wiring, folder: Path, *, manager: bool = True) -> Iterator
     said = (folder / "opensm.log").open("w+")
     simulator = subprocess.Popen(
         ["ibsim", *sizes, "-s", "-f", str(folder / "out"), str(file)],
-        env=subnet.at_first(), stdin=subprocess.PIPE, stdout=log, stderr=log,
+        env=subnet.at_first(), cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log,
         start_new_session=True,
     )  # fmt: skip
     started = [simulator]
@@ -116,6 +118,7 @@ def simulated(wiring: Wiring, folder: Path, *, manager: bool = True) -> Iterator
                         "0",
                     ],
                     env=subnet.at_first(SIM_SET_ISSM="1"),
+                    cwd=folder,
                     stdin=subprocess.DEVNULL,
                     stdout=said,
                     stderr=said,
