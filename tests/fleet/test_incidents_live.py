@@ -82,7 +82,7 @@ class Watched:
         """Of the Prometheus inside the lab; empty while it does not answer."""
         try:
             text = self.lab.run(
-                "ctl", "curl", "-s", "-G", "http://127.0.0.1:9090/api/v1/query",
+                "ctl", "curl", "-s", "-f", "-G", "http://127.0.0.1:9090/api/v1/query",
                 "--data-urlencode", f"query={promql}",
             )  # fmt: skip
         except RemoteError:
@@ -103,7 +103,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         NAME, "--hosts", "4", "--mesh-peers", "3", "--rules", str(directory / "rules.toml"),
         "--sla", str(directory / "sla.toml"), agents=True,
     ) as lab:  # fmt: skip
-        yield Watched(lab)
+        found = Watched(lab)
+        await_true(lambda: isinstance(found.incidents(), list), "the controller's answer")
+        yield found
 
 
 # Paths are learnt meanwhile: what needs them comes last.
