@@ -52,7 +52,9 @@ LUCKY = msgspec.structs.replace(GOOD, before=phase(240, 0, None), gain=1.0, move
         (GOOD, {"gain": 1.05}, [True, False, True]),
         (GOOD, {"after": phase(240, 2, None)}, [True, True, False]),
         (LUCKY, {}, [True, True]),
-        (LUCKY, {"moves": 3}, [True, False]),
+        (LUCKY, {"moves": 4, "gain": 0.95}, [True, True]),
+        (LUCKY, {"moves": 5}, [True, False]),
+        (LUCKY, {"gain": 0.8}, [True, False]),
     ],
 )
 def test_verdicts(found: Figures, change: dict[str, Any], held: list[bool]) -> None:

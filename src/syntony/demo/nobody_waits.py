@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from syntony.demo.stage import Stage
 
 TIMES = contention.Times(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
-FASTER = 1.2
+FASTER = 1.1
 """Claimed least gain where ECMP had crowded a link, on a busy machine of two cores. What a quiet
 one does is in docs/reference/figures.md."""
+NO_WORSE = 0.9
+"""What two jobs do in five seconds differs by as much by itself."""
 CROWDED = 1.0
 """Shared links, on average, from which on there was something to resolve."""
 
 
 def nobody_waits(stage: Stage) -> tuple[Claim, ...]:
     """Nobody waits: two jobs whose flows ECMP put onto the same links; then Syntony acts."""
+    stage.strike()
     stage.screen.say(
         "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
         "a minute goes into learning where each source port leads"
@@ -41,9 +44,10 @@ def claims(found: Figures) -> tuple[Claim, ...]:
     )
     if before.shared_links < CROWDED:
         lucky = Claim(
-            text="ECMP was lucky: no two flows on one link, and nothing is moved for nothing",
-            measured=f"{found.moves} moves, {found.gain:.2f} × ECMP",
-            held=found.moves <= 1,
+            text="ECMP was lucky this time, hardly two flows on one link: at most one move a "
+            "flow, and no job the worse for it",
+            measured=f"{found.moves} moves of {found.flows} flows, {found.gain:.2f} × ECMP",
+            held=found.moves <= found.flows and found.gain >= NO_WORSE,
         )
         return (right, lucky)
     return (

@@ -49,6 +49,10 @@ class Stage:
         """How many NICs the lab's hosts have."""
         return len(self.status.hosts) * self.status.spec.rails
 
+    def strike(self) -> None:
+        """End the fleet: for a last act that needs the machine for one of its own."""
+        self.lab.down()
+
     def timelines(self) -> tuple[Timeline, ...]:
         """Of the controller; empty while it does not answer yet."""
         try:
