@@ -262,8 +262,8 @@ def main() -> int:
         play(args.role, args.seconds)
         return 0
     if os.geteuid() != 0:
-        print("network namespaces have to be made: run this as root", file=sys.stderr)
-        return 3
+        print("left out: namespaces by name have to be made; run it as root", file=sys.stderr)
+        return 0
     hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(args.hogs)]
     kinds = KINDS * args.pairs
     pairs = [Pair(number, kind, args.seconds) for number, kind in enumerate(kinds)]

@@ -181,11 +181,13 @@ static void a_successor_goes_on_and_foreign_files_are_refused(void)
 }
 
 static atomic_bool done;
+static atomic_bool enough;
 
-/* Every piece says the same number in all its fields: a torn one would not. */
+/* Every piece says the same number in all its fields: a torn one would not. Goes on until the reader
+ * has had its turn, however busy the machine is. */
 static void *write_much(void *argument)
 {
-    for (int64_t i = 1; i <= 400000; i++) {
+    for (int64_t i = 1; i <= 400000 || (!atomic_load(&enough) && i < INT64_C(1) << 28); i++) {
         struct syn_clock_piece piece = {i, i, (double)i, 0, 0, 0, (double)i, 0, (double)i,
                                         SYN_CLOCK_SYNCHRONIZED, (uint32_t)i};
         syn_clock_page_write(argument, &piece, i, i, i);
@@ -214,7 +216,8 @@ static void readers_never_see_half_a_piece(void)
         newest = i;
         CHECK_EQUAL(then.fleet_ns, (INT64_C(1) << 40) + i);
         CHECK_EQUAL(then.latest_ns - then.fleet_ns, 5 * i + 1);
-        reads++;
+        if (++reads == 100)
+            atomic_store(&enough, 1);
     }
     pthread_join(writer, NULL);
     CHECK(reads > 0);
