@@ -5,19 +5,17 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syntony.view.throughput_chart import COLOURS, FORMATS, check
+from syntony.view.throughput_chart import COLOURS, FORMATS, check, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["FORMATS", "Curve", "Picture", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
-_DPI = 160
 _INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
 """Of the y axes, in largest values: labels have room."""
@@ -50,19 +48,7 @@ def render(picture: Picture, kind: str) -> bytes:
     Raises:
         MissingError: matplotlib is not installed.
     """
-    check()
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
-        figure = Figure(figsize=_SIZE_IN, dpi=_DPI, facecolor="white")
-        FigureCanvasAgg(figure)
-        _draw(figure, picture)
-        out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(out, format=kind, metadata=metadata)
-        return out.getvalue()
+    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
 
 
 def _draw(figure: Any, picture: Picture) -> None:

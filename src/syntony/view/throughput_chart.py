@@ -14,7 +14,7 @@ import msgspec
 from syntony.errors import MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FORMATS = ("png", "svg")
 _SIZE_IN = (10.0, 5.0)
@@ -64,6 +64,15 @@ def render(picture: Picture, kind: str) -> bytes:
     Raises:
         MissingError: matplotlib is not installed.
     """
+    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
+
+
+def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
+    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
     check()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -71,9 +80,9 @@ def render(picture: Picture, kind: str) -> bytes:
 
     # Text stays text in the SVG, and the same picture gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
-        figure = Figure(figsize=_SIZE_IN, dpi=_DPI, facecolor="white")
+        figure = Figure(figsize=size_in, dpi=_DPI, facecolor="white")
         FigureCanvasAgg(figure)
-        _draw(figure, picture)
+        draw(figure)
         out = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(out, format=kind, metadata=metadata)
