@@ -103,7 +103,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
     \b
     Examples:
       syntony audit nccl --hosts @hosts.txt --topology fabric.txt --json
-      syntony lab up --detach && syntony audit nccl --lab default --floor 0.01
+      syntony lab up --detach && syntony audit nccl --lab lab --floor 0.01
     """
     asked = msgspec.convert(
         {**options, "hosts": options["hosts"] or "", "local": options["local"] or 0}, _Asked

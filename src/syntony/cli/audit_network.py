@@ -54,7 +54,7 @@ def network(
 
     \b
     Examples:
-      syntony lab up --detach && syntony audit network --lab default
+      syntony lab up --detach && syntony audit network --lab lab
       syntony audit network --hosts @hosts.txt --nics 'eth[1-8]' --topology plan.json --json
     """
     from syntony.audit.reach_judge import judge
