@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import random
@@ -32,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from syntony.io import ethtool
 from syntony.io.mptcp_pm import PathManager, PathManagerEvents
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import ConnectionUp, SubflowDown, SubflowUp
@@ -41,7 +41,7 @@ STEP_WORDS = 25_000
 PAUSE_S = 0.004
 RATE = "1gbit"
 KINDS = ("plain", "checksum", "copied")
-SIOCETHTOOL, SET_TSO, SET_GSO, SET_SG = 0x8946, 0x1F, 0x24, 0x19
+SET_TSO, SET_GSO, SET_SG = 0x1F, 0x24, 0x19
 
 
 # --- the two ends of the connection ---------------------------------------------------------------
@@ -98,11 +98,8 @@ def ask(seconds: float) -> None:
 
 def copy_when_sent(nic: str) -> None:
     """Switches scatter-gather and segmentation off."""
-    with socket.socket() as control:
-        for command in (SET_TSO, SET_GSO, SET_SG):
-            value = ctypes.create_string_buffer(struct.pack("II", command, 0))
-            where = struct.pack("16sQ16x", nic.encode(), ctypes.addressof(value))
-            fcntl.ioctl(control, SIOCETHTOOL, where)
+    for command in (SET_TSO, SET_GSO, SET_SG):
+        ethtool.ask(nic, struct.pack("=II", command, 0))
 
 
 def play(role: str, seconds: float) -> None:

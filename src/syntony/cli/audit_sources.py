@@ -19,6 +19,7 @@ from syntony.audit.hostlist import parse_hosts
 from syntony.audit.registry import host_checks
 from syntony.audit.result import HostReport
 from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
+from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
 from syntony.errors import ConfigError, InputError, UsageError
 from syntony.model import S, parse_duration_ns
@@ -102,9 +103,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Through the agents of a lab; without a name, of the only one.",
     )
     @click.option("--controller", metavar="HOST:PORT", help="Through the agents of a controller.")
-    @click.option("--ca", type=click.Path(), help="CA certificate of the fleet, PEM.")
-    @click.option("--cert", type=click.Path(), help="Our certificate, PEM.")
-    @click.option("--key", type=click.Path(), help="Our private key, PEM.")
+    @certificate_options
     @click.option("--local", is_flag=True, help="This host (the default).")
     @click.option(
         "--spec",

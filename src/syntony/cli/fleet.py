@@ -34,6 +34,17 @@ class FleetTarget(NamedTuple):
     """The lab's name, where it is one: only there the truth is known."""
 
 
+def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--ca``, ``--cert`` and ``--key``."""
+    for name, meaning in (
+        ("--key", "Our private key, PEM."),
+        ("--cert", "Our certificate, PEM."),
+        ("--ca", "CA certificate of the fleet, PEM."),
+    ):
+        command = click.option(name, type=click.Path(), help=meaning)(command)
+    return command
+
+
 def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--lab``, ``--controller`` with its certificate, and ``--json``.
 
@@ -42,9 +53,7 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
     @click.option("--controller", metavar="HOST:PORT", help="A controller; needs the certificate.")
-    @click.option("--ca", type=click.Path(), help="CA certificate of the fleet, PEM.")
-    @click.option("--cert", type=click.Path(), help="Our certificate, PEM.")
-    @click.option("--key", type=click.Path(), help="Our private key, PEM.")
+    @certificate_options
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @wraps(command)
     def wrapper(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syntony.view.throughput_chart import COLOURS, FORMATS, check, drawn
+from syntony.view.throughput_chart import COLOURS, FORMATS, check, drawn, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,8 @@ def _draw(figure: Any, picture: Picture) -> None:
     below.set_ylabel(picture.delay.label, color=_FAINT)
     below.set_xlabel("seconds since Syntony was switched on", color=_FAINT)
     for axes in (above, below):
-        _style(axes)
+        axes.axvline(0, color=_INK, lw=0.8, ls=(0, (4, 3)))
+        plain(axes)
     above.annotate(
         "Syntony acts", (0, picture.optimum * _ABOVE), xytext=(4, -4), va="top",
         textcoords="offset points", color=_INK, fontsize=9,
@@ -79,13 +80,3 @@ def _draw(figure: Any, picture: Picture) -> None:
 def _total(curves: Sequence[Curve]) -> Curve:
     sums = tuple(sum(values) for values in zip(*(c.value for c in curves), strict=True))
     return Curve(label="both", at_s=curves[0].at_s, value=sums)
-
-
-def _style(axes: Any) -> None:
-    axes.axvline(0, color=_INK, lw=0.8, ls=(0, (4, 3)))
-    axes.grid(axis="y", color="#d0d7de", lw=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_FAINT, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color("#d0d7de")

@@ -115,6 +115,11 @@ def _span(lines: Sequence[Line]) -> tuple[float, float]:
 def _style(axes: Any, picture: Picture) -> None:
     axes.set_xlabel("seconds since the fault", color=_FAINT)
     axes.set_ylabel(picture.unit, color=_FAINT)
+    plain(axes)
+
+
+def plain(axes: Any) -> None:
+    """Lines to read values by, a floor, and no frame."""
     axes.grid(axis="y", color="#d0d7de", lw=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(colors=_FAINT, length=0)

@@ -286,9 +286,10 @@ class NvLink(NvidiaCheck):
     keys = (Key("node.nvlink", "number × GB/s of a GPU's NVLinks", variant="GPU model"),)
 
     def look(self, host: Facts) -> Iterator[Result | Reading]:
-        found = parse_nvlink_status(host.run("nvidia-smi", "nvlink", "-s"))
+        text = host.run("nvidia-smi", "nvlink", "-s")
+        found = parse_nvlink_status(text)
         if not any(gpu.rates or gpu.down for gpu in found):
-            if "inactive" in host.run("nvidia-smi", "nvlink", "-s"):
+            if "inactive" in text:
                 yield self.verdict(False, host, "all links inactive", "all up", self.reads[0][2:])
             else:
                 yield self.skip(host, "these GPUs have no NVLink")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.errors import MissingError
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
+from syntony.lab.drill.report import write_files
 from syntony.lab.rates import format_rate
 from syntony.view import contention_chart
 
@@ -90,10 +90,5 @@ def save(report: Report, trial: Trial, directory: Path) -> Report:
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
     charts[names[-2]] = msgspec.json.encode(trial)
     charts[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, data in charts.items():
-            (directory / name).write_bytes(data)
-    except OSError as error:
-        raise MissingError(f"--out {directory}: {error.strerror}") from error
+    write_files(charts, directory)
     return whole

@@ -13,7 +13,7 @@ from syntony.lab.drill.figures import RunFigures, figures
 from syntony.view import throughput_chart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from syntony.lab.drill.trial import Trial
@@ -77,12 +77,17 @@ def save(report: Report, trials: Sequence[Trial], directory: Path) -> Report:
     lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
     names = [*files, f"{report.drill}.trials.jsonl", f"{report.drill}.json"]
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
+    files[names[-2]] = lines
+    files[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
+    write_files(files, directory)
+    return whole
+
+
+def write_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """Name → content, into a directory made if need be. Raises `MissingError`: it cannot be."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (directory / name).write_bytes(data)
-        (directory / names[-2]).write_bytes(lines)
-        (directory / names[-1]).write_bytes(msgspec.json.format(msgspec.json.encode(whole)))
     except OSError as error:
         raise MissingError(f"--out {directory}: {error.strerror}") from error
-    return whole
