@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from syntony.clock.envelope import lowest
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
+from syntony.clock.sharpness import touches_floor
 
 WANDER_PPB = 7.0
 """Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
@@ -148,16 +149,22 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
-            return self._begin(clouds, self._fit(clouds, None), Mode.FIRST)
+            return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
         if _stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
             return None
         prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
-        fit = self._fit(clouds, prior)
+        fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+
+    def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
+        fit = self._fit(clouds, prior)
+        if not fit.sharp and touches_floor(clouds, fit.line.slope):
+            return fit._replace(sharp=True)
+        return fit
 
     def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
         if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
