@@ -13,46 +13,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.runner import Job
 from syntony.lab.testing import LiveLab, live
 
 READ_S = 0.5
 TELL_S = 60.0
 SETTLE_S = 15.0
 PATIENCE_S = 120.0
-PORT = 29_500
-ROOT = Path(__file__).parents[1]
 
 
-@contextmanager
-def job(lab: LiveLab, size: int, logs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """One rank on each host, for as long as the block lasts."""
+def all_reduce(lab: LiveLab, size: int) -> Job:
+    """One rank on each host, on rail 0; `size` in bytes. Every sum is checked."""
     hosts = lab.status().hosts
-    addresses = [lab.addresses(4)[f"{host}/rail0"] for host in hosts]
-    running = []
-    for rank, host in enumerate(hosts):
-        words = [str(rank), str(size), str(PORT), *addresses]
-        argv = [sys.executable, str(ROOT / "bench/jobs/ring.py"), *words]
-        with (logs / f"{rank}").open("wb") as out:
-            running.append(subprocess.Popen(lab.enter_argv(host, argv), stdout=out, stderr=out))
-    try:
-        yield running
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
+    places = lab.addresses(4)
+    addresses = tuple(places[f"{host}/rail0"] for host in hosts)
+    spec = JobSpec(kind="all-reduce", hosts=hosts, addresses=addresses, elements=size // 4)
+    return Job(lab, spec)
 
 
 def await_true(true: Callable[[], bool], what: str) -> None:
@@ -62,12 +48,6 @@ def await_true(true: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"never: {what}")
         time.sleep(READ_S)
-
-
-def steps(logs: Path) -> int:
-    """All-reduces that rank 0 has finished, as of its last report."""
-    lines = (logs / "0").read_text(encoding="utf-8").split()
-    return int(lines[-1]) if lines else 0
 
 
 def main() -> int:
@@ -80,16 +60,12 @@ def main() -> int:
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     lapses: dict[str, int] = defaultdict(int)
     name = f"bench-{os.getpid()}"
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        live(name, "--hosts", str(arguments.hosts), agents=True) as lab,
-    ):
+    with live(name, "--hosts", str(arguments.hosts), agents=True) as lab:
         await_true(lambda: all(t.error_ns is not None for t in lab.truth()), "clocks")
         time.sleep(SETTLE_S)
-        logs = Path(scratch)
-        with job(lab, int(arguments.megabytes * 1e6), logs) as ranks:
-            await_true(lambda: steps(logs) > 0, "the job's first steps")
-            before, began_s = steps(logs), time.monotonic()
+        with all_reduce(lab, int(arguments.megabytes * 1e6)) as job:
+            job.wait_steps(1, PATIENCE_S)
+            before, began_s = job.steps_done(), time.monotonic()
             told_s = began_s
             while time.monotonic() < began_s + arguments.seconds:
                 for truth in lab.truth():
@@ -99,14 +75,15 @@ def main() -> int:
                         found[truth.host].append((abs(truth.error_ns), truth.bound_ns))
                 time.sleep(READ_S)
                 told_s = tell_so_far(found, told_s)
-                if any(rank.poll() is not None for rank in ranks):
-                    print("clock_job: a rank ended early", file=sys.stderr)
+                if len(job.alive()) < arguments.hosts:
+                    print(f"clock_job: a rank ended early: {job.complaint()}", file=sys.stderr)
                     return 1
-            done = (steps(logs) - before) / (time.monotonic() - began_s)
+            done = (job.steps_done() - before) / (time.monotonic() - began_s)
+            wrong = sum(record.wrong for record in job.records() if isinstance(record, Step))
     rows = [row(host, readings, lapses[host]) for host, readings in sorted(found.items())]
     everything = [reading for readings in found.values() for reading in readings]
     rows.append(row("all", everything, sum(lapses.values())))
-    show(rows, done, as_json=arguments.json)
+    show(rows, done, wrong, as_json=arguments.json)
     return 0
 
 
@@ -134,13 +111,14 @@ def row(host: str, readings: list[tuple[float, float]], lapses: int) -> dict[str
     }
 
 
-def show(rows: list[dict[str, Any]], steps_per_s: float, *, as_json: bool) -> None:
+def show(rows: list[dict[str, Any]], steps_per_s: float, wrong: int, *, as_json: bool) -> None:
     """The table, or the same as JSON."""
     if as_json:
-        print(json.dumps({"all_reduces_per_s": round(steps_per_s, 2), "rows": rows}, indent=1))
+        told = {"all_reduces_per_s": round(steps_per_s, 2), "wrong": wrong, "rows": rows}
+        print(json.dumps(told, indent=1))
         return
     load = os.getloadavg()[1]
-    print(f"{steps_per_s:.2f} all-reduces per second; load average of the machine {load:.1f}")
+    print(f"{steps_per_s:.2f} all-reduces/s, {wrong} wrong elements; load average {load:.1f}")
     print("".join(f"{name:>14}" for name in rows[0]))
     for line in rows:
         print("".join(f"{value:>14}" for value in line.values()))
