@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from syntony.clock import laplacian
 from syntony.clock.laplacian import Floats, Laplacian, Places
 from syntony.clock.mesh_edges import EdgeArrays
-from syntony.clock.mesh_solve import solve_mesh
+from syntony.clock.mesh_solve import Predicted, solve_mesh
 from syntony.clock.robust import robust_potentials
 
 SIGMA_NS = 20.0
@@ -116,3 +116,40 @@ def test_two_liars_in_sixteen_are_both_named() -> None:
 def test_a_lone_path_is_bounded_by_half_its_round_trip() -> None:
     assert solve_mesh(mesh_edges(2, 1, {}, SIGMA_NS)).asymmetry_ns.tolist() == [10_000.0] * 2
     assert not solve_mesh(mesh_edges(3, 1, {}, SIGMA_NS)).asymmetry_ns.any()
+
+
+def drawn(count: int, seed: int, moved_ns: Floats) -> EdgeArrays:
+    """One window of a mesh of eight peers each, one edge in twenty off by microseconds."""
+    plus, minus = ring(count, 8, seed=1)
+    rng = np.random.default_rng(seed)
+    wild = rng.random(len(plus)) < 0.05
+    theta = moved_ns[minus] - moved_ns[plus] + rng.normal(0, SIGMA_NS, len(plus))
+    return EdgeArrays(
+        nodes=count,
+        a=plus,
+        b=minus,
+        ref_ns=REF_NS + np.rint(moved_ns[plus]).astype(np.int64),
+        theta_ns=theta + wild * rng.choice([-1, 1], len(plus)) * rng.exponential(5_000, len(plus)),
+        drift=rng.normal(0, 5e-9, len(plus)),
+        sigma_ns=np.full(len(plus), SIGMA_NS),
+        drift_sigma=np.full(len(plus), 5e-9),
+        rtt_ns=np.full(len(plus), 20_000.0),
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("step_ns", [3_000.0, 50_000.0, 1e7])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_warm_solve_says_what_a_cold_one_says(seed: int, step_ns: float, share: float) -> None:
+    """Also of clocks that have stepped since, which the prediction is wrong about."""
+    count = 900
+    rng = np.random.default_rng(seed)
+    first = solve_mesh(drawn(count, seed, np.zeros(count)))
+    before = Predicted(first.local_ns, first.offset_ns, first.drift)
+    moved_ns = np.where(rng.random(count) < share, step_ns, 0.0)
+    later = drawn(count, seed + 100, moved_ns)
+    for found in (solve_mesh(later, before), solve_mesh(later)):
+        error = centred(found.offset_ns + moved_ns)
+        assert np.abs(error).max() < 1.5 * SIGMA_NS, f"seed {seed}"
+        assert np.sqrt(np.mean(error**2)) < 0.4 * SIGMA_NS, f"seed {seed}"
+        assert not found.liars.any()

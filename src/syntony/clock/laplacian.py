@@ -6,6 +6,7 @@ The mesh stays while its weights change, so its structure is sorted once.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,15 @@ GROUNDED = 1e-12
 """Weight, in terms of the heaviest edge, of an edge left out: parts stay solvable."""
 
 
+class _Rows(NamedTuple):
+    """Edges by their `plus` end, as compressed rows."""
+
+    order: Places | None
+    """Which edge each entry is; None where edges are in this order already."""
+    columns: NDArray[np.int32]
+    starts: NDArray[np.int32]
+
+
 class Laplacian:
     """``x[plus] - x[minus] ≈ values`` under weights: arrays of shape (edges,), x of (count,)."""
 
@@ -29,22 +39,26 @@ class Laplacian:
         self.plus = plus
         self.minus = minus
         self.count = count
-        self._sorted: tuple[NDArray[np.int32], NDArray[np.int32], Places] | None = None
+        self._by_plus: _Rows | None = None
 
-    def solve(
-        self, weights: Floats, values: Floats, start: Floats | None = None, tolerance: float = 0.0
-    ) -> Floats:
-        """Potentials with mean zero.
+    def differences(self, x: Floats) -> Floats:
+        """``x[plus] - x[minus]``, shape (edges,)."""
+        found = x[self.plus]
+        found -= x[self.minus]
+        return found
 
-        Beyond `DENSE_NODES`, `start` is where iterations begin and `tolerance` the error (rms, of
-        one potential) at which they end.
+    def solve(self, weights: Floats, values: Floats, tolerance: float = 0.0) -> Floats:
+        """Potentials with mean zero; of residuals, the correction to what left them.
+
+        Beyond `DENSE_NODES`, `tolerance` is the error (rms, of one potential) at which iterations
+        end.
         """
         pull = weights * values
         right = self._sums(pull, -pull)
         if self.count <= DENSE_NODES:
             found: Floats = self._inverse(weights) @ right
             return found
-        return self._conjugate_gradients(weights, right, start, tolerance)
+        return self._conjugate_gradients(weights, right, tolerance)
 
     def sigmas(self, weights: Floats) -> Floats:
         """1-sigma of each potential against their mean, weights being inverse variances.
@@ -81,31 +95,35 @@ class Laplacian:
         shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
         return np.asarray((np.linalg.inv(matrix + shift) - shift) / scale, dtype=np.float64)
 
-    def _structure(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Places]:
-        if self._sorted is None:
-            rows = np.concatenate((self.plus, self.minus)).astype(np.int32)
-            columns = np.concatenate((self.minus, self.plus)).astype(np.int32)
-            order = np.argsort(rows, kind="stable")
+    def _rows(self) -> _Rows:
+        if self._by_plus is None:
+            order = None
+            columns = self.minus
+            if np.any(self.plus[1:] < self.plus[:-1]):
+                order = np.argsort(self.plus, kind="stable")
+                columns = columns[order]
             starts = np.zeros(self.count + 1, dtype=np.int32)
-            np.cumsum(np.bincount(rows, minlength=self.count), out=starts[1:])
-            edge = order % len(self.plus)
-            self._sorted = starts, columns[order], edge
-        return self._sorted
+            np.cumsum(np.bincount(self.plus, minlength=self.count), out=starts[1:])
+            self._by_plus = _Rows(order, columns.astype(np.int32), starts)
+        return self._by_plus
 
-    def _conjugate_gradients(
-        self, weights: Floats, right: Floats, start: Floats | None, tolerance: float
-    ) -> Floats:
-        """Jacobi-preconditioned (Saad 2003, algorithm 9.1)."""
-        from scipy.sparse import csr_array
+    def _conjugate_gradients(self, weights: Floats, right: Floats, tolerance: float) -> Floats:
+        """From zero, Jacobi-preconditioned (Saad 2003, algorithm 9.1)."""
+        from scipy.sparse import csc_array, csr_array
 
-        starts, columns, edge = self._structure()
+        rows = self._rows()
         scale = float(weights.max())
         relative = np.maximum(weights / scale, GROUNDED)
-        off = csr_array((relative[edge], columns, starts), shape=(self.count, self.count))
-        degree = off @ np.ones(self.count)
-        right = right / scale
-        x = np.zeros(self.count) if start is None else start.copy()
-        residual = right - (degree * x - off @ x)
+        if rows.order is not None:
+            relative = relative[rows.order]
+        # The same three arrays read by rows and by columns: half the matrix and its transpose.
+        half = relative, rows.columns, rows.starts
+        there = csr_array(half, shape=(self.count, self.count))
+        back = csc_array(half, shape=(self.count, self.count))
+        ones = np.ones(self.count)
+        degree = there @ ones + back @ ones
+        residual = right / scale
+        x = np.zeros(self.count)
         precise = residual / degree
         direction = precise.copy()
         energy = float(residual @ precise)
@@ -113,11 +131,15 @@ class Laplacian:
         for _ in range(ROUNDS):
             if math.sqrt(max(energy, 0.0)) <= enough:
                 break
-            moved = degree * direction - off @ direction
+            moved = degree * direction
+            moved -= there @ direction
+            moved -= back @ direction
             step = energy / float(direction @ moved)
             x += step * direction
             residual -= step * moved
             precise = residual / degree
             before, energy = energy, float(residual @ precise)
-            direction = precise + (energy / before) * direction
-        return np.asarray(x - x.mean(), dtype=np.float64)
+            direction *= energy / before
+            direction += precise
+        x -= x.mean()
+        return x

@@ -71,7 +71,7 @@ def common_instant(edges: EdgeArrays) -> tuple[int, NDArray[np.int64]]:
     at_root = np.concatenate(
         (
             edges.ref_ns[edges.a == 0],
-            (edges.ref_ns + _whole(edges.theta_ns))[edges.b == 0],
+            (edges.ref_ns + whole(edges.theta_ns))[edges.b == 0],
         )
     )
     local_ns = np.zeros(edges.nodes, dtype=np.int64)
@@ -90,12 +90,12 @@ def _next_ring(edges: EdgeArrays, local_ns: NDArray[np.int64], known: NDArray[np
     there = np.flatnonzero(known[edges.a] & ~known[edges.b])
     back = np.flatnonzero(known[edges.b] & ~known[edges.a])
     from_a, from_b = edges.a[there], edges.b[back]
-    forward = local_ns[from_a] + _whole(
+    forward = local_ns[from_a] + whole(
         edges.theta_ns[there] + edges.drift[there] * (local_ns[from_a] - edges.ref_ns[there])
     )
-    since = local_ns[from_b] - _whole(edges.theta_ns[back]) - edges.ref_ns[back]
+    since = local_ns[from_b] - whole(edges.theta_ns[back]) - edges.ref_ns[back]
     drift = edges.drift[back]
-    backward = local_ns[from_b] - _whole(edges.theta_ns[back] + since * drift / (1 + drift))
+    backward = local_ns[from_b] - whole(edges.theta_ns[back] + since * drift / (1 + drift))
     local_ns[edges.b[there]] = forward
     local_ns[edges.a[back]] = backward
     known[edges.b[there]] = True
@@ -103,7 +103,7 @@ def _next_ring(edges: EdgeArrays, local_ns: NDArray[np.int64], known: NDArray[np
     return bool(len(there) or len(back))
 
 
-def _whole(values: Floats) -> NDArray[np.int64]:
+def whole(values: Floats) -> NDArray[np.int64]:
     return np.rint(values).astype(np.int64)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.clock.laplacian import Laplacian
-from syntony.clock.mesh_edges import EdgeArrays, Floats, common_instant
-from syntony.clock.robust import Potentials, robust_potentials
+from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
+from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
 
 LEAST_REJECT_NS = 100.0
 """Smaller contradictions stay in: Huber's weight already holds their pull to a nanosecond or so."""
@@ -58,6 +58,16 @@ class Predicted(NamedTuple):
     ref_ns: NDArray[np.int64]
     offset_ns: Floats
     drift: Floats
+
+    def instant(self, edges: EdgeArrays) -> tuple[int, NDArray[np.int64]]:
+        """The middle of the instants edges speak of, in fleet time and on each clock, (nodes,)."""
+        some = slice(None, None, 1 + len(edges.a) // SCALE_EDGES)
+        a = edges.a[some]
+        ref_ns = edges.ref_ns[some]
+        ahead = self.offset_ns[a] + self.drift[a] * (ref_ns - self.ref_ns[a])
+        at_ns = int(np.partition(ref_ns + whole(ahead), len(a) // 2)[len(a) // 2])
+        since_ns = at_ns - self.ref_ns - whole(self.offset_ns)
+        return at_ns, self.ref_ns + whole(since_ns / (1 + self.drift))
 
 
 class _Frame(NamedTuple):
@@ -127,12 +137,10 @@ def solve_mesh(
 def _offsets(
     mesh: Laplacian, edges: EdgeArrays, before: Predicted | None
 ) -> tuple[_Frame, Potentials]:
-    epoch_ns, local_ns = common_instant(edges)
+    epoch_ns, local_ns = common_instant(edges) if before is None else before.instant(edges)
     frame = _Frame(mesh, edges, local_ns, (epoch_ns - local_ns).astype(np.float64))
-    start = None
-    if before is not None:
-        start = before.offset_ns + before.drift * (local_ns - before.ref_ns) - frame.guess
-        start -= np.median(start)
+    # What was predicted is in the guess: no corrections to it are known yet.
+    start = None if before is None else np.zeros(edges.nodes)
     found = frame.solve(start)
     if float(np.abs(found.x - np.median(found.x)).max()) > FAR_GUESS_NS:
         # Wrong edges on the walk have put some clocks at another instant than the rest.
@@ -163,12 +171,12 @@ def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArra
 
 
 def _liars(edges: EdgeArrays, found: Potentials, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    lie = found.rejected & (np.abs(found.residual) > LIE_NS)
-    lie &= ~(known[edges.a] | known[edges.b])
-    if not lie.any():
+    lie = np.flatnonzero(found.rejected & (np.abs(found.residual) > LIE_NS))
+    if known.any():
+        lie = lie[~(known[edges.a[lie]] | known[edges.b[lie]])]
+    if not len(lie):
         return np.zeros(edges.nodes, dtype=np.bool_)
-    alive = ~(known[edges.a] | known[edges.b])
-    total = _degrees(edges, alive)
+    total = _degrees(edges, ~(known[edges.a] | known[edges.b]) if known.any() else slice(None))
     share = _degrees(edges, lie) / np.maximum(total, 1)
     accused = np.concatenate((edges.a[lie], edges.b[lie]))
     accuser = np.concatenate((edges.b[lie], edges.a[lie]))
@@ -182,7 +190,7 @@ def _liars(edges: EdgeArrays, found: Potentials, known: NDArray[np.bool_]) -> ND
     return np.asarray(suspect & (share >= worst), dtype=np.bool_)
 
 
-def _degrees(edges: EdgeArrays, mask: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _degrees(edges: EdgeArrays, mask: NDArray[np.bool_] | Places | slice) -> NDArray[np.intp]:
     at_a = np.bincount(edges.a[mask], minlength=edges.nodes)
     return np.asarray(at_a + np.bincount(edges.b[mask], minlength=edges.nodes), dtype=np.intp)
 
@@ -242,12 +250,16 @@ def _believed(edges: EdgeArrays, claimed: Floats, typical: Floats) -> Floats:
 
 def _unchecked(edges: EdgeArrays, rejected: NDArray[np.bool_]) -> Floats:
     """Half the least round trip of nodes whose edges all lead to one peer, else 0; (nodes,)."""
-    ends = np.concatenate((edges.a, edges.b))[np.tile(~rejected, 2)]
-    peers = np.concatenate((edges.b, edges.a))[np.tile(~rejected, 2)]
-    rtt = np.tile(edges.rtt_ns, 2)[np.tile(~rejected, 2)]
-    least, most = np.full(edges.nodes, edges.nodes), np.full(edges.nodes, -1)
-    np.minimum.at(least, ends, peers)
-    np.maximum.at(most, ends, peers)
+    kept = np.flatnonzero(~rejected)
+    a, b = edges.a[kept], edges.b[kept]
+    peer = np.full(edges.nodes, -1)
+    peer[a] = b
+    peer[b] = a
+    checked = peer < 0
+    checked[a[peer[a] != b]] = True
+    checked[b[peer[b] != a]] = True
     shortest = np.full(edges.nodes, np.inf)
-    np.minimum.at(shortest, ends, rtt)
-    return np.where(least == most, np.where(np.isinf(shortest), 0.0, shortest / 2), 0.0)
+    for end in (a, b):
+        lone = ~checked[end]
+        np.minimum.at(shortest, end[lone], edges.rtt_ns[kept[lone]])
+    return np.where(checked, 0.0, shortest / 2)

@@ -16,21 +16,33 @@ from syntony.clock.laplacian import Floats, Laplacian
 
 HUBER = 1.345
 """95 % efficiency on Gaussian errors (Huber 1981)."""
-HUBER_ROUNDS = 6
-WARM_ROUNDS = 1
 SMALL_NODES = 64
-SMALL_ROUNDS = 40
 """Where one liar's edges are a good part of all, rounds go on until they settle: cheap there."""
 REJECT_SIGMAS = 6.0
-REJECT_ROUNDS = 2
+NEAR = 2.0
+"""Median residual of a guess, in sigmas, up to which it counts as one: right ones leave 0.7."""
 MAD_TO_SIGMA = 1.4826
 COARSE = 0.05
 """Error, in a typical edge's sigmas, of a round whose weights will change anyway."""
 FINE = 0.005
 SCALE_EDGES = 1 << 17
 """Of more, every so many are enough for a median: half a per cent off at most."""
-SETTLED = 0.02
-"""Change of a potential, in its typical edge's sigmas, below which rounds stop."""
+
+
+class Rounds(NamedTuple):
+    """How often weights are made anew."""
+
+    huber: int
+    """At most: they end with one that moves no potential by more than `settled`."""
+    reject: int
+    settled: float
+    """In a typical edge's sigmas."""
+
+
+COLD = Rounds(6, 2, 0.02)
+WARM = Rounds(6, 1, 3.0)
+"""One each, unless a clock is not where it was predicted."""
+SMALL = Rounds(40, 2, 0.02)
 
 
 class Potentials(NamedTuple):
@@ -70,44 +82,56 @@ def robust_potentials(
     used = np.ones(len(values), dtype=np.bool_) if excluded is None else ~excluded
     claimed = np.where(used, 1.0 / sigmas**2, 0.0)
     typical = float(np.median(sigmas[used]))
-    x = start
-    if x is None:
+    x, residual = np.zeros(mesh.count), values
+    if start is not None:
+        x, residual = start, values - mesh.differences(start)
+    rounds = _rounds(mesh, start is not None and _near(residual, sigmas, used))
+    if rounds is not WARM:
         # Nobody's own claim counts before it has been compared with the others'.
         equal = np.where(used, 1.0 / np.maximum(sigmas, typical) ** 2, 0.0)
-        x = mesh.solve(equal, values, tolerance=COARSE * typical)
-    for _ in range(_rounds(mesh, start)):
-        before = x
-        z = np.abs(_residuals(mesh, values, x)) / sigmas
+        x = x + mesh.solve(equal, residual, tolerance=COARSE * typical)
+        residual = values - mesh.differences(x)
+    for _ in range(rounds.huber):
         # At the sigmas as claimed, however large residuals are: a scale taken from residuals that
         # a liar has spread over the mesh would call the spread normal.
-        weights = claimed * np.minimum(1.0, HUBER / np.maximum(z, 1e-12))
-        x = mesh.solve(weights, values, start=x, tolerance=COARSE * typical)
-        if float(np.max(np.abs(x - before))) < SETTLED * typical:
+        weights = claimed * _huber(np.abs(residual) / sigmas, 1.0)
+        change = mesh.solve(weights, residual, tolerance=COARSE * typical)
+        x = x + change
+        residual = values - mesh.differences(x)
+        if float(np.max(np.abs(change))) < rounds.settled * typical:
             break
     rejected = ~used
-    for round_ in range(REJECT_ROUNDS):
-        residual = _residuals(mesh, values, x)
+    for left in reversed(range(rounds.reject)):
         z = np.abs(residual) / sigmas
         scale = _scale(z, used)
         far = (z > REJECT_SIGMAS * scale) & (np.abs(residual) > least_reject)
         rejected = ~used | (far & ~_last_ties(mesh, ~used | far, z))
         weights = np.where(rejected, 0.0, claimed)
-        weights = weights * np.minimum(1.0, HUBER * scale / np.maximum(z, 1e-12))
-        fine = FINE if round_ == REJECT_ROUNDS - 1 else COARSE
-        x = mesh.solve(weights, values, start=x, tolerance=fine * typical)
-    residual = _residuals(mesh, values, x)
+        weights *= _huber(z, scale)
+        x = x + mesh.solve(weights, residual, tolerance=(COARSE if left else FINE) * typical)
+        residual = values - mesh.differences(x)
     scale = _scale(np.abs(residual) / sigmas, ~rejected)
     return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale)
 
 
-def _rounds(mesh: Laplacian, start: Floats | None) -> int:
+def _rounds(mesh: Laplacian, near: bool) -> Rounds:
     if mesh.count <= SMALL_NODES:
-        return SMALL_ROUNDS
-    return HUBER_ROUNDS if start is None else WARM_ROUNDS
+        return SMALL
+    return WARM if near else COLD
 
 
-def _residuals(mesh: Laplacian, values: Floats, x: Floats) -> Floats:
-    return np.asarray(values - (x[mesh.plus] - x[mesh.minus]), dtype=np.float64)
+def _near(residual: Floats, sigmas: Floats, used: NDArray[np.bool_]) -> bool:
+    """Whether a guess already fits most edges, so that what it does not fit stands out."""
+    step = 1 + len(residual) // SCALE_EDGES
+    some = slice(None, None, step)
+    z = (np.abs(residual[some]) / sigmas[some])[used[some]]
+    return len(z) > 0 and float(np.median(z)) < NEAR
+
+
+def _huber(z: Floats, scale: float) -> Floats:
+    """Huber's weights of residuals that are `z` of their own sigmas, (edges,)."""
+    weights = np.maximum(z, HUBER * scale)
+    return np.asarray(np.divide(HUBER * scale, weights, out=weights), dtype=np.float64)
 
 
 def _scale(z: Floats, used: NDArray[np.bool_]) -> float:
