@@ -8,10 +8,17 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.audit import speeds
+
 from syntony.io.audit.commands import file_name
 
 PCI = "/sys/bus/pci/devices"
 IB = "/sys/class/infiniband"
+
+
+NVBANDWIDTH = ("nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce "
+               "device_to_device_memcpy_read_ce")  # fmt: skip
+ALL_REDUCE = "all_reduce_perf -b 1G -e 8G -f 2 -g 2 -n 20 -c 1"
 
 
 class Tree(NamedTuple):
@@ -127,6 +134,9 @@ def nvidia_host() -> Tree:
         "ofed_info -s": "MLNX_OFED_LINUX-23.10-1.1.9.0:",
         "nvidia-ctk --version": "NVIDIA Container Toolkit CLI version 1.14.3\ncommit: 53b24618",
         "amd-smi static --json": None,
+        NVBANDWIDTH: speeds.nvbandwidth(),
+        "syntony audit gemm --json": speeds.gemm(640.0, 638.0),
+        ALL_REDUCE: speeds.all_reduce(),
         "dcgmi diag -r 1 -j": json.dumps({"DCGM GPU Diagnostic": {"test_categories": [
             {"category": "Deployment", "tests": [
                 {"name": "software", "results": [{"status": "Pass"}]}]}]}}),
@@ -186,7 +196,13 @@ def amd_host() -> Tree:
         "ip -j rule show": json.dumps([{"priority": 0, "src": "all", "table": "local"}]),
         "wpa_cli -i eth1 status": "Supplicant PAE state=AUTHENTICATED\nsuppPortStatus=Authorized",
         "ofed_info -s": None,
+        "rocm-bandwidth-test -a": speeds.rocm_bandwidth(),
+        "syntony audit gemm --json": speeds.gemm(610.0, 608.0, name="AMD Instinct MI300X"),
+        ALL_REDUCE: speeds.all_reduce(310.0, device="AMD Instinct MI300X"),
     }  # fmt: skip
+    for number in range(2):
+        address = f"0000:{('03', '83')[number]}:00.0"
+        links[f"/sys/module/amdgpu/drivers/pci:amdgpu/{address}"] = f"{PCI}/{address}"
     files["/var/run/wpa_supplicant/eth1"] = ""
     files["/etc/nccl.conf"] = "NCCL_IB_GID_INDEX=3\n"
     for rail in range(2):
@@ -466,6 +482,7 @@ def _common_commands(host: str) -> dict[str, str | None]:
         "ip -j neigh show": json.dumps([{"dst": "10.9.0.1", "dev": "bond0",
                                          "state": ["REACHABLE"]}]),
         f"getent ahosts {host}": "10.9.0.11       STREAM " + host,
+        "syntony audit clocks --json": speeds.clocks(),
         "syntony audit triad --json": json.dumps({"0": 310.0, "1": 309.0}),
         "syntony audit reach --json --count 20 gpu002:22": json.dumps(
             [{"peer": "gpu002:22", "tries": 20, "lost": 0, "p50_ns": 90_000, "p99_ns": 200_000,

@@ -8,7 +8,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.audit.hosts import DF, IB, PCI, Broken, amd_host, broken, nvidia_host, smi, write
+from tests.audit import speeds
+from tests.audit.hosts import (
+    ALL_REDUCE,
+    DF,
+    IB,
+    NVBANDWIDTH,
+    PCI,
+    Broken,
+    amd_host,
+    broken,
+    nvidia_host,
+    smi,
+    write,
+)
 
 from syntony.audit.collecting import inputs
 from syntony.audit.judge import Golden, Judge
@@ -202,6 +215,38 @@ NVIDIA: list[tuple[str, Status, str, Broken]] = [
     ("node.dcgm", _FAIL, "gpu001/memory",
      Broken(commands={"dcgmi diag -r 1 -j": '{"tests": [{"name": "memory", "results": '
                                             '[{"status": "Fail", "warnings": "bad"}]}]}'})),
+    ("node.gpu-bw", _FAIL, "gpu001/GPU 0",
+     Broken(commands={NVBANDWIDTH: speeds.nvbandwidth(h2d=26.03)})),
+    ("node.gpu-bw", _FAIL, "gpu001/GPU 0",
+     Broken(commands={NVBANDWIDTH: speeds.nvbandwidth(p2p=276.07)})),
+    ("node.gpu-bw", _UNKNOWN, "gpu001", Broken(commands={NVBANDWIDTH: None})),
+    ("node.gpu-bw", _UNKNOWN, "gpu001",
+     Broken(commands={NVBANDWIDTH: speeds.nvbandwidth().partition(" 1    392.43")[0]})),
+    ("node.gpu-bw", _UNKNOWN, "gpu001", Broken(denied=(NVBANDWIDTH,))),
+    ("node.gemm", _FAIL, "gpu001/GPU 1",
+     Broken(commands={"syntony audit gemm --json": speeds.gemm(640.0, 560.0)})),
+    ("node.gemm", _FAIL, "gpu001/GPU 3",
+     Broken(commands={"syntony audit gemm --json": speeds.gemm(640, 641, 639, 590)})),
+    ("node.gemm", _FAIL, "gpu001/GPU 0",
+     Broken(commands={"syntony audit gemm --json": speeds.gemm(640.0, 638.0, wrong=3)})),
+    ("node.gemm", _UNKNOWN, "gpu001/GPUs",
+     Broken(commands={"syntony audit gemm --json": speeds.GEMM_CPU})),
+    ("node.nccl-local", _FAIL, "gpu001",
+     Broken(commands={ALL_REDUCE: speeds.all_reduce(228.0)})),
+    ("node.nccl-local", _FAIL, "gpu001/results",
+     Broken(commands={ALL_REDUCE: speeds.all_reduce(wrong=2)})),
+    ("node.nccl-local", _UNKNOWN, "gpu001",
+     Broken(commands={ALL_REDUCE: speeds.all_reduce().partition("# Out of")[0]})),
+    ("node.nccl-local", _UNKNOWN, "gpu001/ranks",
+     Broken(commands={ALL_REDUCE: speeds.all_reduce(gpus=1)})),
+    ("fe.time", _FAIL, "gpu001/gpu002",
+     Broken(commands={"syntony audit clocks --json": speeds.clocks(offset_ns=-4e6)})),
+    ("fe.time", _FAIL, "gpu001/gpu002",
+     Broken(commands={"syntony audit clocks --json": speeds.clocks(bound_ns=2e6)})),
+    ("fe.time", _WARN, "gpu001/gpu002",
+     Broken(commands={"syntony audit clocks --json": speeds.clocks(999_500.0)})),
+    ("fe.time", _UNKNOWN, "gpu001",
+     Broken(commands={"syntony audit clocks --json": '{"peers": []}'})),
     ("node.disk", _FAIL, "gpu001//",
      Broken(commands={DF: "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
                           "/dev/nvme0n1p2 1000000 990000 10000 99% /"})),
@@ -298,6 +343,12 @@ AMD: list[tuple[str, Status, str, Broken]] = [
                       ' "local": "10.0.0.1", "prefixlen": 16}]}, {"ifname": "eth2", "addr_info": '
                       '[{"family": "inet", "local": "10.0.0.2", "prefixlen": 16}]}]'})),
     ("pcie.numbering", _FAIL, "amd001/mlx5_0", Broken({f"{NIC0}/net/eth1": None})),
+    ("node.gpu-bw", _FAIL, "amd001/GPU 0",
+     Broken(commands={"rocm-bandwidth-test -a": speeds.rocm_bandwidth(to_gpu=25.1)})),
+    ("node.gpu-bw", _FAIL, "amd001/GPU 0",
+     Broken(commands={"rocm-bandwidth-test -a": speeds.rocm_bandwidth(between=24.0)})),
+    ("node.gpu-bw", _UNKNOWN, "amd001",
+     Broken(commands={"rocm-bandwidth-test -a": speeds.rocm_bandwidth()[:700]})),
 ]  # fmt: skip
 
 
@@ -396,6 +447,6 @@ def test_checks_ask_for_nothing_that_they_do_not_declare(good: Good) -> None:
 
 
 def _star(word: str) -> str:
-    for name in ("DEVICE", "NETDEV", "ADDRESS", "NVME", "HOST", "SIZE", "PEER"):
+    for name in ("DEVICE", "NETDEV", "ADDRESS", "NVME", "HOST", "SIZE", "PEER", "GPUS"):
         word = word.replace(name, "*")
     return "1" if word == "PORT" else word

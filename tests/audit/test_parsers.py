@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.audit import speeds
 from tests.audit.hosts import LSPCI, nvidia_host, smi
 
 from syntony.audit.examine import examine
 from syntony.audit.facts import AbsentError, UnreadableError
 from syntony.audit.hostlist import parse_hosts
-from syntony.audit.parse import kernel_log, lspci, nvidia, smbios
+from syntony.audit.parse import bandwidth, kernel_log, lspci, nvidia, smbios
 from syntony.audit.parse.text import json_of, version_key, whole
 from syntony.audit.rdma import parse_ibstat
 from syntony.audit.registry import host_checks
@@ -36,6 +37,8 @@ _TEXTS: dict[Callable[[str], object], str | None] = {
     nvidia.parse_nvlink_status: nvidia_host().commands["nvidia-smi nvlink -s"],
     nvidia.parse_topology: nvidia_host().commands["nvidia-smi topo -m"],
     lspci.parse_lspci: LSPCI,
+    bandwidth.parse_nvbandwidth: speeds.nvbandwidth(),
+    bandwidth.parse_rocm_bandwidth: speeds.rocm_bandwidth(),
     smbios.parse_memory: nvidia_host().commands["dmidecode -t 17"],
     kernel_log.xids: "[1.0] NVRM: Xid (PCI:0000:9b:00): 119, pid=1\n",
     kernel_log.machine_checks: "[1.0] mce: [Hardware Error]: Machine check events logged\n",

@@ -46,6 +46,8 @@ class Compare(enum.Enum):
     """The most frequent value is expected."""
     ABOUT = "about"
     """The median is expected, give or take `Key.within`."""
+    AT_LEAST = "at least"
+    """The median less `Key.within` is expected, or more: a bandwidth."""
     COMMON = "common"
     """More than half of the role's hosts must read the same; those without a reading count too."""
 
@@ -57,7 +59,7 @@ class Key(msgspec.Struct, frozen=True):
     meaning: str
     compare: Compare = Compare.EQUAL
     within: float = 0.0
-    """Relative tolerance of `Compare.ABOUT`."""
+    """Relative tolerance of `Compare.ABOUT` and `Compare.AT_LEAST`."""
     variant: str = ""
     """What its readings are told apart by (``board``, ``NIC``); empty where by nothing."""
 

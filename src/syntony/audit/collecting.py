@@ -56,6 +56,17 @@ def inputs(checks: Iterable[HostCheck]) -> tuple[list[str], list[list[str]]]:
     return list(files), [list(command) for command in commands]
 
 
+def split_inputs(
+    checks: Iterable[HostCheck],
+) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """The same, commands that load the host apart: they run alone, one after the other."""
+    every = list(checks)
+    files, commands = inputs(every)
+    _, passive = inputs(each for each in every if not each.active)
+    alone = [command for command in commands if command not in passive]
+    return files, passive, alone
+
+
 def braces(pattern: str) -> Iterator[str]:
     """``a/{b,c}`` as a shell expands it."""
     parts = re.split(r"\{([^{}]*)\}", pattern)

@@ -18,6 +18,7 @@ from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from syntony.audit.check import Key
     from syntony.audit.result import Value
     from syntony.audit.spec import Rule
 
@@ -29,6 +30,16 @@ UNREACHABLE = "node.reach"
 """The check under which a host that could not be asked is reported."""
 _Place = tuple[str, str, str]
 """Role, key, variant."""
+
+
+_AMOUNTS = frozenset({Compare.ABOUT, Compare.AT_LEAST})
+
+
+def near(key: Key, amount: float) -> Range:
+    """What is near enough to an amount that is right."""
+    if key.compare is Compare.AT_LEAST:
+        return Range(min=float(f"{amount * (1 - key.within):.6g}"))
+    return Range(about=amount, within=key.within)
 
 
 class Expected(NamedTuple):
@@ -58,7 +69,7 @@ class _Votes:
             return Expected(None, text)
         return Expected(value, f"{votes} of {self.values.total()} readings")
 
-    def middle(self, within: float, min_peers: int) -> Expected:
+    def middle(self, key: Key, min_peers: int) -> Expected:
         numbers = sorted(
             (float(value), count)
             for value, count in self.values.items()
@@ -70,7 +81,7 @@ class _Votes:
         for _, count in numbers:
             sums.append((sums[-1] if sums else 0) + count)
         median = numbers[bisect.bisect_left(sums, (sums[-1] + 1) // 2)][0]
-        return Expected(Range(about=median, within=within), f"median of {len(self.hosts)} hosts")
+        return Expected(near(key, median), f"median of {len(self.hosts)} hosts")
 
     def common(self, peers: int, min_peers: int) -> Expected:
         """Of `peers` hosts, these are the ones that read anything."""
@@ -123,8 +134,8 @@ class Majority:
         if votes is None:
             return Expected(None, "undecided: nobody else has it")
         key = self._keys.get(place[1])
-        if key is not None and key.compare is Compare.ABOUT:
-            return votes.middle(key.within, self._min_peers)
+        if key is not None and key.compare in _AMOUNTS:
+            return votes.middle(key, self._min_peers)
         if key is not None and key.compare is Compare.COMMON:
             return votes.common(self._peers[place[0]], self._min_peers)
         return votes.most(self._min_peers)
@@ -151,8 +162,8 @@ class Golden:
                 return None
             (exact,) = values
         key = self._keys.get(reading.key)
-        if key is not None and key.compare is Compare.ABOUT and not isinstance(exact, str):
-            return Range(about=float(exact), within=key.within)
+        if key is not None and key.compare in _AMOUNTS and not isinstance(exact, str):
+            return near(key, float(exact))
         return exact
 
 

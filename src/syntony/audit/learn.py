@@ -57,7 +57,10 @@ def _rows(majority: Majority, role: str) -> Iterator[str]:
 
 def _plain(rule: Rule) -> object:
     if isinstance(rule, Range):
-        return {"about": rule.about, "within": rule.within}
+        if rule.about is not None:
+            return {"about": rule.about, "within": rule.within}
+        bounds = {"min": rule.min, "max": rule.max}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
     return list(rule) if isinstance(rule, tuple) else rule
 
 

@@ -46,6 +46,21 @@ class RdmaCheck(HostCheck):
         """As `test`, where there are some."""
 
 
+class RdmaPortCheck(RdmaCheck):
+    """A check of each port by itself; one whose state cannot be read is unknown."""
+
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+        for port in ports:
+            if port.state is PortState.UNKNOWN:
+                yield self.unknown(host, f"{port.path}: {port.state_text}", port.name)
+            else:
+                yield from self.look_at(host, port)
+
+    @abstractmethod
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+        """One port, its state known."""
+
+
 class RdmaDevice(NamedTuple):
     """One device; empty where a file cannot be read."""
 

@@ -11,7 +11,7 @@ from syntony.cli.audit_network import network
 from syntony.cli.audit_pairs import pairs
 from syntony.cli.audit_run import learn, run
 from syntony.cli.audit_show import diff, show_run
-from syntony.cli.audit_tools import reach, record, triad
+from syntony.cli.audit_tools import clocks, gemm, reach, record, triad
 
 
 @click.group()
@@ -26,5 +26,6 @@ def command() -> None:
 
 for _each in (
     run, fabric, network, pairs, nccl, checks, learn, diff, show_run, record, reach, triad,
+    gemm, clocks,
 ):  # fmt: skip
     command.add_command(_each)

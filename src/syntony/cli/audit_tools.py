@@ -1,4 +1,4 @@
-"""`syntony audit record`, `reach` and `triad`: what an audit measures or keeps, by hand."""
+"""`syntony audit record`, `reach`, `triad`, `gemm`, `clocks`: what an audit measures, by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from syntony.cli.audit_sources import Sources, chosen_checks, source_options
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
 from syntony.model import format_ns
 
@@ -76,3 +76,55 @@ def triad(*, as_json: bool) -> None:
         return
     for node, rate in found.items():
         console.print(f"node {node}: {rate:.1f} GB/s")
+
+
+@click.command()
+@click.option("--python", help="An interpreter that has torch, if not the usual ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gemm(*, python: str | None, as_json: bool) -> None:
+    """TFLOP/s of matrix products: of every GPU, else of the processors of each NUMA node.
+
+    The check node.gemm judges. GPUs need an interpreter with PyTorch that can use them.
+
+    \b
+    Example:
+      syntony audit gemm
+    """
+    from syntony.io.audit.gemm import gemm as measure
+    from syntony.lab.jobs.torch_build import candidates
+
+    found = measure((python,) if python else candidates())
+    if as_json:
+        print_json(found)
+        return
+    for row in found["devices"]:
+        worth = f"{row['tflops']:.4g} TFLOP/s ({row['type']})" if "tflops" in row else row["why"]
+        console.print(f"{row['device']} {row.get('name', '')}: {worth}", markup=False)
+    if found.get("why"):
+        messages.print(f"no GPU was measured: {found['why']}", markup=False)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def clocks(*, as_json: bool) -> None:
+    """This host's clock beside those of the hosts it exchanges probes with, and the bound.
+
+    The check fe.time judges. Needs a running agent.
+
+    \b
+    Example:
+      syntony lab exec h0 -- syntony audit clocks
+    """
+    from syntony.io.audit.peer_clocks import peer_clocks
+    from syntony.io.fleet_clock import clock_directory
+
+    found = peer_clocks(clock_directory())
+    if as_json:
+        print_json(found)
+        return
+    for row in found["peers"]:
+        if "why" in row:
+            console.print(f"{row['peer']}: unknown: {row['why']}", markup=False)
+        else:
+            offset, bound = (format_ns(round(row[name])) for name in ("offset_ns", "bound_ns"))
+            console.print(f"{row['peer']}: {offset} ahead of this host's, ± {bound}", markup=False)

@@ -10,7 +10,14 @@ from syntony.audit.check import Key, Section
 from syntony.audit.facts import AbsentError, FactError
 from syntony.audit.parse.text import whole
 from syntony.audit.pci import CLASS_NET
-from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, rdma_devices, text
+from syntony.audit.rdma import (
+    CLASS,
+    RdmaCheck,
+    RdmaPort,
+    RdmaPortCheck,
+    rdma_devices,
+    text,
+)
 from syntony.audit.result import Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
     from syntony.audit.result import Reading, Result
 
 
-class PortActive(RdmaCheck):
+class PortActive(RdmaPortCheck):
     """Every back-end port carries traffic.
 
     Expected results: state ACTIVE; over Ethernet the interface is up; over InfiniBand a subnet
@@ -36,21 +43,17 @@ class PortActive(RdmaCheck):
     remedy = REMEDIES[PortState.NO_SUBNET_MANAGER]
     suspect = Suspect.PORT
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
-        for port in ports:
-            if port.state is PortState.UNKNOWN:
-                yield self.unknown(host, f"{port.path}: {port.state_text}", port.name)
-                continue
-            active = port.state is PortState.ACTIVE
-            yield self.verdict(
-                active, host, port.state_text, "4: ACTIVE", f"{port.path}: {port.state}",
-                at=port.name, remedy="" if active else REMEDIES[port.state],
-                suspect=Suspect.CABLE if port.state is PortState.NO_PEER else Suspect.PORT,
-            )  # fmt: skip
-            if active and port.layer == "InfiniBand":
-                yield from self._managed(host, port)
-            if active and port.netdev:
-                yield from self._interface(host, port)
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+        active = port.state is PortState.ACTIVE
+        yield self.verdict(
+            active, host, port.state_text, "4: ACTIVE", f"{port.path}: {port.state}",
+            at=port.name, remedy="" if active else REMEDIES[port.state],
+            suspect=Suspect.CABLE if port.state is PortState.NO_PEER else Suspect.PORT,
+        )  # fmt: skip
+        if active and port.layer == "InfiniBand":
+            yield from self._managed(host, port)
+        if active and port.netdev:
+            yield from self._interface(host, port)
 
     def _managed(self, host: Facts, port: RdmaPort) -> Iterator[Result]:
         for name, value in (("lid", port.lid), ("sm_lid", port.sm_lid)):

@@ -9,7 +9,7 @@ from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
-from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, compute_ports
+from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, RdmaPortCheck, compute_ports
 from syntony.audit.result import Suspect
 from syntony.links.counters import Kind
 from syntony.links.kernel_log import classify
@@ -59,7 +59,7 @@ _SUSPECTS = {
 }
 
 
-class LinkTrained(RdmaCheck):
+class LinkTrained(RdmaPortCheck):
     """The physical link of every back-end port is up.
 
     Expected results: physical state LinkUp; Polling means no light, Disabled an administrator. A
@@ -73,17 +73,13 @@ class LinkTrained(RdmaCheck):
     remedy = REMEDIES[PortState.NO_PEER]
     suspect = Suspect.CABLE
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
-        for port in ports:
-            if port.state is PortState.UNKNOWN:
-                yield self.unknown(host, f"{port.path}: {port.state_text}", port.name)
-                continue
-            yield self.verdict(
-                port.state in _TRAINED, host, port.state_text, "5: LinkUp",
-                f"{port.path}: {port.state}", at=port.name,
-                remedy=REMEDIES[port.state] if port.state not in _TRAINED else "",
-                suspect=_SUSPECTS.get(port.state, Suspect.CABLE),
-            )  # fmt: skip
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+        yield self.verdict(
+            port.state in _TRAINED, host, port.state_text, "5: LinkUp",
+            f"{port.path}: {port.state}", at=port.name,
+            remedy=REMEDIES[port.state] if port.state not in _TRAINED else "",
+            suspect=_SUSPECTS.get(port.state, Suspect.CABLE),
+        )  # fmt: skip
 
 
 _NODES = "/sys/class/infiniband_verbs"

@@ -31,6 +31,7 @@ PLACES = {
     "NVME": "/sys/class/nvme/*",
     "PORT": "/sys/class/infiniband/*/ports/*",
 }
+GPUS = ("/proc/driver/nvidia/gpus/*", "/sys/module/amdgpu/drivers/pci:amdgpu/*:*:*")
 
 
 class Tree:
@@ -123,7 +124,7 @@ def names(pattern: str) -> List[str]:
 def expand(words: List[str]) -> List[List[str]]:
     """A command for every value of the CAPITALS in it."""
     wanted = sorted({mark for word in words for mark in re.findall(r"\b[A-Z]{4,8}\b", word)})
-    if any(mark not in PLACES and mark not in ("ADDRESS", "HOST") for mark in wanted):
+    if any(mark not in PLACES and mark not in ("ADDRESS", "GPUS", "HOST") for mark in wanted):
         return []
     commands = []
     for values in itertools.product(*(values_of(mark) for mark in wanted)):
@@ -136,6 +137,9 @@ def expand(words: List[str]) -> List[List[str]]:
 
 def values_of(mark: str) -> List[str]:
     """What a mark stands for on this host."""
+    if mark == "GPUS":
+        count = next((len(found) for found in map(glob.glob, GPUS) if found), 0)
+        return [str(count)] if count else []
     if mark == "HOST":
         return [HOST]  # type: ignore[name-defined]  # noqa: F821 - put in front
     if mark != "ADDRESS":
@@ -166,14 +170,17 @@ def run(
     return output[:LIMIT], 0
 
 
+def environment() -> Dict[str, str]:
+    """Ours, in the C locale, with administrators' directories on the path."""
+    more = ":/usr/local/sbin:/usr/sbin:/sbin:/opt/rocm/bin:/usr/local/bin:/usr/bin:/bin"
+    path = os.environ.get("PATH", "") + more
+    return dict(os.environ, LC_ALL="C", LANG="C", PATH=path)
+
+
 def collect_commands(
     commands: List[List[str]], timeout_s: float
 ) -> List[Tuple[List[str], Optional[Tuple[bytes, int]]]]:
     """All at once: (command, outcome) pairs."""
-    environment = dict(os.environ, LC_ALL="C", LANG="C")
-    environment["PATH"] = environment.get("PATH", "") + (
-        ":/usr/local/sbin:/usr/sbin:/sbin:/opt/rocm/bin:/usr/local/bin:/usr/bin:/bin"
-    )
     found: List[Tuple[List[str], Optional[Tuple[bytes, int]]]] = []
     lock = threading.Lock()
     waiting = [line for words in commands for line in expand(words)]
@@ -184,7 +191,7 @@ def collect_commands(
                 if not waiting:
                     return
                 line = waiting.pop()
-            outcome = run(line, timeout_s, environment)
+            outcome = run(line, timeout_s, environment())
             with lock:
                 found.append((line, outcome))
 
@@ -196,10 +203,24 @@ def collect_commands(
     return found
 
 
+def collect_alone(
+    commands: List[List[str]], limit_s: float
+) -> List[Tuple[List[str], Optional[Tuple[bytes, int]]]]:
+    """One after the other: they load the host, and would measure each other."""
+    end = time.monotonic() + limit_s
+    return [
+        (line, run(line, max(1.0, end - time.monotonic()), environment()))
+        for words in commands
+        for line in expand(words)
+    ]
+
+
 def main(parameters: Dict[str, Any]) -> None:
     started = time.monotonic()
     tree = Tree(sys.stdout.buffer)
-    for line, outcome in collect_commands(parameters["commands"], parameters["timeout_s"]):
+    outcomes = collect_commands(parameters["commands"], parameters["timeout_s"])
+    outcomes += collect_alone(parameters["alone"], parameters["alone_s"])
+    for line, outcome in outcomes:
         name = " ".join(line).replace("%", "%25").replace("/", "%2F")
         if outcome is None:
             tree.add_bytes("commands/{}.absent".format(line[0].replace("/", "%2F")), b"")

@@ -1,4 +1,8 @@
-"""All checks of one host at once, each under its deadline: one that hangs holds up nobody."""
+"""All checks of one host at once, each under its deadline: one that hangs holds up nobody.
+
+Checks that load the host run one after the other, after the others: two at once would each measure
+the other.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ def examine_host(
     deadline_ns: int = DEADLINE_NS,
     done: Callable[[str], None] = lambda _: None,
 ) -> HostReport:
-    """Every check on its own thread.
+    """Every check on its own thread; those that load the host share one.
 
     A check that is still waiting at its deadline (a driver that hangs in the kernel) is unknown;
     its thread is left behind.
@@ -39,12 +43,9 @@ def examine_host(
         done: called with the id of each check that has ended.
     """
     answers: queue.SimpleQueue[tuple[int, list[Result | Reading]]] = queue.SimpleQueue()
-    for number, check in enumerate(checks):
-        threading.Thread(
-            target=lambda n=number, c=check: answers.put((n, examine(c, host))),
-            name=f"audit {check.id}",
-            daemon=True,
-        ).start()
+    numbered = list(enumerate(checks))
+    quiet = [_start(host, [each], answers) for each in numbered if not each[1].active]
+    _start(host, [each for each in numbered if each[1].active], answers, after=quiet)
     end_ns = time.monotonic_ns() + deadline_ns
     said: dict[int, list[Result | Reading]] = {}
     while len(said) < len(checks):
@@ -61,6 +62,26 @@ def examine_host(
             said[number] = [unknown(check, host.host, reason)]
             done(check.id)
     return report_of(host, [said[number] for number in range(len(checks))], taken_ns)
+
+
+def _start(
+    host: Facts,
+    checks: Sequence[tuple[int, HostCheck]],
+    answers: queue.SimpleQueue[tuple[int, list[Result | Reading]]],
+    after: Sequence[threading.Thread] = (),
+) -> threading.Thread:
+    """A thread that asks one check after the other, once others have ended or had their time."""
+
+    def work() -> None:
+        end_ns = time.monotonic_ns() + DEADLINE_NS
+        for thread in after if checks else ():
+            thread.join(max(0, end_ns - time.monotonic_ns()) / S)
+        for number, check in checks:
+            answers.put((number, examine(check, host)))
+
+    thread = threading.Thread(target=work, name="audit", daemon=True)
+    thread.start()
+    return thread
 
 
 def examine_tree(host: Facts, checks: Sequence[HostCheck], taken_ns: int) -> HostReport:

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from syntony.audit.collecting import inputs
+from syntony.audit.collecting import split_inputs
 from syntony.errors import MissingError, RemoteError
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import COMMAND_TIMEOUT_NS, recorded_host
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 CONNECT_S = 10
 LATER_S = 3.5
 """The second look of a recorded host: a little later than any check asks for."""
+ALONE_NS = 900 * S
+"""For what loads a host that is recorded here: a level 3 of DCGM takes as long."""
 MAX_TREE_BYTES = 512 << 20
 MAX_ENTRIES = 500_000
 
@@ -53,7 +55,7 @@ def ask_over_ssh(
         sudo: read as root, without a password.
         deadline_ns: for connecting and recording together.
     """
-    script = recording_script(checks)
+    script = recording_script(checks, deadline_ns - CONNECT_S * S)
 
     def ask(host: str) -> HostReport:
         name = host.rpartition("@")[2]
@@ -70,12 +72,19 @@ def _named(host: str) -> bytes:
     return f"HOST = {host!r}\n".encode()
 
 
-def recording_script(checks: Sequence[HostCheck]) -> bytes:
-    """The collector, with what these checks read in front of it."""
-    files, commands = inputs(checks)
+def recording_script(checks: Sequence[HostCheck], limit_ns: int = ALONE_NS) -> bytes:
+    """The collector, with what these checks read in front of it.
+
+    Args:
+        checks: what is to be recorded.
+        limit_ns: for all commands that load the host, one after the other.
+    """
+    files, commands, alone = split_inputs(checks)
     parameters = {
         "files": files,
         "commands": commands,
+        "alone": alone,
+        "alone_s": max(limit_ns, S) / S,
         "timeout_s": COMMAND_TIMEOUT_NS / S,
         "later_s": LATER_S,
     }
