@@ -42,7 +42,8 @@ class Rates(NamedTuple):
 EQUAL = Rates("equal", -7, -7, "linreg", 64.0)
 """ptp4l's default servo takes two minutes to begin at this rate; linreg adapts by itself."""
 DEFAULT = Rates("default", 6, 0, "pi", 16.0)
-"""chrony: 64 s with iburst; ptp4l: 1 s; ours: eight paths, a pair each every half second."""
+"""chrony: 64 s with iburst; ptp4l: 1 s; ours: eight paths, a pair each every half second (half of
+what a fleet sends, where each end does)."""
 
 
 def require_tools() -> None:
@@ -150,13 +151,22 @@ class Ptp4l(Peer):
 def start_ours(
     rates: Rates, spec: SyntheticClockSpec, readings: Path
 ) -> list[subprocess.Popen[str]]:
-    """The probe engine at both ends; the client's estimate goes to `readings`, a line each."""
-    module = [sys.executable, "-m", "bench.peers.probing"]
-    clock = [msgspec.json.encode(spec).decode(), str(round(S / rates.probe_pairs)), str(readings)]
+    """The probe engine at both ends; what the client reads goes to `readings`, a line each."""
+    edges = {node: readings.with_suffix(f".{node}.edges") for node in (SERVER, CLIENT)}
     log = readings.with_suffix(".log").open("w", encoding="utf-8")
+    for path in edges.values():
+        path.touch()
+    # Both probe: together they exchange as much as the peers.
+    numbers = (msgspec.json.encode(spec).decode(), str(round(2 * S / rates.probe_pairs)))
     return [
-        start(SERVER, [*module, "reflect"], cwd=HERE, stderr=log),
-        start(CLIENT, [*module, "probe", *clock], cwd=HERE, stderr=log),
+        start(
+            node,
+            [sys.executable, "-m", "bench.peers.probing", node, *numbers]
+            + [str(path) for path in (edges[node], edges[other], readings)],
+            cwd=HERE,
+            stderr=log,
+        )
+        for node, other in ((SERVER, CLIENT), (CLIENT, SERVER))
     ]
 
 
