@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import pytest
 from tests.view.fleets import T0, line, point, sample
 
 from syntony.cli import run
 from syntony.controller import client
 from syntony.errors import RemoteError
-from syntony.model import ClockState, S, Timeline
+from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire import messages as wire
 
 REMOTE = ("--controller", "c:1", "--ca", "a", "--cert", "b", "--key", "c")
@@ -39,12 +40,13 @@ class Controller:
         self.hosts = ["h0", "h1"]
         self.samples = tuple(sample(node, second) for node in ("h0", "h1") for second in range(3))
         self.asked: list[wire.Query] = []
+        self.utc: Utc | None = None
 
     def __call__(self, _target: str, query: wire.Query, _kind: type, **_: object) -> wire.Answer:
         self.asked.append(query)
         match query:
             case wire.ClockQuery():
-                return wire.Clocks(timelines=self.lines)
+                return wire.Clocks(timelines=self.lines, utc=self.utc)
             case wire.FleetQuery():
                 agents = tuple(map(agent, self.hosts))
                 return wire.Fleet(agents=agents, rows_stored=0, probes_per_s=0.0)
@@ -118,6 +120,32 @@ def test_check_is_a_plugin(controller: Controller, clock: Callable[..., Said]) -
     code, _, err = clock("status", "--warn", "2us", "--critical", "1us")
     assert code == 2
     assert "--warn 2us is above --critical 1us" in err
+
+
+def test_utc(controller: Controller, clock: Callable[..., Said]) -> None:
+    code, out, err = clock("utc")
+    assert (code, out) == (2, "")
+    assert "no anchors" in err
+    controller.utc = Utc(
+        ref_ns=T0, offset_ns=1500.0, drift_ppb=0.0, error_ns=200.0, confirmed_ns=T0,
+        drift_sigma_ppb=0.0, state=ClockState.SYNCHRONIZED, anchors=("h0", "h1"),
+        reason="h2 outvoted: off by 10 ms",
+    )  # fmt: skip
+    code, out, _ = clock("utc")
+    assert code == 0
+    assert all(word in out for word in ("SYNCHRONIZED", "1.5 µs", "h0, h1", "h2 outvoted"))
+    told = json.loads(clock("utc", "--json")[1])
+    assert told["utc_ns"] - told["fleet_ns"] == 1500
+    assert told["bound_ns"] >= 200
+    held = msgspec.structs.replace(controller.utc, state=ClockState.HOLDOVER, anchors=())
+    controller.utc = held
+    assert clock("utc")[0] == 1
+    assert "nobody: held" in clock("utc")[1]
+    controller.utc = msgspec.structs.replace(held, state=ClockState.UNKNOWN, reason="watching h0")
+    code, out, _ = clock("utc")
+    assert code == 3
+    assert "watching h0" in out
+    assert json.loads(clock("utc", "--json")[1])["bound_ns"] is None
 
 
 def test_matrix(controller: Controller, clock: Callable[..., Said]) -> None:

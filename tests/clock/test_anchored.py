@@ -119,6 +119,21 @@ def test_clocks_that_return_after_a_restart_are_led_along(later: int) -> None:
     assert back.line.state is ClockState.SYNCHRONIZED, f"seed {SEED}: {back.line}"
 
 
+def test_utc_is_held_when_the_whole_fleet_is() -> None:
+    fleet = fleet_of(ANCHORS)
+    for _ in range(8):
+        step(fleet)
+    solver = fleet.solver
+    assert isinstance(solver, AnchoredSolver)
+    solver.solve(fleet.window * WINDOW_NS + 60 * S)
+    assert solver.utc is not None
+    assert solver.utc.state is ClockState.HOLDOVER
+    assert "no clock" in solver.utc.reason
+    step(fleet)
+    assert fleet.solver.utc is not None
+    assert fleet.solver.utc.state is ClockState.SYNCHRONIZED, f"seed {SEED}: {solver.utc}"
+
+
 def test_edges_of_nobody_known_lead_nowhere() -> None:
     solver = AnchoredSolver([Anchor("absent", 100.0)])
     edge = Edge(

@@ -33,6 +33,15 @@ def test_another_seed_gives_other_clocks() -> None:
     assert all(one[host].offset_ns != two[host].offset_ns for host in HOSTS)
 
 
+def test_a_host_that_knows_utc_has_the_machines_clock() -> None:
+    clocks = draw_clocks(HOSTS[:3], 1, 10**18, ClockOptions(utc=("h1",), steps=(("h1", 5, 7),)))
+    assert (clocks["h1"].offset_ns, clocks["h1"].drift_ppb, clocks["h1"].wander_ppb) == (0, 0, 0)
+    assert clocks["h1"].steps == ((10**18 + 5, 7),)
+    assert clocks["h0"] == draw_clocks(HOSTS, 1, 10**18, ClockOptions())["h0"]
+    with pytest.raises(UsageError, match="h99"):
+        draw_clocks(HOSTS, 1, 0, ClockOptions(utc=("h99",)))
+
+
 def test_a_host_keeps_its_clock_when_the_fleet_grows() -> None:
     small = draw_clocks(HOSTS[:2], 1, 0, ClockOptions())
     assert small["h1"] == draw_clocks(HOSTS, 1, 0, ClockOptions())["h1"]

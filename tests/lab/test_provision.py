@@ -92,13 +92,20 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     plan = make_plan(spec)
     clocks = draw_clocks(plan.hosts, 1, 0, ClockOptions())
     file = LabFile(
-        name="x", spec=spec, family="ipv6", started_ns=0, clocks=clocks, options={"mesh_peers": 4}
+        name="x",
+        spec=spec,
+        family="ipv6",
+        started_ns=0,
+        clocks=clocks,
+        options={"mesh_peers": 4},
+        anchors=("h1",),
     )
     daemons = provision(tmp_path, file, plan)
     assert [daemon.name for daemon in daemons] == ["controller", "agent-h0", "agent-h1", "agent-h2"]
     assert set(authority.issued) == {"controller", "prometheus", *plan.hosts}
     controller = load_config(tmp_path / "controller.toml", ControllerConfig)
     assert (controller.ecmp_paths, controller.mesh_peers) == (3, 4)
+    assert [anchor.node for anchor in controller.anchors] == ["h1"]
     assert controller.listen.partition(":")[0] in authority.issued["controller"]
     for host in plan.hosts:
         agent = load_config(tmp_path / f"agent-{host}.toml", AgentConfig)

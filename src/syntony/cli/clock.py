@@ -17,6 +17,7 @@ from syntony.cli.clock_now import now
 from syntony.cli.clock_pairs import pairs
 from syntony.cli.clock_report import report
 from syntony.cli.clock_solve import solve
+from syntony.cli.clock_utc import utc
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
@@ -56,6 +57,7 @@ command.add_command(solve)
 command.add_command(report)
 command.add_command(pairs)
 command.add_command(now)
+command.add_command(utc)
 
 
 @command.command()

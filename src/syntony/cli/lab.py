@@ -66,6 +66,9 @@ def command() -> None:
 @click.option(
     "--clock-steps", multiple=True, metavar="HOST:AFTER:STEP", help="h3:30s:1ms; repeatable."
 )
+@click.option(
+    "--utc", multiple=True, metavar="HOST", help="Its clock is right and leads; repeatable."
+)
 @click.option("--mesh-peers", type=click.IntRange(1, 64), help="Peers of each NIC.")
 @click.option("--probe-interval", metavar="T", help="Between two probe pairs of one path.")
 @click.option(
@@ -143,10 +146,11 @@ def _bounded(what: str, value: int, low: int, high: int) -> int:
 
 def _clock_options(options: dict[str, Any]) -> ClockOptions:
     steps = tuple(parse_step(text) for text in options["clock_steps"])
+    utc = tuple(options["utc"])
     if not options["clock_swing"]:
-        return ClockOptions(steps=steps)
+        return ClockOptions(steps=steps, utc=utc)
     ppb, period_ns = parse_swing(options["clock_swing"])
-    return ClockOptions(swing_ppb=ppb, swing_period_ns=period_ns, steps=steps)
+    return ClockOptions(swing_ppb=ppb, swing_period_ns=period_ns, steps=steps, utc=utc)
 
 
 def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:

@@ -75,6 +75,8 @@ class AnchoredSolver:
                 self._solver.lead(part, lead)
                 lines = tuple(led(line, lead) if _leads(line, part) else line for line in lines)
                 self.stepped_ns = lead.step_ns
+        elif self._anchors:
+            self._servo.lose("no clock of the fleet is synchronized")
         self._lines = lines
         return lines
 

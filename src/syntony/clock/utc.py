@@ -86,7 +86,7 @@ class UtcServo:
         running = {vote.node: rate for vote in said if (rate := self._running(vote)) is not None}
         steady = [vote for vote in said if vote.node not in running]
         found = self._agreed(self.utc, steady)
-        reasons = [f"{node} runs {rate / 1e3:+.3g} ppm off" for node, rate in running.items()]
+        reasons = [f"{node} runs {rate / 1e3:+,.1f} ppm off" for node, rate in running.items()]
         if found is None:
             self._hold(steady, reasons)
         elif _MEMORY in found.nodes:
@@ -95,6 +95,12 @@ class UtcServo:
         else:
             self._moved(found, reasons)
         return self._lead(fleet_ns)
+
+    def lose(self, reason: str) -> None:
+        """There is no fleet time to compare with: held, while the bound goes on growing."""
+        if self.utc is not None and self.utc.state is ClockState.SYNCHRONIZED:
+            held = ClockState.HOLDOVER
+            self.utc = msgspec.structs.replace(self.utc, state=held, anchors=(), reason=reason)
 
     def memory(self) -> UtcMemory | None:
         """To go on from after a restart."""

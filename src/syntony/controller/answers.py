@@ -92,7 +92,7 @@ class Answers:
         """What is known now, without the store."""
         match query:
             case wire.ClockQuery():
-                return wire.Clocks(timelines=self._solving.timelines)
+                return wire.Clocks(timelines=self._solving.timelines, utc=self._solving.utc)
             case wire.PairsQuery():
                 return wire.Pairs(edges=self._solving.edges())
             case wire.FindingsQuery():

@@ -25,6 +25,9 @@ class ClockOptions(msgspec.Struct, frozen=True, kw_only=True):
     swing_period_ns: int = 600_000_000_000
     steps: tuple[tuple[str, int, int], ...] = ()
     """(host, instant after the start ns, phase step ns)."""
+    utc: tuple[str, ...] = ()
+    """Hosts whose clocks are right, as if a receiver disciplined them; the lab's UTC is the
+    machine's clock."""
 
 
 def draw_clocks(
@@ -33,9 +36,9 @@ def draw_clocks(
     """One clock per host; the same seed gives the same clocks.
 
     Raises:
-        UsageError: a step names a host that does not exist.
+        UsageError: a step, or UTC, names a host that does not exist.
     """
-    for host, _, _ in options.steps:
+    for host in (*(host for host, _, _ in options.steps), *options.utc):
         if host not in hosts:
             raise unknown("host", host, hosts)
     return {host: _draw(host, seed, base_ns, options) for host in hosts}
@@ -44,6 +47,8 @@ def draw_clocks(
 def _draw(host: str, seed: int, base_ns: int, options: ClockOptions) -> SyntheticClockSpec:
     chance = random.Random(f"{seed}/{host}")  # noqa: S311 - a simulation, not a secret
     steps = sorted((base_ns + at, step) for name, at, step in options.steps if name == host)
+    if host in options.utc:
+        return SyntheticClockSpec(base_ns=base_ns, steps=tuple(steps))
     return SyntheticClockSpec(
         base_ns=base_ns,
         offset_ns=chance.randint(-OFFSET_NS, OFFSET_NS),

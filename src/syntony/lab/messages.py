@@ -25,6 +25,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of the controller: ``off``, ``observe``, ``act``."""
     classes: tuple[JobClass, ...] = ()
     """Of jobs, for placement."""
+    anchors: tuple[str, ...] = ()
+    """Hosts that know UTC: fleet time is led to their clocks."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CONTROLLER_PORT = 8643
 FRAME_BITS = 1514 * 8
 BUSY_NS = 500 * US
+ANCHOR_BOUND_NS = 1 * US
+"""What a lab's anchors claim, as a GPS receiver with a good clock would."""
 METRICS_PORT = 9862
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
@@ -89,6 +91,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "topology": str(map_file),
         "placement": _placement(file),
         "alerts": {"rules": rules, "cluster": file.name},
+        "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
     }
     config = msgspec.convert(

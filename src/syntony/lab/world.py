@@ -128,6 +128,7 @@ def new_lab(
         options=options or {},
         placement=placement,
         classes=classes,
+        anchors=() if clocks is None else clocks.utc,
     )
 
 

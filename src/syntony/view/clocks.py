@@ -105,7 +105,7 @@ def _worst_first(reading: ClockReading) -> tuple[object, ...]:
 
 def status_table(found: Sequence[ClockReading]) -> Table:
     """One line per clock; islands are shown when there are several."""
-    islands = len({reading.island for reading in found if reading.island}) > 1
+    islands = _islands(found) > 1
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("clock")
     table.add_column("state")
@@ -141,7 +141,7 @@ def verdict(
     bounds = {reading.node: reading.bound_ns for reading in found if reading.bound_ns is not None}
     worst = max(bounds, key=lambda node: bounds[node], default="")
     worst_ns = bounds.get(worst, math.inf)
-    islands = len({reading.island for reading in found if reading.island})
+    islands = _islands(found)
     code = _code(counts, worst_ns if bounds else 0.0, islands, warn_ns, critical_ns)
     word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
     states = ", ".join(f"{counts[state]} {state}" for state in BADNESS if counts[state])
@@ -153,6 +153,12 @@ def verdict(
         limits = ";".join(given)
         text += f"; worst bound {format_ns(worst_ns)} ({worst}) | bound={worst_ns:.0f}ns;{limits}"
     return Verdict(code=code, text=text)
+
+
+def _islands(found: Sequence[ClockReading]) -> int:
+    """Parts that nothing compares; a clock held over is of the part it was last seen in."""
+    told = {reading.island for reading in found if reading.state is ClockState.SYNCHRONIZED}
+    return len(told - {""})
 
 
 def _code(

@@ -496,6 +496,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     timelines: tuple[Timeline, ...]
+    utc: Utc | None = None
+    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
 
 
 class Pairs(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
