@@ -127,7 +127,7 @@ class World:
                 for port in PORTS:
                     for sport, dport in ((port, JOIN), (JOIN, port)):
                         way = Way(f"{src}/rail0", f"{dst}/rail0", sport, dport)
-                        desk.learn(way, self.map.hops(src, dst, sport, dport))
+                        desk.learn(way, self.map.hops(src, dst, sport, dport), self.now_ns)
         return desk
 
     def rates(self) -> list[float]:

@@ -19,6 +19,8 @@ BASE_NS = 120 * S
 FRESH_NS = 5 * S
 """A second is told of 1.5 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
 later, and a busy host is late."""
+FORGET_NS = 600 * S
+"""What has not been probed for so long is a path of the past."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 
@@ -53,6 +55,11 @@ class FlowDelays:
         """(flow, link it crosses)."""
         self._changed: dict[str, int] = {}
         """Link to when a flow last came or left."""
+        self._forgot_ns = 0
+
+    def __len__(self) -> int:
+        """Paths and links that something is remembered of."""
+        return len(self._now) + len(self._base) + len(self._changed)
 
     def add(self, seconds: Iterable[ProbeSecond]) -> None:
         """Probes of one path in one second: the median of the medians, the worst of the tails."""
@@ -87,6 +94,7 @@ class FlowDelays:
         """By (flow, path), of all candidates whose every direction was probed of late, and since
         flows last came to those links or left them; the worse direction counts."""
         self._note_changes(rows, now_ns)
+        self._forget(now_ns)
         found = {}
         for row in rows:
             for path in row.flow.paths if row.flow is not None else ():
@@ -95,6 +103,15 @@ class FlowDelays:
                 if delay is not None and delay.at_ns >= max(from_ns, now_ns - FRESH_NS):
                     found[row.flow_id, path.path_id] = delay
         return found
+
+    def _forget(self, now_ns: int) -> None:
+        if now_ns - self._forgot_ns < FORGET_NS:
+            return
+        self._forgot_ns = now_ns
+        oldest_ns = now_ns - FORGET_NS
+        self._now = {key: each for key, each in self._now.items() if each.at_ns >= oldest_ns}
+        self._base = {key: each for key, each in self._base.items() if key in self._now}
+        self._changed = {link: at for link, at in self._changed.items() if at >= oldest_ns}
 
     def _worst(self, ways: Collection[Key]) -> PathDelay | None:
         delays = [(self._now.get(way), self._base.get(way)) for way in ways]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from syntony.fabric.book import SILENT, PathBook, Way
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP
+from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
 from syntony.traffic.demand import Flow, Path
@@ -25,6 +26,11 @@ WAYS = " | "
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
 """Of its NIC's rate: what sends less in a direction is no matter of placement there."""
+
+FORGET_NS = 1_800 * S
+"""A source port's way is let go of so long after it was last heard: a connection's port is used
+once, and spare ports are asked for again every ten minutes."""
+FORGET_EVERY_NS = 60 * S
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +93,23 @@ class FlowTable:
         self._elephants: dict[str, frozenset[str]] = {}
         """Flow to the directions (``there``, ``back``) in which it ever was one."""
         self._before: dict[str, FourTuple] = {}
+        self._forgot_ns = 0
 
-    def learn(self, way: Way, hops: Iterable[str]) -> None:
-        """One TCP path."""
-        self.book.learn(way, hops)
+    def learn(self, way: Way, hops: Iterable[str], at_ns: int) -> None:
+        """One TCP path, as learnt at `at_ns`, fleet time."""
+        self.book.learn(way, hops, at_ns)
         self._ports[way.src, way.dst, way.dport].add(way.sport)
+
+    def forget(self, now_ns: int) -> None:
+        """Let go of what has not been heard of for long; `now_ns` is fleet time."""
+        if now_ns - self._forgot_ns < FORGET_EVERY_NS:
+            return
+        self._forgot_ns = now_ns
+        for way in self.book.forget(now_ns - FORGET_NS, lambda _: False):
+            key = (way.src, way.dst, way.dport)
+            self._ports[key].discard(way.sport)
+            if not self._ports[key]:
+                del self._ports[key]
 
     def nics(self, names: Mapping[str, str]) -> None:
         """Address to ``host/nic``, of all agents."""
@@ -150,7 +168,7 @@ class FlowTable:
         other = far.get((view.remote, view.remote_port, view.local, view.local_port))
         for way, hops in ((there, view.hops), (back, other.hops if other is not None else ())):
             if hops:
-                self.learn(way, [hop or SILENT for hop in hops])
+                self.learn(way, [hop or SILENT for hop in hops], report.at_ns)
         forward, backward = self.links(there), self.links(back)
         busy = self._busy(flow_id, view, src)
         path = _path(busy, forward, backward)
@@ -203,7 +221,7 @@ class FlowTable:
     ) -> dict[str, Candidate]:
         """Paths that differ where the flow sends something, with the ports that lead there."""
         found: dict[str, tuple[Path, list[int]]] = {}
-        for port in sorted(self._ports[src, dst, join_port]):
+        for port in sorted(self._ports.get((src, dst, join_port), ())):
             forward = self.links(Way(src, dst, port, join_port))
             backward = self.links(Way(dst, src, join_port, port))
             path = _path(busy, forward, backward)

@@ -49,6 +49,10 @@ QUEUE_S = 2
 """Between two looks for queues."""
 LATE_NS = 10 * S
 """Paths may arrive so late."""
+FORGET_NS = 900 * S
+"""The way of a flow that is no longer planned is let go of so long after it was last heard: agents
+ask for every way once a minute."""
+FORGET_EVERY_NS = 60 * S
 
 
 class Crossed(NamedTuple):
@@ -90,6 +94,7 @@ class LocateLoop:
         self._watch = Watch(self._book)
         self._next_second: int | None = None
         self._paths_from_ns: int | None = None
+        self._forgot_ns = 0
         self._stream = secrets.token_hex(16)
         self._seq = 0
         self._crossed: _AllCrossed | None = None
@@ -110,6 +115,7 @@ class LocateLoop:
         if first > last:
             return None
         self._learn(fleet_now_ns)
+        self._forget(fleet_now_ns, ports)
         self._take_seconds(first, last, ports)
         self._next_second = last + 1
         before = self.answer.findings
@@ -188,8 +194,19 @@ class LocateLoop:
         first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
         for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
             with self._learning:
-                self._book.learn(Way(row.src, row.dst, row.sport, row.dport), row.hops.split())
+                way = Way(row.src, row.dst, row.sport, row.dport)
+                self._book.learn(way, row.hops.split(), row.ts_ns)
         self._paths_from_ns = fleet_now_ns - LATE_NS
+
+    def _forget(self, now_ns: int, ports: dict[tuple[str, str], int]) -> None:
+        if now_ns - self._forgot_ns < FORGET_EVERY_NS:
+            return
+        self._forgot_ns = now_ns
+        with self._learning:
+            self._book.forget(
+                now_ns - FORGET_NS,
+                lambda way: (way.src, way.dst) in ports or (way.dst, way.src) in ports,
+            )
 
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
         rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)

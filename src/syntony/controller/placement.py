@@ -81,7 +81,8 @@ class Placement:
         fabric = self._store.fabric
         for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
             dst = nics.get(row.dst, row.dst)
-            self.desk.learn(Way(row.src, dst, row.sport, row.dport), row.hops.split())
+            way = Way(row.src, dst, row.sport, row.dport)
+            self.desk.learn(way, row.hops.split(), row.ts_ns)
         self._paths_from_ns, self._read_ns = now_ns - LATE_NS, now_ns
 
     def probed(

@@ -142,9 +142,9 @@ class PlacingDesk:
             now_ns, cause="operator", action=f"placement-{mode}", evidence=evidence
         )
 
-    def learn(self, way: Way, hops: Iterable[str]) -> None:
-        """A TCP path from the store."""
-        self._table.learn(way, hops)
+    def learn(self, way: Way, hops: Iterable[str], at_ns: int) -> None:
+        """A TCP path from the store, learnt at `at_ns`, fleet time."""
+        self._table.learn(way, hops, at_ns)
 
     def moves(self, job: str, limit: int) -> tuple[MoveView, ...]:
         """The newest ones, oldest first."""
@@ -170,6 +170,7 @@ class PlacingDesk:
         """
         reports = dict(self.reports)
         self._table.nics(nics)
+        self._table.forget(now_ns)
         self.rows = self._table.rows(reports)
         turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})
         self.deciding = self._may(now_ns, hosts)

@@ -7,7 +7,7 @@ known before, only shorter or with silent hops, is therefore no news: the fuller
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from syntony.fabric.graph import Topology, components_of
@@ -33,11 +33,20 @@ class PathBook:
         self._topology = topology
         self._hops: dict[Way, tuple[str, ...]] = {}
         self._components: dict[Way, tuple[str, ...]] = {}
+        self._heard_ns: dict[Way, int] = {}
         self.version = 0
 
-    def learn(self, way: Way, hops: Iterable[str]) -> bool:
-        """Take a path as learnt, one address a hop, `SILENT` for none; whether it is news."""
+    def __len__(self) -> int:
+        return len(self._hops)
+
+    def learn(self, way: Way, hops: Iterable[str], at_ns: int = 0) -> bool:
+        """Take a path as learnt, one address a hop, `SILENT` for none; whether it is news.
+
+        Args:
+            at_ns: when it was learnt, fleet time; only `forget` asks for it.
+        """
         heard = tuple(hops)
+        self._heard_ns[way] = max(at_ns, self._heard_ns.get(way, 0))
         before = self._hops.get(way, ())
         if way in self._hops and _says_no_more(heard, before):
             return False
@@ -45,6 +54,22 @@ class PathBook:
         self._components.pop(way, None)
         self.version += 1
         return True
+
+    def forget(self, before_ns: int, keep: Callable[[Way], bool]) -> tuple[Way, ...]:
+        """Let go of the ways last heard of before this instant; returns them.
+
+        Args:
+            keep: ways to be remembered all the same: those still probed. Of a part that is dark
+                nothing is heard, for as long as that takes.
+        """
+        old = [way for way, at_ns in self._heard_ns.items() if at_ns < before_ns]
+        gone = tuple(way for way in old if not keep(way))
+        for way in gone:
+            del self._heard_ns[way]
+            self._hops.pop(way, None)
+            self._components.pop(way, None)
+        self.version += bool(gone)
+        return gone
 
     def components(self, way: Way) -> tuple[str, ...]:
         """What the flow crosses, in order; what is unknown is one group between known devices."""

@@ -17,6 +17,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DATABASE = "syntony"
+BOUNDS = {
+    # Idle threads keep their stacks and allocation caches.
+    "max_thread_pool_free_size": 4,
+    # By default 5 GiB each, and 100 and 128 MiB.
+    "mark_cache_size": 64 << 20,
+    "primary_index_cache_size": 64 << 20,
+    "index_mark_cache_size": 8 << 20,
+    "query_condition_cache_size": 4 << 20,
+    "compiled_expression_cache_size": 8 << 20,
+}
+"""Server settings: the engine's own defaults are those of a machine that does nothing else."""
+TABLE_BOUNDS = {
+    # Small inserts leave parts to be cleaned up; beyond this many (100), by up to 128 threads.
+    "concurrent_part_removal_threshold": 1_000_000,
+}
+"""Settings of all tables."""
+_CONFIG = "engine.xml"
 _BLOCK_SETTINGS = (
     "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
 )
@@ -38,10 +55,12 @@ class EmbeddedEngine:
             raise MissingError(
                 "the embedded store needs chdb; pip install 'syntony[controller]'"
             ) from error
+        if "?" in str(directory):
+            raise StoreError(f"store {directory}: choose a path without a question mark")
         self._lock_fd = _claim(directory)
         self._lock = threading.Lock()
         try:
-            self._session = Session(str(directory / "chdb"))
+            self._session = Session(f"{directory / 'chdb'}?config-file={_configured(directory)}")
         except RuntimeError as error:
             os.close(self._lock_fd)
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
@@ -84,6 +103,19 @@ class EmbeddedEngine:
             except RuntimeError as error:
                 raise StoreError(f"store: {first_line(str(error))}") from error
             return bytes(result.bytes() or b"") if result is not None else b""
+
+
+def _configured(directory: Path) -> Path:
+    """The engine's configuration, written anew each time: as a file, settings of tables can be told
+    as well, and to tables that are there already.
+    """
+    server, tables = (
+        "".join(f"<{name}>{value}</{name}>" for name, value in settings.items())
+        for settings in (BOUNDS, TABLE_BOUNDS)
+    )
+    path = directory / _CONFIG
+    path.write_text(f"<clickhouse>{server}<merge_tree>{tables}</merge_tree></clickhouse>\n")
+    return path
 
 
 def _claim(directory: Path) -> int:
