@@ -144,6 +144,10 @@ class Pacer:
         """From now on nobody is paced."""
         self._crowds, self._demand, self._rates, self._crowded_ns = {}, {}, {}, {}
 
+    def forget_rates(self) -> None:
+        """What was said last is not in force: whoever asks only observes."""
+        self._rates = {}
+
     def step(
         self,
         sendings: Sequence[Sending],
