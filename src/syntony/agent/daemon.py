@@ -15,7 +15,7 @@ from syntony.agent import metrics
 from syntony.agent.audit import AuditService
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
-from syntony.agent.delays import newest_delays
+from syntony.agent.delays import recent_delays
 from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch
 from syntony.agent.paths import PathTracer
@@ -51,7 +51,7 @@ from syntony.wire.messages import (
     Timelines,
 )
 from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
-from syntony.wire.traffic import Moves, ProbeDelay
+from syntony.wire.traffic import Moves, Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +104,6 @@ class Agent:
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
         self._coming: tuple[int, Plan] | None = None
-        self._delays: tuple[ProbeDelay, ...] = ()
         self._flows = 0
         self._next_estimate_ns = self._next_flows_ns = 0
         self._engine = self._open_engine(
@@ -152,6 +151,7 @@ class Agent:
                 self._pipeline.add(self._engine.drain())
                 self._pipeline.clock_disrupted()
             self._begin_plan()
+            self._steering.pace()
             self._tell_flows(uplink)
             self._pipeline.add(self._engine.drain())
             local_ns = self._clock.now_ns()
@@ -211,8 +211,16 @@ class Agent:
         self._tracer.follow(self._steering.in_use(), now_ns)
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
-            report = self._steering.flows(self._tracer.hops, fleet_ns, self._delays)
+            report = self._steering.flows(
+                self._tracer.hops, fleet_ns, self._newest_delays(fleet_ns)
+            )
             uplink.send_flows(report)
+
+    def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
+        """Of probes to peers that jobs talk to, over the last second as far as it is known."""
+        peers = self._tracer.peers(flow.remote for _, flow in self._steering.in_use())
+        rows = self._pipeline.recent_rows(fleet_ns) if peers else None
+        return () if rows is None else recent_delays(rows, self._config.host, peers, fleet_ns)
 
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
@@ -307,12 +315,10 @@ class Agent:
                 self._pipeline.timelines(message.timelines, message.utc)
                 self._clock_server.take(message.timelines, message.step)
                 self._steer(message.timelines)
-            elif isinstance(message, Switch):
-                self._steering.switch(message)
+            elif isinstance(message, Switch | Moves | Paces):
+                self._steering.obey(message, self._pipeline.fleet_ns(self._clock.now_ns()))
             elif isinstance(message, AuditOrder):
                 self._order(message)
-            elif isinstance(message, Moves):
-                self._steering.moves(message, self._pipeline.fleet_ns(self._clock.now_ns()))
             elif isinstance(message, Refuse):
                 _log.error("controller refuses this agent reason=%s", message.reason)
             elif isinstance(message, metrics.Scrape):
@@ -372,9 +378,6 @@ class Agent:
         second_ns = fleet_ns // S * S
         probes = self._pipeline.probe_rows(fleet_ns)
         self._submit(uplink, PROBE, probes)
-        if probes is not None:
-            peers = self._tracer.peers(flow.remote for _, flow in self._steering.in_use())
-            self._delays = newest_delays(probes, self._config.host, peers) if peers else ()
         heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
         self._submit(uplink, HEARD, heard)
         for table, columns in self._links.report(time.monotonic_ns(), fleet_ns).rows:

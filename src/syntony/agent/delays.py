@@ -7,25 +7,24 @@ from collections.abc import Collection
 import numpy as np
 
 from syntony.mesh.stats import Columns
-from syntony.model import S
 from syntony.wire.traffic import ProbeDelay
 
 MAX_DELAYS = 4_096
 """In one report: 200 peers with twenty source ports."""
 
 
-def newest_delays(rows: Columns, host: str, peers: Collection[str]) -> tuple[ProbeDelay, ...]:
-    """Delays of our own probes' requests, of the newest second that any row tells of.
+def recent_delays(
+    rows: Columns, host: str, peers: Collection[str], at_ns: int
+) -> tuple[ProbeDelay, ...]:
+    """Delays of our own probes' requests.
 
     Args:
-        rows: `probe_1s` columns as the agent has just made them.
+        rows: as `PathSeconds.recent` has just made them.
         host: this host.
         peers: NICs (``host/nic``) that count.
+        at_ns: when that was, fleet time: the end of the second that the rows sum up.
     """
-    seconds = np.asarray(rows["ts_ns"])
-    newest_ns = int(seconds.max()) if len(seconds) else 0
-    measured = np.asarray(rows["count"])
-    chosen = np.flatnonzero((seconds == newest_ns) & (measured > 0)).tolist()
+    chosen = np.flatnonzero(np.asarray(rows["count"]) > 0).tolist()
     sports, least = np.asarray(rows["sport"]), np.asarray(rows["owd_min_ns"])
     p50, p99 = np.asarray(rows["owd_p50_ns"]), np.asarray(rows["owd_p99_ns"])
     found = [
@@ -33,7 +32,7 @@ def newest_delays(rows: Columns, host: str, peers: Collection[str]) -> tuple[Pro
             nic=rows["src"][row].partition("/")[2],
             dst=rows["dst"][row],
             sport=int(sports[row]),
-            at_ns=newest_ns + S,
+            at_ns=at_ns,
             least_ns=int(least[row]),
             p50_ns=int(p50[row]),
             p99_ns=int(p99[row]),

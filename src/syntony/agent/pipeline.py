@@ -100,6 +100,13 @@ class Pipeline:
             return None
         return self._seconds.close(self._timelines, host, fleet_now_ns)
 
+    def recent_rows(self, fleet_now_ns: int) -> Columns | None:
+        """What is known already of the last second, as `probe_1s` columns."""
+        host = self._timelines.get(self._host)
+        if host is None:
+            return None
+        return self._seconds.recent(self._timelines, host, fleet_now_ns)
+
     def heard_rows(self, heard: NDArray[np.void], second_ns: int) -> Columns | None:
         """`heard_1s` rows: requests received since the last call, told of the second given.
 

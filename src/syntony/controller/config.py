@@ -10,6 +10,7 @@ from syntony.controller.notify import Receiver
 from syntony.metrics.settings import MetricsConfig
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
+from syntony.traffic.pacing import PacePolicy
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +56,14 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """When to move, and when a move has helped; None: as `MovePolicy` says."""
 
 
+class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[pacing]``: flows that crowd a link are held back; classes are those of placement."""
+
+    mode: PlacementMode = PlacementMode.OBSERVE
+    policy: PacePolicy | None = None
+    """When and how hard; None: as `PacePolicy` says."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
@@ -85,6 +94,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
     placement: PlacementConfig = PlacementConfig()
+    pacing: PacingConfig = PacingConfig()
     metrics: MetricsConfig = MetricsConfig()
     sla: str = ""
     """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""

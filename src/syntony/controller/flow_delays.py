@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from syntony.controller.flow_table import Row
 from syntony.model import S
+from syntony.traffic.pacing import LinkQueue
 from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
@@ -89,6 +90,21 @@ class FlowDelays:
             if (delay := self.now(src, dst, links)) is not None
         ]
         return max(found, key=lambda delay: delay.p50_ns, default=None)
+
+    def queues(self, now_ns: int) -> dict[str, LinkQueue]:
+        """Queueing on every link that a path probed of late crosses: the least of those paths', for
+        what a packet waits on one link it waits on every path that crosses it."""
+        found: dict[str, LinkQueue] = {}
+        for key, delay in self._now.items():
+            base = self._base.get(key)
+            if base is None or now_ns - delay.at_ns > FRESH_NS:
+                continue
+            queue_ns = max(0, delay.p50_ns - base[0])
+            for link in key[2]:
+                least = found.get(link)
+                if least is None or queue_ns < least.queue_ns:
+                    found[link] = LinkQueue(delay.at_ns, queue_ns)
+        return found
 
     def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
         """By (flow, path), of all candidates whose every direction was probed of late, and since

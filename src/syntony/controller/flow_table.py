@@ -88,6 +88,7 @@ class FlowTable:
         self._topology = topology
         self._nics: dict[str, str] = {}
         self._nic_bps = _nic_rates(topology)
+        self._cables = _nic_cables(topology)
         self._ports: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
         """Sender, receiver and its port to source ports whose ways are known."""
         self._elephants: dict[str, frozenset[str]] = {}
@@ -160,7 +161,7 @@ class FlowTable:
         report: FlowsReport,
         far: Mapping[tuple[str, int, str, int], FlowView],
     ) -> Row | None:
-        src, dst = self._nic(view.local), self._nic(view.remote)
+        src, dst = self.nic(view.local), self.nic(view.remote)
         if src is None or dst is None:
             return None
         there = Way(src, dst, view.local_port, view.remote_port)
@@ -208,9 +209,25 @@ class FlowTable:
             return ()
         return tuple(part for part in parts if ARROW in part)
 
+    def ends(self, way: Way) -> tuple[str, ...]:
+        """The links of a way as far as they are known: at least those of its NICs, which no switch
+        can hash otherwise."""
+        return self.links(way) or tuple(
+            link
+            for link in (
+                self._cables.get(way.src, ("", ""))[0],
+                self._cables.get(way.dst, ("", ""))[1],
+            )
+            if link
+        )
+
+    def least_bps(self, nic: str) -> float:
+        """What sends less than that from a NIC is no matter of traffic control."""
+        return max(ELEPHANT_BPS, ELEPHANT_SHARE * self._nic_bps.get(nic, 0.0))
+
     def _busy(self, flow_id: str, view: FlowView, src: str) -> frozenset[str]:
         """The directions that matter; once an elephant, always one: a job that pauses returns."""
-        least = max(ELEPHANT_BPS, ELEPHANT_SHARE * self._nic_bps.get(src, 0.0))
+        least = self.least_bps(src)
         now = {d for d, bps in (("there", view.tx_bps), ("back", view.rx_bps)) if bps >= least}
         known = self._elephants.get(flow_id, frozenset())
         self._elephants[flow_id] = known | now
@@ -231,7 +248,8 @@ class FlowTable:
             name: Candidate(path=path, ports=tuple(ports)) for name, (path, ports) in found.items()
         }
 
-    def _nic(self, address: str) -> str | None:
+    def nic(self, address: str) -> str | None:
+        """``host/nic`` of an address; None: nobody's."""
         known = self._nics.get(address)
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
@@ -261,6 +279,16 @@ def _nic_rates(topology: Topology | None) -> dict[str, float]:
         for cable in (topology.cables if topology is not None else ())
         for end in (cable.a, cable.b)
         if "/" in end and cable.gbps
+    }
+
+
+def _nic_cables(topology: Topology | None) -> dict[str, tuple[str, str]]:
+    """NIC to the links from it and to it."""
+    return {
+        nic: (f"{nic}{ARROW}{far}", f"{far}{ARROW}{nic}")
+        for cable in (topology.cables if topology is not None else ())
+        for nic, far in ((cable.a, cable.b), (cable.b, cable.a))
+        if "/" in nic
     }
 
 

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from syntony.controller.batches import Piece
-from syntony.controller.config import PlacementConfig, PlacementMode
+from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
 from syntony.controller.flow_table import Row, capacities
-from syntony.controller.placing import Decided, PlacingDesk
+from syntony.controller.pacing import PacingDesk
+from syntony.controller.placing import DEAD_FAULTS, Decided, PlacingDesk
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
@@ -42,11 +43,19 @@ class Placement:
     Args:
         store: where learnt paths are read from.
         config: ``[placement]``.
+        pacing: ``[pacing]``.
         topology: of the fabric, if there is one.
     """
 
-    def __init__(self, store: Store, config: PlacementConfig, topology: Topology | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: PlacementConfig,
+        pacing: PacingConfig,
+        topology: Topology | None,
+    ) -> None:
         self.desk = PlacingDesk(config, topology)
+        self.pacing = PacingDesk(pacing, topology, self.desk.table, self.desk.classes)
         self._store = store
         self._topology = topology
         self._time = FleetTime()
@@ -74,7 +83,16 @@ class Placement:
         """Decide; see `PlacingDesk.step`. Raises `StoreError`."""
         if now_ns - self._read_ns >= READ_NS:
             self._read(now_ns, nics)
-        return self.desk.step(now_ns, nics, hosts, findings)
+        blamed = tuple(findings)
+        decided = self.desk.step(now_ns, nics, hosts, blamed)
+        paces, rows = self.pacing.step(
+            now_ns,
+            dict(self.desk.reports),
+            self.desk.delays.queues(now_ns),
+            [each.component for each in blamed if each.fault in DEAD_FAULTS],
+            deciding=self.desk.deciding[0],
+        )
+        return decided._replace(paces=paces, rows=[*decided.rows, *rows])
 
     def _read(self, now_ns: int, nics: Mapping[str, str]) -> None:
         first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
@@ -116,13 +134,20 @@ class Placement:
         """Flows, and the links they cross; `now_ns` is monotonic."""
         rows = [row for row in self.desk.rows if query.job in {"", row.view.job}]
         deciding, why = self.desk.deciding
+        fleet_ns = self.now(now_ns) or 0
+        held = {
+            (view.local, view.local_port, view.remote, view.remote_port): view.pace_bps
+            for report in list(self.desk.reports.values())
+            for view in report.flows
+        }
         return Traffic(
             mode=str(self.desk.mode),
             deciding=deciding,
             why=why,
-            now_ns=self.now(now_ns) or 0,
-            flows=tuple(self._placed(row) for row in rows),
-            links=self._links(rows),
+            now_ns=fleet_ns,
+            flows=tuple(self._placed(row, held) for row in rows),
+            links=self._links(rows, fleet_ns),
+            pacing=str(self.pacing.mode),
         )
 
     def moves(self, query: MovesQuery) -> MoveList:
@@ -138,10 +163,13 @@ class Placement:
             raise UsageError("placement wants to know who commands it")
         if command.mode not in set(PlacementMode):
             raise UsageError(f"no mode {command.mode!r}; use {', '.join(PlacementMode)}")
-        return self.desk.set_mode(PlacementMode(command.mode), by, command.why, now_ns)
+        desks = {"placement": self.desk.set_mode, "pacing": self.pacing.set_mode}
+        if command.what not in desks:
+            raise UsageError(f"nothing called {command.what!r} here; use {', '.join(desks)}")
+        return desks[command.what](PlacementMode(command.mode), by, command.why, now_ns)
 
-    def _placed(self, row: Row) -> PlacedFlow:
-        delay = self.desk.delays.worst(row)
+    def _placed(self, row: Row, held: Mapping[tuple[str, int, str, int], int]) -> PlacedFlow:
+        delay, view = self.desk.delays.worst(row), row.view
         paths = len(row.flow.paths) if row.flow is not None else 0
         return PlacedFlow(
             flow=row.flow_id,
@@ -159,19 +187,33 @@ class Placement:
             owd_p50_ns=None if delay is None else delay.p50_ns,
             owd_p99_ns=None if delay is None else delay.p99_ns,
             owd_at_ns=0 if delay is None else delay.at_ns,
+            priority=self.desk.classes.of(row.view.job)[0].name.lower(),
+            tx_pace_bps=held.get((view.local, view.local_port, view.remote, view.remote_port), 0),
+            rx_pace_bps=held.get((view.remote, view.remote_port, view.local, view.local_port), 0),
         )
 
-    def _links(self, rows: Iterable[Row]) -> tuple[LinkLoadView, ...]:
+    def _links(self, rows: Iterable[Row], now_ns: int) -> tuple[LinkLoadView, ...]:
         """The fullest first."""
         loads: Counter[str] = Counter()
         flows: Counter[str] = Counter()
         for row in rows:
-            for links, bps in ((row.forward, row.view.tx_bps), (row.back, row.view.rx_bps)):
+            there = Way(row.src, row.dst, row.view.local_port, row.view.remote_port)
+            back = Way(row.dst, row.src, row.view.remote_port, row.view.local_port)
+            for way, bps in ((there, row.view.tx_bps), (back, row.view.rx_bps)):
+                links = self.desk.table.ends(way)
                 for link in links if bps else ():
                     loads[link] += bps
                     flows[link] += 1
-        known = dict(capacities(self._topology, ()))
+        known, paced = dict(capacities(self._topology, ())), self.pacing.links
+        queues = self.desk.delays.queues(now_ns)
         return tuple(
-            LinkLoadView(link=link, bps=bps, capacity_bps=known.get(link, 0), flows=flows[link])
+            LinkLoadView(
+                link=link,
+                bps=bps,
+                capacity_bps=known.get(link, 0),
+                flows=flows[link],
+                queue_ns=queues[link].queue_ns if link in queues else None,
+                paced_bps=int(paced.get(link, 0)),
+            )
             for link, bps in sorted(loads.items(), key=lambda item: (-item[1], item[0]))
         )

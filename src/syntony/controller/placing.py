@@ -29,7 +29,7 @@ from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
-from syntony.wire.traffic import FlowsReport, Moves, MoveView
+from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
 from syntony.wire.traffic import Move as WireMove
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ PORT_REST_NS = 120 * S
 """A source port that was left is not used again for so long: twice TIME_WAIT."""
 TOLD_HELPED = 64
 """Ids told to an agent again and again, in case a message was overtaken."""
-_DEAD_FAULTS = {"blackhole"}
+DEAD_FAULTS = {"blackhole"}
 
 
 class Decided(NamedTuple):
@@ -49,6 +49,8 @@ class Decided(NamedTuple):
     orders: dict[str, Moves]
     """By host."""
     rows: list[Piece]
+    paces: Mapping[str, Paces] = {}
+    """Rates by host."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,8 @@ class PlacingDesk:
         self.mode = config.mode
         self._config = config
         self._topology = topology
-        self._table = FlowTable(topology, Classes(config.classes))
+        self.classes = Classes(config.classes)
+        self.table = FlowTable(topology, self.classes)
         self._mover = self._new_mover()
         self.reports: dict[str, FlowsReport] = {}
         """The newest of every host."""
@@ -142,9 +145,15 @@ class PlacingDesk:
             now_ns, cause="operator", action=f"placement-{mode}", evidence=evidence
         )
 
+<<<<<<< HEAD
     def learn(self, way: Way, hops: Iterable[str], at_ns: int) -> None:
         """A TCP path from the store, learnt at `at_ns`, fleet time."""
         self._table.learn(way, hops, at_ns)
+=======
+    def learn(self, way: Way, hops: Iterable[str]) -> None:
+        """A TCP path from the store."""
+        self.table.learn(way, hops)
+>>>>>>> pacing
 
     def moves(self, job: str, limit: int) -> tuple[MoveView, ...]:
         """The newest ones, oldest first."""
@@ -169,9 +178,14 @@ class PlacingDesk:
             findings: what is to blame now.
         """
         reports = dict(self.reports)
+<<<<<<< HEAD
         self._table.nics(nics)
         self._table.forget(now_ns)
         self.rows = self._table.rows(reports)
+=======
+        self.table.nics(nics)
+        self.rows = self.table.rows(reports)
+>>>>>>> pacing
         turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})
         self.deciding = self._may(now_ns, hosts)
         if self.mode is PlacementMode.OFF:
@@ -179,7 +193,7 @@ class PlacingDesk:
         self._mover.update([row.flow for row in self.rows if row.flow is not None])
         self._hear(turn, reports)
         if self.deciding[0]:
-            dead = [f.component for f in findings if f.fault in _DEAD_FAULTS]
+            dead = [f.component for f in findings if f.fault in DEAD_FAULTS]
             moves = self._mover.step(self._seen(dead, now_ns), now_ns)
             undone = frozenset(m.flow_id for m in moves if m.cause is MoveCause.UNDO)
             self._verdicts(turn, undone)

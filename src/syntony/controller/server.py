@@ -106,7 +106,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._up_ns = time.monotonic_ns()
         self._traffic = TrafficDesk()
-        self._placement = Placement(store, config.placement, self._locating.topology)
+        self._placement = Placement(store, config.placement, config.pacing, self._locating.topology)
         questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._audits = AuditDesk()
@@ -410,10 +410,10 @@ class Controller:
             return
         for row in decided.rows:
             self._ingest.put_local(row)
-        for host, moves in decided.orders.items():
+        for host, order in (*decided.orders.items(), *decided.paces.items()):
             session = self._sessions.get(host)
             if session is not None:
-                session.outbox.put(moves)
+                session.outbox.put(order)
 
     async def _keep(self) -> None:
         memory = self._solving.memory()

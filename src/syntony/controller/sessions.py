@@ -5,16 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from syntony.wire.messages import (
-    Ack,
-    AuditOrder,
-    ControllerMessage,
-    Plan,
-    Refuse,
-    Switch,
-    Timelines,
-)
-from syntony.wire.traffic import Moves
+from syntony.wire.messages import ControllerMessage
 
 
 class Outbox:
@@ -28,7 +19,7 @@ class Outbox:
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, message: Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves) -> None:
+    def put(self, message: ControllerMessage) -> None:
         """Replace what waits of this kind."""
         self._waiting[type(message)] = message
         self._changed.set()

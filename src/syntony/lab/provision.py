@@ -90,6 +90,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "seed": file.spec.seed,
         "topology": str(map_file),
         "placement": _placement(file),
+        "pacing": _pacing(file),
         "alerts": {"rules": rules, "cluster": file.name},
         "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
@@ -112,13 +113,20 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
 def _placement(file: LabFile) -> dict[str, Any]:
     """A queue begins beyond three full frames (a shaper hands one out after the other) and beyond
     what a busy machine adds to half of all packets."""
-    frames_ns = 3 * FRAME_BITS * S // file.spec.rate_bps
-    policy = MovePolicy(queue_ns=max(BUSY_NS, frames_ns))
+    policy = MovePolicy(queue_ns=_queue_ns(file))
     return {
         "mode": file.placement,
         "policy": msgspec.to_builtins(policy),
         "classes": msgspec.to_builtins(file.classes),
     }
+
+
+def _pacing(file: LabFile) -> dict[str, Any]:
+    return {"mode": "observe", "policy": {"queue_ns": _queue_ns(file)}}
+
+
+def _queue_ns(file: LabFile) -> int:
+    return max(BUSY_NS, 3 * FRAME_BITS * S // file.spec.rate_bps)
 
 
 def _agent(
@@ -145,7 +153,7 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
-        traffic=Policy(mode=Mode.ACT, place=("*",)),
+        traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",)),
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)

@@ -19,6 +19,8 @@ Columns = dict[str, Sequence[str] | NDArray[Any]]
 
 HOLD_NS = 1_500_000_000
 """A second is closed this long after its end: the engine's timeout plus its reporting."""
+RECENT_NS = 1_000_000_000
+"""`PathSeconds.recent` looks at probes sent in the last so much."""
 
 
 class FlowInfo(NamedTuple):
@@ -91,6 +93,23 @@ class PathSeconds:
         forward, reverse = _forward(past), _reverse(past)
         self.totals.add([info.src for info in self._flows], past.flow, forward, reverse)
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
+
+    def recent(
+        self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
+    ) -> Columns | None:
+        """The last `RECENT_NS` as far as they are answered, a row a path and direction; or None.
+
+        For whoever must know soon: probes under way are not there yet, and nothing is taken away.
+        ``ts_ns`` is the start of that time. Arguments as for `close`.
+        """
+        from_ns = host.to_local_ns(fleet_now_ns - RECENT_NS)
+        newest = [part[part["sent_ns"] >= from_ns] for part in self._waiting]
+        if not any(len(part) for part in newest):
+            return None
+        records = np.concatenate(newest)
+        probes = _Probes.of(records, self._ids, self._flows, timelines)
+        start_ns = np.full(len(records), fleet_now_ns - RECENT_NS, dtype=np.int64)
+        return _rows(self._flows, probes, start_ns, (_forward(probes), _reverse(probes)))
 
 
 class _Clock(NamedTuple):

@@ -53,6 +53,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     place: tuple[str, ...] = ()
     """Which of the managed jobs may be moved between paths that work, because others crowd them;
     shell patterns over ``SYNTONY_JOB``. None unless told."""
+    pace: tuple[str, ...] = ()
+    """Which of the managed jobs may be held back where they crowd a link; shell patterns over
+    ``SYNTONY_JOB``. None unless told."""
     spare_ports: int = 32
     """Source ports, from `port_low` on, whose paths are learnt in advance where `place` names jobs:
     of four spines, all are reached with probability 1 - 4·(3/4)^32 = 0.9996."""

@@ -24,6 +24,7 @@ from syntony.wire.traffic import (
     MoveList,
     Moves,
     MovesQuery,
+    Paces,
     PlacementCommand,
     Traffic,
     TrafficQuery,
@@ -222,7 +223,7 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     by: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves
+ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves | Paces
 
 # --- questions from the command line ---------------------------------------------------------
 

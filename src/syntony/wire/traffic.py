@@ -28,6 +28,10 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     rx_bps: int
     windows: int
     """Whole windows measured since the subflow began."""
+    paceable: bool = False
+    """Its host would hold back what this end sends, if told to."""
+    pace_bps: int = 0
+    """It does; frames on the wire. 0: it sends what it can."""
     hops: tuple[str, ...]
     """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
     known (yet)."""
@@ -101,6 +105,25 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
     """Moves found to help: they stay whatever happens to the controller."""
 
 
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast one subflow may send."""
+
+    local: str
+    local_port: int
+    remote: str
+    remote_port: int
+    bps: int
+    """Frames on the wire."""
+
+
+class Paces(msgspec.Struct, frozen=True, kw_only=True, tag="paces"):
+    """All that the agent's host is to hold back; what is not here is free. Told again and again."""
+
+    paces: tuple[Pace, ...]
+    expires_ns: int
+    """Fleet time from which on nothing is held back unless told again."""
+
+
 # --- questions and commands from the command line ---
 
 
@@ -120,6 +143,8 @@ class MovesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
 class PlacementCommand(msgspec.Struct, frozen=True, kw_only=True, tag="placement"):
     """Observe or act from now on, until the controller is started again."""
 
+    what: str = "placement"
+    """Or ``pacing``."""
     mode: str
     by: str
     why: str = ""
@@ -152,6 +177,12 @@ class PlacedFlow(msgspec.Struct, frozen=True, kw_only=True):
     owd_p99_ns: int | None
     owd_at_ns: int
     """End of that second, fleet time; 0: there is none."""
+    priority: str = "standard"
+    """Class of its job."""
+    tx_pace_bps: int = 0
+    """What `src` is held back to, frames on the wire; 0: it is not."""
+    rx_pace_bps: int = 0
+    """What `dst` is held back to."""
 
 
 class LinkLoadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +194,10 @@ class LinkLoadView(msgspec.Struct, frozen=True, kw_only=True):
     capacity_bps: int
     """0: not known."""
     flows: int
+    queue_ns: int | None = None
+    """How long probes that cross it wait, over a second that is not older than five."""
+    paced_bps: int = 0
+    """What its flows may send together; 0: it is not shared out."""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
@@ -175,6 +210,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
     """Fleet time."""
     flows: tuple[PlacedFlow, ...]
     links: tuple[LinkLoadView, ...]
+    pacing: str = "off"
+    """``off``, ``observe``, ``act``."""
 
 
 class MoveView(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, Probe
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
 """NIC and flow to who forwards it, by address; empty: not known."""
+PaceOf = Callable[[JobFlow], tuple[bool, int]]
+"""Whether a flow would be held back, and to what it is; 0: it is not."""
 
 
 def flows_report(
@@ -23,12 +25,13 @@ def flows_report(
     fleet_ns: int,
     join_port: int,
     delays: tuple[ProbeDelay, ...] = (),
+    pace_of: PaceOf = lambda _flow: (False, 0),
 ) -> FlowsReport:
     """The fastest flows first, should there be too many."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
     return FlowsReport(
         at_ns=fleet_ns,
-        flows=tuple(_view(each, hops) for each in ranked[:MAX_VIEWS]),
+        flows=tuple(_view(each, hops, pace_of(each)) for each in ranked[:MAX_VIEWS]),
         outcomes=tuple(MoveOutcome(move_id=o.move_id, result=o.result) for o in outcomes),
         delays=delays,
         join_port=join_port,
@@ -61,7 +64,7 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
     )
 
 
-def _view(each: JobFlow, hops: Hops) -> FlowView:
+def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
     return FlowView(
         job=each.job,
         connection=f"{each.token:08x}",
@@ -74,4 +77,6 @@ def _view(each: JobFlow, hops: Hops) -> FlowView:
         rx_bps=each.rx_bps,
         windows=each.windows,
         hops=hops(each.nic, each.flow),
+        paceable=pace[0],
+        pace_bps=pace[1],
     )

@@ -15,16 +15,19 @@ from syntony.agent.config import AgentConfig
 from syntony.agent.steering.control import PathControl, PathCounters, Source
 from syntony.agent.steering.liveness import Prober
 from syntony.agent.steering.orders import Hops, flows_report, order_of
+from syntony.agent.steering.pacing import PaceKeeper
 from syntony.agent.steering.rows import columns
 from syntony.errors import MissingError
 from syntony.io.interfaces import addresses
+from syntony.io.pacing import KernelPacing
 from syntony.mesh.stats import Columns
 from syntony.model.paths import FourTuple
+from syntony.traffic.flows import JobFlow
 from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
 from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
-from syntony.wire.traffic import FlowsReport, Moves, ProbeDelay
+from syntony.wire.traffic import FlowsReport, Moves, Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -48,6 +51,7 @@ class PathService:
         self._told: Outcome | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
+        self._pacing = PaceKeeper(config.traffic, KernelPacing([nic.name for nic in config.nics]))
         if config.traffic.mode is Mode.OFF:
             return
         try:
@@ -84,7 +88,8 @@ class PathService:
         return self._control.counters if self._control is not None else PathCounters()
 
     def close(self) -> None:
-        """Subflows stay as they are."""
+        """Subflows stay as they are; none is held back."""
+        self._pacing.close()
         if self._control is not None:
             self._control.close()
 
@@ -148,6 +153,7 @@ class PathService:
             fleet_ns=fleet_ns,
             join_port=self._join_port,
             delays=delays,
+            pace_of=self._pace_of,
         )
 
     def outcomes_are_news(self) -> bool:
@@ -164,6 +170,16 @@ class PathService:
         flows = self._control.job_flows() if self._control is not None else ()
         return [(each.nic, each.flow) for each in flows]
 
+    def obey(self, message: Switch | Moves | Paces, fleet_now_ns: int | None) -> None:
+        """The controller's word; None: there is no fleet time here."""
+        match message:
+            case Switch():
+                self.switch(message)
+            case Moves():
+                self.moves(message, fleet_now_ns)
+            case Paces():
+                self.paces(message, fleet_now_ns)
+
     def moves(self, message: Moves, fleet_now_ns: int | None) -> None:
         """Orders of the controller; None: there is no fleet time here."""
         if self._control is None:
@@ -178,6 +194,21 @@ class PathService:
             self._refused.append(
                 Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns())
             )
+
+    def paces(self, message: Paces, fleet_now_ns: int | None) -> None:
+        """The controller's rates; in force with the next `pace`."""
+        self._pacing.take(message, fleet_now_ns, time.monotonic_ns())
+        self.pace()
+
+    def pace(self) -> None:
+        """Hold back what is to be held back now, let go what is not."""
+        if self._control is not None:
+            flows = self._control.job_flows()
+            self._pacing.tick(flows, time.monotonic_ns(), stopped=self.stopped)
+
+    def _pace_of(self, flow: JobFlow) -> tuple[bool, int]:
+        may = self._pacing.may(flow, stopped=self.stopped)
+        return may, self._pacing.in_force.get((flow.nic, flow.flow), 0)
 
     def _load(self) -> Switch | None:
         try:

@@ -1,0 +1,194 @@
+"""Holds back jobs' flows that crowd a link: reports in, rates out, every link told of in the log.
+
+How fast is `syntony.traffic.pacing`'s matter; whether we may decide is placement's, with one lease
+for both. Whoever hears nothing from us for `EXPIRY_NS` holds nothing back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from syntony.controller.batches import Piece
+from syntony.controller.config import PacingConfig, PlacementMode
+from syntony.controller.flow_table import FlowTable, capacities
+from syntony.controller.path_log import PathLog
+from syntony.fabric.book import Way
+from syntony.fabric.graph import Topology
+from syntony.model import S
+from syntony.model.paths import FourTuple
+from syntony.traffic.classes import Classes
+from syntony.traffic.pacing import LinkQueue, Pacer, Sending
+from syntony.wire.traffic import FlowsReport, FlowView, Pace, Paces
+
+_log = logging.getLogger(__name__)
+
+EXPIRY_NS = 3 * S
+"""Of an order: three of our turns and a slow network, and nobody is held back by the dead."""
+REPEAT_NS = 1 * S
+HEADERS = 1514 / 1428
+"""Frames on the wire to payload acknowledged, for full frames with MPTCP's options."""
+STALE_NS = 3 * S
+"""An older report says nothing of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    sending: Sending
+    host: str
+    view: FlowView
+
+
+class PacingDesk:
+    """One per controller; `step` runs on a thread, one at a time.
+
+    Args:
+        config: ``[pacing]``.
+        topology: of the fabric; without one no link's rate is known, and nobody is paced.
+        table: where flows' ways are looked up.
+        classes: of jobs.
+    """
+
+    def __init__(
+        self, config: PacingConfig, topology: Topology | None, table: FlowTable, classes: Classes
+    ) -> None:
+        self.mode = config.mode
+        self._policy = config.policy
+        self._topology = topology
+        self._table = table
+        self._classes = classes
+        self._pacer = Pacer(self._policy)
+        self._elephants: set[str] = set()
+        self._told: dict[str, tuple[int, Paces]] = {}
+        """Host to when it was told what."""
+        self._log = PathLog()
+        self._known: frozenset[str] = frozenset()
+        """Links that the log has as crowded."""
+        self.links: Mapping[str, float] = {}
+        """Shared out now, and what their flows may send together, bits per second."""
+
+    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
+        """A command of an operator; the row that tells of it."""
+        self.mode = mode
+        self._pacer.forget()
+        _log.warning("pacing mode=%s by=%s", mode, who)
+        evidence = " ".join(f"{who}: {why}".split())[:400]
+        return self._log.piece(now_ns, cause="operator", action=f"pacing-{mode}", evidence=evidence)
+
+    def step(
+        self,
+        now_ns: int,
+        reports: Mapping[str, FlowsReport],
+        queues: Mapping[str, LinkQueue],
+        dead: Iterable[str],
+        *,
+        deciding: bool,
+    ) -> tuple[dict[str, Paces], list[Piece]]:
+        """Rates by host, for those that are to be told now, and rows for the log.
+
+        Args:
+            now_ns: fleet time.
+            reports: the newest of every host.
+            queues: on links, newest known.
+            dead: what loses all that crosses it.
+            deciding: nobody else may.
+        """
+        if self.mode is PlacementMode.OFF or not deciding:
+            self._pacer.forget()
+            self._told, self.links = {}, {}
+            return {}, []
+        seen = self._seen(reports, now_ns)
+        known = dict(capacities(self._topology, dead))
+        rates = self._pacer.step([each.sending for each in seen], known, queues, now_ns)
+        crowded = frozenset(self._pacer.links)
+        rows = self._rows(crowded, seen, queues, now_ns)
+        if self.mode is PlacementMode.OBSERVE:
+            # What it promised is not in force: it must not believe that it were.
+            self._pacer.forget_rates()
+            self.links = {}
+            return {}, rows
+        self.links = dict(self._pacer.links)
+        return self._orders(rates, seen, now_ns), rows
+
+    def _seen(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_Seen]:
+        """What every end of every connection sends, if it is much or ever was."""
+        found = []
+        for host, report in reports.items():
+            if now_ns - report.at_ns > STALE_NS:
+                continue
+            for view in report.flows:
+                src, dst = self._table.nic(view.local), self._table.nic(view.remote)
+                if src is None or dst is None or not view.windows:
+                    continue
+                flow_id = f"{host}:{view.connection}:{view.nic}:{view.local_port}>{view.remote}"
+                if view.tx_bps < self._table.least_bps(src) and flow_id not in self._elephants:
+                    continue
+                links = self._table.ends(Way(src, dst, view.local_port, view.remote_port))
+                priority, weight = self._classes.of(view.job)
+                sending = Sending(
+                    flow_id=flow_id,
+                    links=links,
+                    rate_bps=view.tx_bps * HEADERS,
+                    paceable=view.paceable,
+                    priority=priority,
+                    weight=weight,
+                )
+                found.append(_Seen(sending, host, view))
+        self._elephants = {each.sending.flow_id for each in found}
+        return found
+
+    def _orders(
+        self, rates: Mapping[str, int], seen: Sequence[_Seen], now_ns: int
+    ) -> dict[str, Paces]:
+        by_host: defaultdict[str, list[Pace]] = defaultdict(list)
+        for each in seen:
+            bps = rates.get(each.sending.flow_id)
+            if bps is not None:
+                by_host[each.host].append(_pace(each.view, bps))
+        orders = {}
+        for host in by_host.keys() | self._told.keys():
+            paces = tuple(by_host.get(host, ()))
+            before = self._told.get(host)
+            if before is not None and before[1].paces == paces and now_ns - before[0] < REPEAT_NS:
+                continue
+            orders[host] = Paces(paces=paces, expires_ns=now_ns + EXPIRY_NS)
+            if paces:
+                self._told[host] = (now_ns, orders[host])
+            else:
+                self._told.pop(host, None)
+        return orders
+
+    def _rows(
+        self,
+        crowded: frozenset[str],
+        seen: Sequence[_Seen],
+        queues: Mapping[str, LinkQueue],
+        now_ns: int,
+    ) -> list[Piece]:
+        rows = []
+        for link in sorted(crowded ^ self._known):
+            flows = [each for each in seen if link in each.sending.links]
+            queue = queues.get(link)
+            waits = f", packets wait {queue.queue_ns / 1e6:.2f} ms" if queue is not None else ""
+            action = "pace" if link in crowded else "pace-end"
+            evidence = f"{len(flows)} flows share {link}{waits}"
+            _log.info("%s mode=%s %s", action, self.mode, evidence)
+            rows.append(
+                self._log.piece(
+                    now_ns,
+                    job=" ".join(sorted({each.view.job for each in flows})),
+                    cause="contention",
+                    action=action,
+                    evidence=evidence,
+                    result="would pace" if self.mode is PlacementMode.OBSERVE else "ordered",
+                )
+            )
+        self._known = crowded
+        return rows
+
+
+def _pace(view: FlowView, bps: int) -> Pace:
+    four = FourTuple(view.local, view.local_port, view.remote, view.remote_port)
+    return Pace(**four._asdict(), bps=bps)
