@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from syntony.audit.latency import off_the_line
-from syntony.audit.reach import Flow, HostNic, Outcome, Survey, Trace, bad_nics, plan_flows
-from syntony.audit.reach_judge import Direction, judge
+from syntony.audit.reach import Flow, HostNic, Seen, Survey, Trace, bad_nics
+from syntony.audit.reach_judge import judge
+from syntony.audit.reach_latency import Direction
+from syntony.audit.reach_plan import Course
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.fabric.graph import Topology
@@ -45,15 +47,18 @@ def made(
         host, _, rail = nic.partition("/")
         return place(nic) if place else (int(host[1:]) // 4, int(rail[4:]))
 
-    outcomes, arrived, quiet = [], set(), {}
-    for flow in plan_flows(everybody):
-        hops = LEAF_HOPS if at(flow.src) == at(flow.dst) else SPINE_HOPS
-        gone = lost(flow)
-        if not gone:
-            arrived.add(flow)
-            quiet[flow.src, flow.dst] = 900_000 if {flow.src, flow.dst} & slow else 10_000 * hops
-        outcomes.append(Outcome(flow, not gone, 0 if gone else hops, 0))
-    return Survey(everybody, tuple(outcomes), frozenset(arrived), tuple(traces), {}, quiet)
+    course = Course(everybody)
+    seen, quiet = [], {}
+    for leg in (leg for host in course.next_turn() for leg in course.legs(host)):
+        hops = LEAF_HOPS if at(leg.src) == at(leg.dst) else SPINE_HOPS
+        gone = tuple(flow.sport for flow in leg.flows() if not flow.size and lost(flow))
+        big = not any(flow.size and lost(flow) for flow in leg.flows()) if leg.size else None
+        told = Seen(leg.src, leg.dst, leg.ports, gone, (), hops, big)
+        seen.append(told if told.answered else told._replace(hops=0))
+        if told.answered:
+            quiet[told.pair] = 900_000 if {leg.src, leg.dst} & slow else 10_000 * hops
+    course.report(seen)
+    return Survey(everybody, tuple(seen), tuple(traces), {}, quiet, rounds=course.rounds)
 
 
 def bad(results: Sequence[Result]) -> set[tuple[str, str]]:
@@ -64,7 +69,8 @@ def test_a_good_fleet_has_no_findings() -> None:
     results = judge(made())
     assert bad(results) == set()
     assert {r.check for r in results if r.status is Status.PASS} == {
-        "be.conn.rail", "be.conn.paths", "be.conn.mtu", "be.conn.hops", "be.lat.pair",
+        "be.conn.rail", "be.conn.paths", "be.conn.mtu", "be.conn.cross", "be.conn.hops",
+        "be.lat.pair",
     }  # fmt: skip
 
 
@@ -167,7 +173,7 @@ def test_hosts_that_cannot_take_part_are_unknown() -> None:
         words = {"a": ("nonexistent-program",), "b": ("sh", "-c", "echo no route >&2; exit 255")}
         return words.get(host, boot_argv(sys.executable))
 
-    seen = survey(("a", "b", "c"), argv, ["no-such-nic*"], ports=16)
+    seen = survey(("a", "b", "c"), argv, ["no-such-nic*"])
     assert "No such file" in seen.silent["a"]
     assert "no route" in seen.silent["b"]
     results = judge(seen)
@@ -175,7 +181,18 @@ def test_hosts_that_cannot_take_part_are_unknown() -> None:
     assert {"a", "b"} <= {r.subject for r in results}
 
 
-@pytest.mark.parametrize("words", [[], ["--hosts", "a"], ["--lab", "x", "--hosts", "a"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--lab", "x", "--hosts", "a"],
+        ["--lab", "x", "--controller", "c:1"],
+        ["--hosts", "a", "--controller", "c:1"],
+        ["--hosts", "a", "--topology", "/no/such"],
+        ["--hosts", "a", "--ssh-config", "/no/such"],
+        ["--hosts", "a[1-"],
+    ],
+)
 def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", "network", *words]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -47,16 +47,19 @@ class PairHunt:
     Args:
         hosts: names, at least two.
         every_pair: N−1 rounds in place of the sample.
+        rounds: of the sample; ⌈log₂ N⌉ by default.
         seed: of the sample.
         again: rounds of re-tests at most.
     """
 
     def __init__(
-        self, hosts: Sequence[str], *, every_pair: bool = False, seed: int = 1, again: int = 2
-    ) -> None:
+        self, hosts: Sequence[str], *, every_pair: bool = False, rounds: int | None = None,
+        seed: int = 1, again: int = 2,
+    ) -> None:  # fmt: skip
         self._hosts = tuple(dict.fromkeys(hosts))
         count = len(self._hosts)
-        plan = matchings(count) if every_pair else sampled(count, sample_rounds(count), seed)
+        drawn = sample_rounds(count) if rounds is None else rounds
+        plan = matchings(count) if every_pair else sampled(count, drawn, seed)
         self._plan = [[self._pair(int(a), int(b)) for a, b in matching] for matching in plan]
         self._again = again
         self._outcomes: dict[str, list[tuple[str, bool]]] = {host: [] for host in self._hosts}

@@ -1,8 +1,8 @@
-"""Connectivity between all NICs: what is asked, and what the answers say. Pure.
+"""Connectivity between NICs: what was seen, and what it comes down to. Pure.
 
 Every pair of NICs of one rail is asked on many source ports, so that every member of an ECMP group
 is used; pairs across rails on one, for their number of hops. A host tells what arrived, so that a
-lost request is told from a lost reply.
+lost request is told from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from syntony.audit.cabling import Cabling, majority, natural
+from syntony.audit.parse.routes import Table
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
 
@@ -21,8 +22,6 @@ PORTS = 16
 IP_UDP_BYTES = 28
 TRACED = 3
 """Lost flows that a host traces, and as many that are not: routers answer six in a row."""
-CROSS_HOSTS = 8
-"""Hosts that a NIC's other rails are asked on, for hops: enough for a majority."""
 
 
 class HostNic(NamedTuple):
@@ -32,6 +31,8 @@ class HostNic(NamedTuple):
     name: str
     address: str
     mtu: int
+    rdma: str = ""
+    """Its RDMA port, ``mlx5_0:1``; empty where it has none."""
 
     def __str__(self) -> str:
         return f"{self.host}/{self.name}"
@@ -47,15 +48,39 @@ class Flow(NamedTuple):
     """Bytes of the request that may not be fragmented; 0 for a small one."""
 
 
-class Outcome(NamedTuple):
-    """What the asker saw."""
+class Seen(NamedTuple):
+    """One direction of a pair of NICs, all its source ports together.
 
-    flow: Flow
-    answered: bool
-    hops: int
-    """Routers in between; 0 if nothing came."""
-    rtt_ns: int
+    A fleet's survey has hundreds of thousands: what passed is a number, what was lost is named.
+    """
+
+    src: str
+    dst: str
+    sent: int
+    """Source ports asked."""
+    lost: tuple[int, ...] = ()
+    """Those whose requests were lost."""
+    lost_back: tuple[int, ...] = ()
+    """Those whose requests arrived and whose replies did not."""
+    hops: int = 0
+    """Routers in between; 0 if nothing came back."""
+    big: bool | None = None
+    """Whether a packet of the full MTU passed; None where none was sent."""
     error: str = ""
+    """Why the host could not send."""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.src, self.dst
+
+    @property
+    def answered(self) -> bool:
+        """On one source port at least."""
+        return len(self.lost) + len(self.lost_back) < self.sent
+
+    @property
+    def same_rail(self) -> bool:
+        return rail_of(self.src) == rail_of(self.dst)
 
 
 class Trace(NamedTuple):
@@ -69,38 +94,48 @@ class Trace(NamedTuple):
         return bool(self.hops) and self.hops[-1] == "*"
 
 
+class Loaded(NamedTuple):
+    """Round trips of one direction's pair while nothing else ran, and while its path was filled."""
+
+    idle_ns: int
+    """Median."""
+    loaded_ns: int
+    """Median."""
+    rate_bps: float
+    """What filled the path, as far as it got."""
+
+
 class Survey(NamedTuple):
     """Everything that was seen."""
 
     nics: tuple[HostNic, ...]
-    outcomes: tuple[Outcome, ...]
-    arrived: frozenset[Flow]
-    """Requests that the other end heard, answered or not."""
+    seen: tuple[Seen, ...]
+    """One for each direction that was asked."""
     traces: tuple[Trace, ...] = ()
     silent: Mapping[str, str] = {}
     """Hosts that could not take part, and why."""
     quiet_ns: Mapping[tuple[str, str], int] = {}
     """Smallest round trip of each direction of a pair of one rail, one packet at a time."""
+    loaded: Mapping[tuple[str, str], Loaded] = {}
+    """By direction; empty where no load was asked for."""
+    rounds: int = 0
+    """Perfect matchings that were tested, re-tests of suspects included."""
+    sampled: bool = False
+    """Not every pair was asked."""
+    tables: tuple[Table, ...] = ()
+    """Routing tables of the hosts that told theirs."""
+    lldp: Mapping[str, str] = {}
+    """Host to what its `lldpctl` prints, where it has one."""
 
 
-def plan_flows(nics: Sequence[HostNic], *, ports: int = PORTS) -> list[Flow]:
-    """Same rail: `ports` small flows and one of the usual MTU each; other rails: one small flow."""
-    mtu = usual_mtu(nics)
-    size = max(0, mtu - IP_UDP_BYTES)
-    hosts = list(dict.fromkeys(nic.host for nic in nics))
-    place = {host: number for number, host in enumerate(hosts)}
-    flows = []
-    for src in nics:
-        for dst in nics:
-            if src.host == dst.host:
-                continue
-            ends = str(src), str(dst)
-            if src.name == dst.name:
-                flows += [Flow(*ends, FIRST_PORT + number, 0) for number in range(ports)]
-                flows += [Flow(*ends, FIRST_PORT, size)] if size else []
-            elif (place[dst.host] - place[src.host]) % len(hosts) <= CROSS_HOSTS:
-                flows.append(Flow(*ends, FIRST_PORT, 0))
-    return flows
+def rail_of(nic: str) -> str:
+    """``rail0`` of ``h3/rail0``."""
+    return nic.partition("/")[2]
+
+
+def host_of(nic: str) -> str:
+    """``h3`` of ``h3/rail0``."""
+    return nic.partition("/")[0]
 
 
 def usual_mtu(nics: Iterable[HostNic]) -> int:
@@ -109,59 +144,43 @@ def usual_mtu(nics: Iterable[HostNic]) -> int:
     return max(often, key=lambda mtu: (often[mtu], mtu), default=0)
 
 
-def plan_traces(outcomes: Sequence[Outcome], arrived: frozenset[Flow]) -> list[Flow]:
+def plan_traces(seen: Iterable[Seen]) -> list[Flow]:
     """Flows whose requests were lost, and as many of the same pairs that arrived."""
     by_host: dict[str, list[Flow]] = defaultdict(list)
-    living: dict[tuple[str, str], list[Flow]] = defaultdict(list)
-    for outcome in outcomes:
-        flow = outcome.flow
-        if flow.size:
-            continue
-        if outcome.answered:
-            living[flow.src, flow.dst].append(flow)
-        elif flow not in arrived and not outcome.error:
-            by_host[flow.src.partition("/")[0]].append(flow)
-    wanted: list[Flow] = []
-    for lost in by_host.values():
-        pairs: dict[tuple[str, str], Flow] = {}
-        for flow in lost:
-            if living[flow.src, flow.dst]:  # others of the pair arrive: one path of several
-                pairs.setdefault((flow.src, flow.dst), flow)
-        chosen = list(pairs.values())[:TRACED]
-        wanted += chosen
-        wanted += [living[flow.src, flow.dst][0] for flow in chosen]
-    return wanted
+    for each in seen:
+        mine = by_host[host_of(each.src)]
+        alive = _living_port(each)
+        # Others of the pair arrive: one path of several is to blame.
+        if each.same_rail and each.lost and alive and len(mine) < 2 * TRACED:
+            mine += [Flow(each.src, each.dst, port, 0) for port in (each.lost[0], alive)]
+    return [flow for mine in by_host.values() for flow in mine]
 
 
-class PairPaths(NamedTuple):
-    """One direction of one pair on all of its source ports."""
-
-    src: str
-    dst: str
-    sent: int
-    lost: tuple[int, ...]
-    """Source ports whose requests were lost."""
-    lost_back: tuple[int, ...]
-    """Those whose requests arrived and whose replies did not."""
+def _living_port(each: Seen) -> int:
+    """A source port that was answered; 0 if none was."""
+    gone = {*each.lost, *each.lost_back}
+    ports = range(FIRST_PORT, FIRST_PORT + each.sent)
+    return next((port for port in ports if port not in gone), 0)
 
 
-def pairs_of(survey: Survey) -> list[PairPaths]:
-    """Pairs of one rail, in order."""
-    found: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for outcome in survey.outcomes:
-        flow = outcome.flow
-        if not flow.size and flow.src.partition("/")[2] == flow.dst.partition("/")[2]:
-            found[flow.src, flow.dst].append(outcome)
-    return [
-        PairPaths(
-            src,
-            dst,
-            len(mine),
-            tuple(o.flow.sport for o in mine if not o.answered and o.flow not in survey.arrived),
-            tuple(o.flow.sport for o in mine if not o.answered and o.flow in survey.arrived),
-        )
-        for (src, dst), mine in sorted(found.items())
-    ]
+def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
+    """One for each direction: a re-test adds what it lost."""
+    found: dict[tuple[str, str], Seen] = {}
+    for each in seen:
+        old = found.get(each.pair)
+        found[each.pair] = each if old is None else _both(old, each)
+    return tuple(found.values())
+
+
+def _both(old: Seen, new: Seen) -> Seen:
+    wider = max(old, new, key=lambda each: each.sent)
+    return wider._replace(
+        lost=tuple(sorted({*old.lost, *new.lost})),
+        lost_back=tuple(sorted({*old.lost_back, *new.lost_back} - {*old.lost, *new.lost})),
+        hops=new.hops or old.hops,
+        big=new.big if old.big is None else old.big and new.big is not False,
+        error=new.error or old.error,
+    )
 
 
 def hop_cabling(survey: Survey) -> Cabling | None:
@@ -175,10 +194,10 @@ def hop_cabling(survey: Survey) -> Cabling | None:
         that does not route (every pair at 0 hops).
     """
     near: dict[str, set[str]] = defaultdict(set)
-    for outcome in survey.outcomes:
-        if outcome.answered and outcome.hops == 1 and not outcome.flow.size:
-            near[outcome.flow.src].add(outcome.flow.dst)
-            near[outcome.flow.dst].add(outcome.flow.src)
+    for each in survey.seen:
+        if each.answered and each.hops == 1:
+            near[each.src].add(each.dst)
+            near[each.dst].add(each.src)
     clusters = _clusters(near)
     if not clusters:
         return None
@@ -244,15 +263,11 @@ def bad_nics(wrong: Iterable[tuple[str, str]], tested: Iterable[tuple[str, str]]
         for nic in pair:
             total[nic] += 1
             bad[nic] += pair in failed
-    suspects = [nic for nic in total if bad[nic] and bad[nic] * 3 >= total[nic] * 2]
-    explained = {pair for pair in failed if any(nic in suspects for nic in pair)}
+    suspects = {nic for nic in total if bad[nic] and bad[nic] * 3 >= total[nic] * 2}
     # With one bad NIC among few, its partners fail often too: those that the others explain go.
-    return [
-        nic
-        for nic in sorted(suspects, key=natural)
-        if any(nic in pair and not any(o in suspects and o != nic for o in pair)
-               for pair in explained) or len(suspects) == len(total)
-    ]  # fmt: skip
+    alone = {nic for pair in failed if len(hit := suspects & set(pair)) == 1 for nic in hit}
+    named = suspects if len(suspects) == len(total) else alone
+    return sorted(named, key=natural)
 
 
 def majority_mtu(nics: Sequence[HostNic]) -> int | None:

@@ -4,83 +4,98 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from syntony.audit.check import Check
 from syntony.audit.checks.network import (
     AllPaths,
+    CrossRails,
     DelayFit,
     HopRails,
+    LoadedDelay,
     OneWayDelay,
     PairLatency,
     PathMtu,
     RailConnectivity,
 )
 from syntony.audit.checks.rails import Rails
-from syntony.audit.latency import off_the_line
-from syntony.audit.pairs import limit_of, slow_pairs
 from syntony.audit.reach import (
-    FIRST_PORT,
     Culprit,
-    PairPaths,
+    Seen,
     Survey,
     bad_nics,
     culprits,
     hop_cabling,
-    pairs_of,
     usual_mtu,
+)
+from syntony.audit.reach_latency import (
+    FLEET,
+    Direction,
+    Pair,
+    fitted,
+    loaded,
+    one_way,
+    pair_latency,
 )
 from syntony.audit.result import Result, Status, Suspect
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
 
-FLEET = "fleet"
 _LISTED = 6
-NOISE_NS = 100_000
-"""What the scheduler adds to a round trip between two programs; one-way delays are finer."""
-Pair = tuple[str, str]
-
-
-class Direction(NamedTuple):
-    """One direction's delay, by the fleet's clocks."""
-
-    median_ns: float
-    floor_ns: float
-    clk_err_ns: float
 
 
 def judge(
-    survey: Survey, topology: Topology | None = None, delays: Mapping[Pair, Direction] | None = None
-) -> tuple[Result, ...]:
+    survey: Survey, topology: Topology | None = None,
+    delays: Mapping[Pair, Direction] | None = None, limits: Mapping[str, Struct] | None = None,
+) -> tuple[Result, ...]:  # fmt: skip
     """Every network check's verdict.
 
     Args:
         survey: what was seen.
         topology: for names of hops and for how many hops there should be; None: not known.
         delays: from the controller's probe rows; None: there is none.
+        limits: check to its limits, where a spec sets any.
     """
-    pairs = pairs_of(survey)
-    if not pairs:
-        why = "no two hosts have NICs of one name: nothing was measured"
-        kinds = (RailConnectivity, AllPaths, PathMtu, HopRails, PairLatency, OneWayDelay, DelayFit)
+    rails = [each for each in survey.seen if each.same_rail and each.sent]
+    cross = CrossRails((limits or {}).get(CrossRails.id))
+    if not rails:
+        why = _nothing(survey)
+        kinds = (RailConnectivity, AllPaths, PathMtu, CrossRails, HopRails, PairLatency,
+                 OneWayDelay, LoadedDelay, DelayFit)  # fmt: skip
         return (*_silent(survey), *(_unknown(kind(), why) for kind in kinds))
     verdicts: tuple[tuple[Check, Iterable[Result]], ...] = (
-        (RailConnectivity(), (*_silent(survey), *_rail(pairs))),
-        (AllPaths(), _paths(survey, pairs, topology)),
-        (PathMtu(), _mtu(survey)),
+        (RailConnectivity(), (*_silent(survey), *_rail(survey, rails))),
+        (AllPaths(), _paths(survey, rails, topology)),
+        (PathMtu(), _mtu(survey, rails)),
+        (cross, _cross(cross, survey, rails)),
         (HopRails(), _hops(survey)),
-        (PairLatency(), _latency(survey)),
-        (OneWayDelay(), _one_way(survey, delays)),
-        (DelayFit(), _floor(survey, topology, delays)),
+        (PairLatency(), pair_latency(survey)),
+        (OneWayDelay(), one_way(survey, delays)),
+        (LoadedDelay(), loaded(survey)),
+        (DelayFit(), fitted(survey, topology, delays)),
     )
-    said = f"{len(survey.nics)} NICs, {len(pairs)} directions, {len(survey.outcomes)} flows"
+    said = _said(survey, rails)
     found: list[Result] = []
     for check, results in verdicts:
         told = list(results)
         found += told or [check.result(Status.PASS, FLEET, evidence=said)]
     return tuple(found)
+
+
+def _said(survey: Survey, rails: Sequence[Seen]) -> str:
+    flows = sum(each.sent for each in rails)
+    how = f"{survey.rounds} rounds of pairs" + (" drawn of all" if survey.sampled else "")
+    return f"{len(survey.nics)} NICs, {len(rails)} directions, {flows} flows in {how}"
+
+
+def _nothing(survey: Survey) -> str:
+    if not survey.nics and survey.silent:
+        return f"none of {len(survey.silent)} hosts could take part: nothing was measured"
+    if not survey.nics:
+        return "no host has such NICs with an IPv4 address: nothing was measured (see --nics)"
+    return "no two hosts have NICs of one name: nothing was measured"
 
 
 def _unknown(check: Check, why: str, subject: str = FLEET) -> Result:
@@ -92,37 +107,84 @@ def _silent(survey: Survey) -> Iterator[Result]:
         yield _unknown(RailConnectivity(), why, host)
 
 
-def _dead(pair: PairPaths) -> bool:
-    return len(pair.lost) + len(pair.lost_back) == pair.sent
-
-
-def _rail(pairs: Sequence[PairPaths]) -> Iterator[Result]:
+def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     check = RailConnectivity()
-    dead = [(p.src, p.dst) for p in pairs if _dead(p)]
-    every = [(p.src, p.dst) for p in pairs]
-    suspects = bad_nics(dead, every)
-    for nic in suspects:
-        mine = [pair for pair in dead if nic in pair]
-        total = sum(nic in pair for pair in every)
+    dead = [each.pair for each in rails if not each.answered]
+    if len(dead) == len(rails):
         yield check.result(
-            Status.FAIL, nic, f"{len(mine)} of {total} directions are dead", "none",
-            f"dead with {_some(other for pair in mine for other in pair if other != nic)}",
+            Status.FAIL, FLEET, "no NIC answers another", "all do", _said(survey, rails),
+            suspect=Suspect.CONFIG, meaning="one cause for all: a filter, or the wrong interfaces",
+            remedy="let UDP port 29700 pass between these NICs, or name others with --nics",
         )  # fmt: skip
+        return
+    suspects = bad_nics(dead, [each.pair for each in rails])
+    tested: Counter[str] = Counter(nic for each in rails for nic in each.pair)
+    lost: dict[str, list[Pair]] = defaultdict(list)
+    for pair in dead:
+        for nic in pair:
+            lost[nic].append(pair)
+    errors = {told.src: told.error for told in rails if told.error}
+    for nic in suspects:
+        why = f"; the host says: {errors[nic]}" if nic in errors else ""
+        yield check.result(
+            Status.FAIL, nic, f"{len(lost[nic])} of {tested[nic]} directions are dead", "none",
+            f"dead with {_some(o for pair in lost[nic] for o in pair if o != nic)}{why}",
+        )  # fmt: skip
+    named = set(suspects)
     for src, dst in dead:
-        if src not in suspects and dst not in suspects:
+        if src not in named and dst not in named:
             yield check.result(
                 Status.FAIL, f"{src} -> {dst}", "dead on every source port", "alive",
                 "both NICs reach others", suspect=Suspect.FABRIC,
                 meaning="a route or a rule between these two is missing",
                 remedy="compare routes and access lists on the way",
             )  # fmt: skip
+    for each in survey.nics:
+        name = str(each)
+        if tested[name] and not lost[name]:
+            port = f"port {each.rdma}; " if each.rdma else ""
+            text = f"{port}{tested[name]} directions pass"
+            yield check.result(Status.PASS, name, evidence=text)
 
 
-def _paths(
-    survey: Survey, pairs: Sequence[PairPaths], topology: Topology | None
-) -> Iterator[Result]:
+def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
+    """NICs that are dead on their own rail are named there, not here."""
+    dead = [each.pair for each in rails if not each.answered]
+    known = set(bad_nics(dead, [each.pair for each in rails]))
+    told = [
+        each for each in survey.seen
+        if not each.same_rail and each.sent and not known & {each.src, each.dst}
+    ]  # fmt: skip
+    if not told:
+        yield check.result(Status.SKIP, FLEET, evidence="no two NICs are of different rails")
+        return
+    joined = [each.pair for each in told if each.answered]
+    wanted = check.wanted(len(joined), len(told))
+    said = f"{len(joined)} of {len(told)} directions across rails pass"
+    if wanted is None:
+        yield _unknown(check, f'undecided: {said}; say so in the spec: rails = "joined"')
+        return
+    wrong = [each.pair for each in told if each.answered is not wanted]
+    if not wrong:
+        text = said if wanted else f"{said}: rails are separate"
+        yield check.result(Status.PASS, FLEET, evidence=text)
+        return
+    expected = "rails are joined" if wanted else "rails are separate"
+    suspects = bad_nics(wrong, [each.pair for each in told])
+    for nic in suspects:
+        mine = [pair for pair in wrong if nic in pair]
+        got = f"{len(mine)} directions to other rails {'are dead' if wanted else 'pass'}"
+        yield check.result(Status.FAIL, nic, got, expected, said)
+    rest = [pair for pair in wrong if not set(pair) & set(suspects)]
+    if rest:
+        got = f"{len(rest)} directions {'are dead' if wanted else 'pass'}"
+        text = f"{said}; {_some(f'{a} to {b}' for a, b in rest)}"
+        yield check.result(Status.FAIL, FLEET, got, expected, text, suspect=Suspect.FABRIC)
+
+
+def _paths(survey: Survey, pairs: Sequence[Seen], topology: Topology | None) -> Iterator[Result]:
     check = AllPaths()
-    partly = [p for p in pairs if (p.lost or p.lost_back) and not _dead(p)]
+    partly = [p for p in pairs if (p.lost or p.lost_back) and p.answered]
     if not partly:
         return
     ports = sum(p.sent for p in partly)
@@ -182,21 +244,10 @@ def _next_hops(topology: Topology, here: str, nic: str) -> set[str]:
     }
 
 
-def _mtu(survey: Survey) -> Iterator[Result]:
+def _mtu(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     check = PathMtu()
     usual = usual_mtu(survey.nics)
-    small = {
-        (o.flow.src, o.flow.dst)
-        for o in survey.outcomes
-        if not o.flow.size
-        and o.flow.sport == FIRST_PORT
-        and (o.answered or o.flow in survey.arrived)
-    }
-    big = {
-        (o.flow.src, o.flow.dst): o.answered or o.flow in survey.arrived
-        for o in survey.outcomes
-        if o.flow.size and (o.flow.src, o.flow.dst) in small
-    }
+    big = {each.pair: each.big for each in rails if each.big is not None and each.answered}
     wrong = [pair for pair, passed in big.items() if not passed]
     odd = {str(nic): nic.mtu for nic in survey.nics if nic.mtu != usual}
     for nic, mtu in odd.items():
@@ -216,7 +267,8 @@ def _mtu(survey: Survey) -> Iterator[Result]:
             f"{usual} bytes pass", "the NIC's own MTU is right: its switch port's is not",
             suspect=Suspect.PORT,
         )  # fmt: skip
-    rest = [pair for pair in left if not set(suspects) & set(pair)]
+    named = set(suspects)
+    rest = [pair for pair in left if not named & set(pair)]
     if rest:
         yield check.result(
             Status.FAIL, FLEET, f"{len(rest)} directions lose {usual} bytes", "none",
@@ -236,126 +288,6 @@ def _hops(survey: Survey) -> Iterator[Result]:
         yield msgspec.structs.replace(
             result, check=check.id, evidence=f"by hop counts: {result.evidence}"
         )
-
-
-def _routers(survey: Survey) -> dict[Pair, int]:
-    """Number of routers of every pair that answered."""
-    return {
-        (outcome.flow.src, outcome.flow.dst): outcome.hops
-        for outcome in survey.outcomes
-        if outcome.answered and not outcome.flow.size
-    }
-
-
-def _latency(survey: Survey) -> Iterator[Result]:
-    """A pair is slow only if it is in both directions: user space adds its own noise to one."""
-    check = PairLatency()
-    hops = _routers(survey)
-    same_rail = {pair: float(ns) for pair, ns in survey.quiet_ns.items() if pair in hops}
-    if not same_rail:
-        yield _unknown(check, "nothing answered")
-        return
-    usual = slow_pairs(same_rail, hops)
-    slow = {
-        pair: median
-        for pair, median in usual.items()
-        if same_rail[pair] > median + NOISE_NS and pair[::-1] in usual
-    }
-    suspects = bad_nics(slow, same_rail)
-    for nic in suspects:
-        mine = [pair for pair in slow if nic in pair]
-        yield check.result(
-            Status.WARN, nic, f"{max(same_rail[p] for p in mine) / 1e3:.1f} µs",
-            f"{slow[mine[0]] / 1e3:.1f} µs", f"smallest round trips of {len(mine)} of its pairs",
-            suspect=Suspect.NIC,
-        )  # fmt: skip
-    for pair, median in slow.items():
-        if not set(suspects) & set(pair):
-            yield check.result(
-                Status.WARN, f"{pair[0]} -> {pair[1]}", f"{same_rail[pair] / 1e3:.1f} µs",
-                f"{median / 1e3:.1f} µs", f"smallest round trip over {hops[pair]} routers",
-            )  # fmt: skip
-
-
-def _one_way(survey: Survey, delays: Mapping[Pair, Direction] | None) -> Iterator[Result]:
-    check = OneWayDelay()
-    if not delays:
-        yield check.result(Status.SKIP, FLEET, evidence="no controller with probe rows was asked")
-        return
-    hops = _routers(survey)
-    skew: dict[Pair, float] = {}
-    for (src, dst), there in delays.items():
-        back = delays.get((dst, src))
-        if back is not None and (src, dst) in hops:
-            skew[src, dst] = there.median_ns - back.median_ns
-    if not skew:
-        yield _unknown(check, "no pair has delays in both directions")
-        return
-    by_hops: dict[int, list[float]] = defaultdict(list)
-    for pair, ns in skew.items():
-        by_hops[hops[pair]].append(abs(ns))
-    for pair, ns in sorted(skew.items()):
-        limit, median = limit_of(by_hops[hops[pair]])
-        error = 3 * (delays[pair].clk_err_ns + delays[pair[1], pair[0]].clk_err_ns)
-        if ns > limit + error:
-            yield check.result(
-                Status.WARN, f"{pair[0]} -> {pair[1]}", f"{ns / 1e3:.1f} µs more than back",
-                f"{(limit + error) / 1e3:.1f} µs at most",
-                f"{delays[pair].median_ns / 1e3:.1f} µs there; usual difference over {hops[pair]} "
-                f"routers {median / 1e3:.1f} µs",
-            )  # fmt: skip
-
-
-def _floor(
-    survey: Survey, topology: Topology | None, delays: Mapping[Pair, Direction] | None
-) -> Iterator[Result]:
-    check = DelayFit()
-    if topology is None:
-        yield check.result(Status.SKIP, FLEET, evidence="no topology file says how many hops")
-        return
-    trips = {pair: float(ns) for pair, ns in survey.quiet_ns.items()}
-    floor = {pair: each.floor_ns for pair, each in delays.items()} if delays else trips
-    planned = _planned_hops(topology, floor)
-    known = {pair: ns for pair, ns in floor.items() if pair in planned}
-    try:
-        off = off_the_line(planned, known)
-    except ValueError as error:
-        yield _unknown(check, str(error))
-        return
-    for each in off:
-        yield check.result(
-            Status.WARN, each.nic, f"delays as of {each.hops:+g} hops", "on the line",
-            f"{each.pairs} of {each.tested} of its pairs are off the line of delay over hops",
-        )  # fmt: skip
-
-
-def _planned_hops(topology: Topology, pairs: Iterable[Pair]) -> dict[Pair, int]:
-    """Switches between two NICs, as planned: those of leaves are looked up once."""
-    wanted = list(pairs)
-    leaf = {
-        nic: near[0]
-        for nic in {nic for pair in wanted for nic in pair}
-        if len(near := topology.neighbours.get(nic, ())) == 1
-    }
-    away = {start: _distances(topology, start) for start in set(leaf.values())}
-    return {
-        (a, b): away[leaf[a]][leaf[b]] + 1
-        for a, b in wanted
-        if a in leaf and b in leaf and leaf[b] in away[leaf[a]]
-    }
-
-
-def _distances(topology: Topology, start: str) -> dict[str, int]:
-    ends = {ComponentKind.NIC, ComponentKind.HOST}
-    away = {start: 0}
-    todo = deque([start])
-    while todo:
-        here = todo.popleft()
-        for other in topology.neighbours.get(here, ()):
-            if other not in away and topology.kind_of(other) not in ends:
-                away[other] = away[here] + 1
-                todo.append(other)
-    return away
 
 
 def _some(names: Iterable[str]) -> str:

@@ -34,17 +34,30 @@ def host_checks(wanted: Iterable[str] = (), *, active: bool = False) -> tuple[ty
     Raises:
         UsageError: a name that is none.
     """
-    all_of_them = tuple(check for check in every_check() if issubclass(check, HostCheck))
     names = tuple(wanted)
-    for name in names:
-        if not any(_named(check.id, name) for check in all_of_them):
+    chosen = (check for check in named_checks(names) if issubclass(check, HostCheck))
+    return tuple(check for check in chosen if names or active or not check.active)
+
+
+def fleet_checks() -> tuple[type[Check], ...]:
+    """The checks that no host can make alone."""
+    return tuple(check for check in every_check() if not issubclass(check, HostCheck))
+
+
+def named_checks(names: Iterable[str]) -> tuple[type[Check], ...]:
+    """The checks named, or whose id begins with a name; all if none is. Raises `UsageError`."""
+    wanted = tuple(names)
+    for name in wanted:
+        if not any(_named(check.id, name) for check in every_check()):
             import difflib
 
-            near = difflib.get_close_matches(name, [check.id for check in all_of_them], n=1)
+            near = difflib.get_close_matches(name, [check.id for check in every_check()], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageError(f"no check {name!r}{hint} (see: syntony audit checks)")
-    chosen = (check for check in all_of_them if any(_named(check.id, name) for name in names))
-    return tuple(chosen if names else (each for each in all_of_them if active or not each.active))
+    return tuple(
+        check for check in every_check()
+        if not wanted or any(_named(check.id, name) for name in wanted)
+    )  # fmt: skip
 
 
 def _named(check: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from syntony.cli.output import messages
 from syntony.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from syntony.audit.cabling import Cabling
     from syntony.fabric.graph import Cable, Device
@@ -54,7 +54,7 @@ def fabric(
     if sum(map(bool, (subnet, lldp, topology))) != 1:
         raise UsageError("give one of --ibnetdiscover, --lldp, --topology")
     try:
-        found = _lldp(lldp) if lldp else read_cabling(subnet or topology, bool(subnet))
+        found = read_lldp(lldp) if lldp else read_cabling(subnet or topology, bool(subnet))
         plan = None if expected is None else read_cabling(expected)
         results = audit_fabric(found, plan)
     except InputError as error:
@@ -112,28 +112,37 @@ def _check_whole(unlisted: Sequence[str], one_sided: Sequence[str]) -> None:
         )
 
 
-def _lldp(files: Sequence[Path]) -> Cabling:
+def read_lldp(files: Sequence[Path]) -> Cabling:
+    """``HOST.json`` of each host, or directories of such, as one fabric. Raises `InputError`."""
+    each = [f for file in files for f in (sorted(file.glob("*.json")) if file.is_dir() else [file])]
+    return lldp_cabling({file.stem: read_text(file) for file in each})
+
+
+def lldp_cabling(told: Mapping[str, str]) -> Cabling:
     """Many hosts' neighbours as one fabric; switches are the same if they are called the same.
 
+    Args:
+        told: host to what `lldpctl -f json` prints there.
+
     Raises:
-        InputError: a file is none, or two contradict each other.
+        InputError: one makes no sense, or two contradict each other.
     """
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import load_json
     from syntony.fabric.graph import make_topology
     from syntony.fabric.lldp import parse_lldp
 
-    each = [f for file in files for f in (sorted(file.glob("*.json")) if file.is_dir() else [file])]
     devices: dict[str, Device] = {}
     cables: list[Cable] = []
-    for file in each:
+    for host, text in told.items():
         try:
-            told = parse_lldp(load_json(read_text(file)), host=file.stem)
+            seen = parse_lldp(load_json(text), host=host)
         except InputError as error:
-            raise InputError(error.name, f"{file}: {str(error).partition(': ')[2]}") from error
-        devices.update({device.name: device for device in told.devices})
-        cables += told.cables
+            said = str(error).partition(": ")[2]
+            raise InputError(error.name, f"LLDP of {host}: {said}") from error
+        devices.update({device.name: device for device in seen.devices})
+        cables += seen.cables
     found = Cabling(make_topology(devices.values(), cables))
     if not found.attachments:
-        raise InputError("no-nics", f"no interface has an LLDP neighbour in {len(each)} files")
+        raise InputError("no-nics", f"no interface has an LLDP neighbour on {len(told)} hosts")
     return found

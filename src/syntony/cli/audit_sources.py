@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
@@ -27,6 +27,8 @@ from syntony.model import S, parse_duration_ns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.progress import Progress, TaskID
+
     from syntony.audit.check import HostCheck
 
 _PATH = click.Path(path_type=Path)
@@ -38,7 +40,8 @@ class Sources(NamedTuple):
     roots: tuple[Path, ...]
     replays: tuple[Path, ...]
     hosts: tuple[str, ...]
-    ssh_options: tuple[str, ...]
+    ssh: tuple[str, ...]
+    """ssh and its options."""
     sudo: bool
     lab: str | None
     controller: str | None
@@ -58,6 +61,60 @@ class Sources(NamedTuple):
     def agents(self) -> bool:
         """Agents are asked."""
         return self.lab is not None or self.controller is not None
+
+
+def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--ssh-option`` and ``--ssh-config``. It gets `ssh`: words to begin with."""
+
+    @click.option("--ssh-option", "given", multiple=True, metavar="OPTION",
+                  help="Passed to ssh as -o OPTION.")  # fmt: skip
+    @click.option("--ssh-config", "config", default="", metavar="FILE",
+                  help="For ssh, in place of your own.")  # fmt: skip
+    @wraps(command)
+    def wrapper(*args: Any, given: tuple[str, ...], config: str, **kwargs: Any) -> Any:
+        from syntony.io.audit.ssh import ssh_words
+
+        if config and not Path(config).is_file():
+            raise UsageError(f"--ssh-config {config}: there is no such file")
+        return command(*args, ssh=tuple(ssh_words(given, config)), **kwargs)
+
+    return wrapper
+
+
+class Stepper:
+    """A line on a terminal that says what is being done; nothing elsewhere.
+
+    Args:
+        title: what it stands before each step.
+        bar: one that is shown already, to stand in.
+    """
+
+    def __init__(self, title: str, bar: Progress | None = None) -> None:
+        self._title, self._own, self._bar = title, bar is None, bar
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._bar is None and messages.is_terminal:
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+                console=messages, transient=True,
+            )  # fmt: skip
+            self._bar.start()
+        if self._bar is not None:
+            self._task = self._bar.add_task(self._title, total=None)
+        return self
+
+    def __call__(self, what: str) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=f"{self._title}: {what}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.remove_task(self._task)
+            if self._own:
+                self._bar.stop()
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,13 +143,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="LIST",
         help="Over SSH: gpu[001-128],login1, or @FILE with one on a line.",
     )
-    @click.option(
-        "--ssh-option",
-        "ssh_options",
-        multiple=True,
-        metavar="OPTION",
-        help="Passed to ssh as -o OPTION.",
-    )
+    @ssh_options
     @click.option("--sudo", is_flag=True, help="Over SSH: read as root (sudo -n).")
     @click.option(
         "--lab",
@@ -142,7 +193,7 @@ def _sources(given: dict[str, Any]) -> Sources:
         spec=parse_spec(data, str(spec_file)) if spec_file else EMPTY,
         spec_data=data,
         deadline_ns=parse_duration_ns(given.pop("deadline")),
-        **{name: given.pop(name) for name in ("roots", "replays", "ssh_options", "sudo", "lab",
+        **{name: given.pop(name) for name in ("roots", "replays", "ssh", "sudo", "lab",
                                               "controller", "local", "checks", "active",
                                               "passive", "name")},
     )  # fmt: skip
@@ -163,18 +214,22 @@ def chosen_checks(sources: Sources) -> list[HostCheck]:
     return [check(given[check.id]) for check in chosen]
 
 
-def collect(sources: Sources, done: frozenset[str] = frozenset()) -> Iterator[HostReport]:
+def collect(
+    sources: Sources, done: frozenset[str] = frozenset(), bar: Progress | None = None
+) -> Iterator[HostReport]:  # fmt: skip
     """A report of every host that the options name, as they come, with a progress bar.
 
     Args:
         done: hosts that a resumed run has already.
+        bar: one that is shown already, to stand in.
     """
     from rich.progress import Progress
 
     with contextlib.ExitStack() as stack:
         step: Callable[[], None] = lambda: None  # noqa: E731 - no bar off a terminal
-        if messages.is_terminal:
+        if bar is None and messages.is_terminal:
             bar = stack.enter_context(Progress(console=messages, transient=True))
+        if bar is not None:
             task = bar.add_task("auditing", total=_how_many(sources, done))
             step = lambda: bar.advance(task)  # noqa: E731
         for report in _reports(sources, done):
@@ -199,7 +254,7 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         from syntony.io.audit.fleet import ask_hosts
         from syntony.io.audit.ssh import ask_over_ssh
 
-        ask = ask_over_ssh(checks, now_ns, options=sources.ssh_options, sudo=sources.sudo,
+        ask = ask_over_ssh(checks, now_ns, words=sources.ssh, sudo=sources.sudo,
                            deadline_ns=sources.deadline_ns)  # fmt: skip
         yield from ask_hosts(hosts, ask, now_ns, deadline_ns=sources.deadline_ns + S)
     if sources.agents:

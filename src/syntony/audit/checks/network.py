@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
+
 from syntony.audit.check import Check, Section
 from syntony.audit.result import Suspect
 
@@ -52,6 +56,38 @@ class PathMtu(Check):
     suspect = Suspect.CONFIG
 
 
+class CrossRails(Check):
+    """Rails are joined, or separate, everywhere alike.
+
+    Expected results: as the limit `rails` says; else as two thirds of the directions between NICs
+    of different rails do (all of a rail-only fabric fail, and that is right).
+    """
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        rails: Literal["majority", "joined", "separate"] = "majority"
+
+    id = "be.conn.cross"
+    section = Section.CONNECTIVITY
+    reads = _READS
+    meaning = "collectives across rails (all-to-all, PXN off) hang or leave by another network"
+    remedy = "compare routes, VRFs and access lists of this NIC's rail with the others'"
+    suspect = Suspect.CONFIG
+    limits: Input
+
+    def wanted(self, passed: int, told: int) -> bool | None:
+        """Whether directions across rails should pass; None: undecided.
+
+        Args:
+            passed: how many do.
+            told: of how many.
+        """
+        if self.limits.rails != "majority":
+            return self.limits.rails == "joined"
+        if 3 * passed >= 2 * told:
+            return True
+        return False if 3 * passed <= told else None
+
+
 class HopRails(Check):
     """NIC k of every host is on the leaf of rail k, as hop counts show it.
 
@@ -95,6 +131,22 @@ class OneWayDelay(Check):
     meaning = "one direction is congested, detoured or misrouted: round trips hide which"
     remedy = "syntony fabric show names the part; look at its queue and errors"
     suspect = Suspect.FABRIC
+
+
+class LoadedDelay(Check):
+    """Filling a direction's path adds no more delay than on other paths of as many hops.
+
+    Expected results: the median round trip while TCP fills the path from one NIC to the other, less
+    the median of the idle path, within 5 median absolute deviations (10 % at least) of the class's.
+    Asked for with --load: it loads the fabric, one direction of each pair at a time.
+    """
+
+    id = "be.lat.loaded"
+    section = Section.LATENCY
+    reads = ("UDP beside TCP between the hosts (syntony audit network --load)",)
+    meaning = "a deeper queue, a slower link or no ECN there: one flow makes all others wait"
+    remedy = "compare rate, buffer, PFC and ECN settings of this direction's ports with others'"
+    suspect = Suspect.PORT
 
 
 class DelayFit(Check):

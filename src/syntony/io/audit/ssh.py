@@ -38,11 +38,23 @@ MAX_TREE_BYTES = 512 << 20
 MAX_ENTRIES = 500_000
 
 
+def ssh_words(options: Sequence[str] = (), config: str = "") -> list[str]:
+    """The system's ssh, never asking for a password, up to its options.
+
+    Args:
+        options: as after ``-o``.
+        config: a file in place of the user's configuration.
+    """
+    file = ["-F", config] if config else []
+    words = [part for option in options for part in ("-o", option)]
+    return ["ssh", *file, *words, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+
+
 def ask_over_ssh(
     checks: Sequence[HostCheck],
     now_ns: Callable[[], int],
     *,
-    options: Sequence[str] = (),
+    words: Sequence[str] = tuple(ssh_words()),
     sudo: bool = False,
     deadline_ns: int,
 ) -> Callable[[str], HostReport]:
@@ -51,7 +63,7 @@ def ask_over_ssh(
     Args:
         checks: what to ask.
         now_ns: UTC.
-        options: for ssh, as after ``-o``.
+        words: ssh and its options (`ssh_words`).
         sudo: read as root, without a password.
         deadline_ns: for connecting and recording together.
     """
@@ -60,7 +72,7 @@ def ask_over_ssh(
     def ask(host: str) -> HostReport:
         name = host.rpartition("@")[2]
         named = _named(name) + script
-        archive = _record(host, named, options, sudo=sudo, deadline_ns=deadline_ns)
+        archive = _record(host, named, words, sudo=sudo, deadline_ns=deadline_ns)
         with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
             unpack(archive, Path(folder))
             return examine_tree(recorded_host(Path(folder), name), checks, now_ns())
@@ -115,12 +127,10 @@ def _collector() -> str:
 
 
 def _record(
-    host: str, script: bytes, options: Sequence[str], *, sudo: bool, deadline_ns: int
+    host: str, script: bytes, words: Sequence[str], *, sudo: bool, deadline_ns: int
 ) -> bytes:
-    words = [part for option in options for part in ("-o", option)]
     command = "sudo -n python3 -" if sudo else "python3 -"
-    line = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *words, "--", host,
-            command]  # fmt: skip
+    line = [*words, "--", host, command]
     try:
         done = subprocess.run(
             line, input=script, capture_output=True, timeout=deadline_ns / S, check=False

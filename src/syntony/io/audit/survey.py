@@ -2,211 +2,309 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import secrets
 import shlex
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Timer
-from typing import Any
+from typing import Any, NamedTuple
 
+from syntony.audit.facts import UnreadableError
 from syntony.audit.pairs import matchings, sample_rounds, sampled
-from syntony.audit.reach import Flow, HostNic, Outcome, Survey, Trace, plan_flows, plan_traces
+from syntony.audit.parse.routes import Table, parse_routes
+from syntony.audit.reach import (
+    FIRST_PORT,
+    PORTS,
+    Flow,
+    HostNic,
+    Loaded,
+    Seen,
+    Survey,
+    Trace,
+    host_of,
+    merged,
+    plan_traces,
+)
+from syntony.audit.reach_plan import Course, Leg
 from syntony.errors import RemoteError
+from syntony.io.audit.remote import AT_ONCE, BOOT, Crew, Remote, Surveyor, allow_files
+from syntony.model import S
 
 PORT = 29_700
 SCRIPT = Path(__file__).with_name("survey_host.py")
 TRIES = 3
 PINGS = 5
+LOADED_PINGS = 25
+LOADED_ROUNDS = 2
+"""Matchings in which paths are filled: each direction of each pair costs about a second."""
 ALL_PAIRS = 32
 """Up to so many hosts every pair's round trip is measured, N−1 rounds; of more a sample."""
-ANSWER_S = 60.0
+DEADLINE_NS = 600 * S
 _SECRET_BYTES = 16
-_BOOT = "import sys; n = int(sys.stdin.readline()); exec(sys.stdin.read(n))"
-"""The program itself comes first over standard input: nothing is installed on the host."""
 
 Argv = Callable[[str], Sequence[str]]
 """Host to the command line that runs ``python3 -u -c BOOT`` there."""
+Step = Callable[[str], None]
+"""Told what is being done."""
 
 
-def ssh_argv(host: str) -> tuple[str, ...]:
-    """Over the system's ssh, with its configuration."""
-    line = shlex.join(["python3", "-u", "-c", _BOOT])
-    return ("ssh", "-o", "BatchMode=yes", "--", host, line)
+class Asked(NamedTuple):
+    """How far a survey goes."""
+
+    ports: int = PORTS
+    """Source ports of every pair."""
+    rounds: int | None = None
+    """Perfect matchings; None: all of a small fleet, ⌈log₂ N⌉ of a large one."""
+    load: bool = False
+    """Fill paths, too, and see what that does to delays."""
+    deadline_ns: int = DEADLINE_NS
+    """For all of it."""
+
+
+USUAL = Asked()
+
+
+def ssh_argv(words: Sequence[str]) -> Argv:
+    """Over the system's ssh, as `syntony.io.audit.ssh.ssh_words` calls it."""
+    line = shlex.join(["python3", "-u", "-c", BOOT])
+    return lambda host: (*words, "--", host, line)
 
 
 def boot_argv(python: str) -> tuple[str, ...]:
     """For a host of a lab."""
-    return (python, "-u", "-c", _BOOT)
+    return (python, "-u", "-c", BOOT)
 
 
-def survey(hosts: Sequence[str], argv: Argv, patterns: Sequence[str], *, ports: int) -> Survey:
+def survey(
+    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], asked: Asked = USUAL,
+    step: Step = lambda _: None,
+) -> Survey:  # fmt: skip
     """Ask everybody from everybody, then trace what was lost and some of what was not.
 
     Args:
-        hosts: who takes part; one that cannot be reached is left out and told.
+        hosts: who takes part; one that cannot be reached, or falls silent, is left out and told.
         argv: how to start a program there.
-        patterns: names of the NICs, with ``*`` and ``?``.
-        ports: source ports of every pair.
+        patterns: names of the NICs, with ``*`` and ``?``; none: those with an RDMA device.
+        asked: how far to go.
+        step: progress.
     """
-    with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
-        started = list(pool.map(lambda host: _start(host, argv(host), patterns), hosts))
-        running = [each for each in started if isinstance(each, _Remote)]
-        silent = {host: each for host, each in zip(hosts, started, strict=True)
-                  if isinstance(each, str)}  # fmt: skip
+    allow_files(len(hosts))
+    until_s = time.monotonic() + asked.deadline_ns / S
+    script = SCRIPT.read_text(encoding="utf-8")
+    step("starting")
+
+    def start(host: str) -> Remote | str:
         try:
-            return _survey(running, silent, pool, ports)
-        finally:
-            for each in running:
-                each.close()
+            remote = Remote(host, argv(host), until_s)
+        except RemoteError as error:
+            return str(error)
+        try:
+            remote.load(script)
+            told = remote.order({"interfaces": list(patterns)})
+            remote.nics = tuple(_nic(host, name, each) for name, each in sorted(told.items()))
+        except (RemoteError, AttributeError, KeyError, TypeError, ValueError) as error:
+            remote.close()
+            return str(error) if isinstance(error, RemoteError) else "it did not name its NICs"
+        return remote
+
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(hosts)))) as pool:
+        started = list(pool.map(start, hosts))
+    running = [each for each in started if isinstance(each, Remote)]
+    silent = {h: each for h, each in zip(hosts, started, strict=True) if isinstance(each, str)}
+    return conduct(running, silent, asked, step)
 
 
-def _survey(
-    running: Sequence[_Remote], silent: Mapping[str, str], pool: ThreadPoolExecutor, ports: int
+def _nic(host: str, name: str, told: Mapping[str, Any]) -> HostNic:
+    return HostNic(host, name, str(told["address"]), int(told["mtu"]), str(told.get("rdma", "")))
+
+
+def conduct(
+    running: Sequence[Surveyor], silent: Mapping[str, str], asked: Asked, step: Step
 ) -> Survey:
-    nics = tuple(nic for each in running for nic in each.nics)
-    order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
-    list(pool.map(lambda each: each.order(order), running))
-    flows = plan_flows(nics, ports=ports)
-    address = {str(nic): nic.address for nic in nics}
-    by_host = {
-        each.host: [flow for flow in flows if flow.src.partition("/")[0] == each.host]
-        for each in running
-    }
-
-    def ask(each: _Remote) -> list[Outcome]:
-        mine = by_host[each.host]
-        asked = [[address[f.src], address[f.dst], f.sport, f.size] for f in mine]
-        told = each.order({"ask": asked, "tries": TRIES})
-        return [_outcome(flow, result) for flow, result in zip(mine, told, strict=True)]
-
-    outcomes = [outcome for told in pool.map(ask, running) for outcome in told]
-    heard = {
-        (str(row[0]), int(row[1]), str(row[2]), bool(row[3]))
-        for told in pool.map(lambda each: each.order({"heard": True}), running)
-        for row in told
-    }
-    arrived = frozenset(
-        o.flow
-        for o in outcomes
-        if (address[o.flow.src], o.flow.sport, address[o.flow.dst], o.flow.size > 0) in heard
-    )
-    wanted = plan_traces(outcomes, arrived)
-
-    def follow(each: _Remote) -> list[Trace]:
-        mine = [flow for flow in wanted if flow.src.partition("/")[0] == each.host]
-        asked = [[address[flow.src], address[flow.dst], flow.sport] for flow in mine]
-        told = each.order({"trace": asked}) if asked else []
-        return [Trace(flow, tuple(map(str, hops))) for flow, hops in zip(mine, told, strict=True)]
-
-    traces = tuple(each for told in pool.map(follow, running) for each in told)
-    quiet_ns = _round_trips(running, pool, outcomes)
-    return Survey(nics, tuple(outcomes), arrived, traces, dict(silent), quiet_ns)
+    """A survey by programs that run; they are ended."""
+    crew = Crew(running, silent)
+    try:
+        return _Conductor(crew, asked, step).survey()
+    finally:
+        crew.close()
 
 
-def _round_trips(
-    running: Sequence[_Remote], pool: ThreadPoolExecutor, outcomes: Sequence[Outcome]
-) -> dict[tuple[str, str], int]:
-    """Both directions of every pair, each host busy with one partner at a time: all pairs of a
-    small fleet, a sample of a large one.
-    """
-    living: dict[tuple[str, str], Flow] = {}
-    for outcome in outcomes:
-        flow = outcome.flow
-        same_rail = flow.src.partition("/")[2] == flow.dst.partition("/")[2]
-        if outcome.answered and not flow.size and same_rail:
-            living.setdefault((flow.src, flow.dst), flow)
-    address = {str(nic): nic.address for each in running for nic in each.nics}
-    count = len(running)
-    rounds = matchings(count) if count <= ALL_PAIRS else sampled(count, sample_rounds(count), 1)
-    found: dict[tuple[str, str], int] = {}
+class _Conductor:
+    """One survey."""
 
-    def measure(here: _Remote, there: _Remote) -> list[tuple[Flow, int]]:
-        mine = [
-            flow
-            for nic in here.nics
-            if (flow := living.get((str(nic), f"{there.host}/{nic.name}"))) is not None
-        ]
-        asked = [[address[flow.src], address[flow.dst], flow.sport] for flow in mine]
-        told = here.order({"ping": asked, "count": PINGS}) if asked else []
-        return list(zip(mine, map(int, told), strict=True))
+    def __init__(self, crew: Crew[Surveyor], asked: Asked, step: Step) -> None:
+        self._crew, self._asked, self._step = crew, asked, step
+        self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
+        self._address = {str(nic): nic.address for nic in self._nics}
+        self._names = {str(nic): str(nic) for nic in self._nics}
 
-    for matching in rounds.tolist():
-        pairs = [(running[a], running[b]) for a, b in matching]
-        for way in (pairs, [(b, a) for a, b in pairs]):
-            for told in pool.map(lambda pair: measure(*pair), way):
-                found.update({(flow.src, flow.dst): ns for flow, ns in told if ns})
-    return found
+    def survey(self) -> Survey:
+        order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
+        self._crew.each(self._everybody, lambda each: each.order(order))
+        course = Course(self._nics, ports=self._asked.ports, rounds=self._asked.rounds)
+        seen: list[Seen] = []
+        while hosts := course.next_turn():
+            self._step(f"who reaches whom, {len(hosts)} hosts")
+            told = self._turn(course, hosts)
+            course.report(told)
+            seen += told
+        seen = list(merged(seen))
+        self._step("tracing what was lost")
+        traces = self._traces(plan_traces(seen))
+        self._step("round trips")
+        quiet_ns = self._round_trips(seen)
+        loaded = self._loaded(quiet_ns) if self._asked.load else {}
+        tables = tuple(self._tables())
+        lldp = self._crew.each(self._everybody, lambda each: str(each.order({"lldp": True})))
+        gone = self._crew.silent
+        return Survey(
+            self._nics, tuple(each for each in seen if host_of(each.dst) not in gone), traces,
+            dict(gone), quiet_ns, loaded, course.rounds, course.sampled, tables,
+            {host: text for host, text in lldp.items() if text},
+        )  # fmt: skip
+
+    def _tables(self) -> Iterator[Table]:
+        """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
+        told = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
+        for host, text in told.items():
+            with contextlib.suppress(UnreadableError):
+                if text:
+                    yield parse_routes(text, host)
+
+    @property
+    def _everybody(self) -> list[str]:
+        return list(self._crew.members)
+
+    def _turn(self, course: Course, hosts: Sequence[str]) -> list[Seen]:
+        def ask(each: Surveyor) -> list[Seen]:
+            legs = list(course.legs(each.host))
+            asked = [[self._address[g.src], self._address[g.dst], g.ports, g.size] for g in legs]
+            told = each.order({"ask": asked, "tries": TRIES})
+            return [_seen(leg, row) for leg, row in zip(legs, told, strict=True)]
+
+        by_host = self._crew.each(hosts, ask)
+        gone = self._crew.silent
+        seen = [e for told in by_host.values() for e in told if host_of(e.dst) not in gone]
+        return self._heard(seen)
+
+    def _heard(self, seen: Sequence[Seen]) -> list[Seen]:
+        """Lost requests told from lost replies: the other end says what it heard."""
+        lost: dict[str, list[Flow]] = defaultdict(list)
+        for each in seen:
+            if each.lost or each.big is False:
+                ports = [Flow(each.src, each.dst, port, 0) for port in each.lost]
+                large = [Flow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
+                lost[host_of(each.dst)] += ports + large
+
+        def heard(other: Surveyor) -> set[Flow]:
+            mine = lost[other.host]
+            rows = [[self._address[f.src], f.sport, self._address[f.dst], f.size > 0] for f in mine]
+            told = other.order({"heard": rows})
+            return {flow for flow, yes in zip(mine, told, strict=True) if yes}
+
+        arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
+        return [_judged(each, arrived) for each in seen]
+
+    def _traces(self, wanted: Iterable[Flow]) -> tuple[Trace, ...]:
+        by_host: dict[str, list[Flow]] = defaultdict(list)
+        for flow in wanted:
+            by_host[host_of(flow.src)].append(flow)
+
+        def follow(each: Surveyor) -> list[Trace]:
+            mine = by_host[each.host]
+            told = each.order({"trace": [self._wire(flow) for flow in mine]})
+            return [
+                Trace(flow, tuple(map(str, hops)))
+                for flow, hops in zip(mine, told, strict=True)
+                if hops is not None
+            ]
+
+        done = self._crew.each(list(by_host), follow)
+        return tuple(trace for told in done.values() for trace in told)
+
+    def _round_trips(self, seen: Iterable[Seen]) -> dict[tuple[str, str], int]:
+        """Both directions of every pair, each host busy with one partner at a time: all pairs of a
+        small fleet, a sample of a large one.
+        """
+        living = {each.pair for each in seen if each.same_rail and each.answered}
+        count = len(self._crew.members)
+        every = count <= ALL_PAIRS and self._asked.rounds is None
+        drawn = min(self._asked.rounds or sample_rounds(count), sample_rounds(count))
+        rounds = matchings(count) if every else sampled(count, drawn, 1)
+        found: dict[tuple[str, str], int] = {}
+        for pair, ns in self._in_pairs(rounds.tolist(), living, "ping", PINGS):
+            if ns:
+                found[pair] = int(ns)
+        return found
+
+    def _loaded(self, quiet_ns: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], Loaded]:
+        """One direction of a pair filled at a time, all pairs of a matching side by side."""
+        self._step("delay under load")
+        self._crew.each(self._everybody, lambda each: each.order({"sink": True}))
+        count = len(self._crew.members)
+        rounds = sampled(count, LOADED_ROUNDS, 2).tolist()
+        found: dict[tuple[str, str], Loaded] = {}
+        for pair, row in self._in_pairs(rounds, set(quiet_ns), "load", LOADED_PINGS):
+            idle_ns, loaded_ns, rate_bps = row
+            if idle_ns and loaded_ns:
+                found[pair] = Loaded(int(idle_ns), int(loaded_ns), float(rate_bps))
+        return found
+
+    def _in_pairs(
+        self, rounds: Sequence[Sequence[Sequence[int]]], living: set[tuple[str, str]], what: str,
+        count: int,
+    ) -> Iterator[tuple[tuple[str, str], Any]]:  # fmt: skip
+        """Measure every round's pairs at the same time, first one way, then the other."""
+        hosts = self._everybody
+        for matching in rounds:
+            there = {hosts[a]: hosts[b] for a, b in matching}
+            back = {b: a for a, b in there.items()}
+            for way in (there, back):
+                yield from self._one_way(way, living, what, count)
+
+    def _one_way(
+        self, partner: Mapping[str, str], living: set[tuple[str, str]], what: str, count: int
+    ) -> Iterator[tuple[tuple[str, str], Any]]:
+        def measure(each: Surveyor) -> list[tuple[tuple[str, str], Any]]:
+            pairs = [
+                pair
+                for nic in each.nics
+                if (pair := (str(nic), f"{partner[each.host]}/{nic.name}")) in living
+            ]
+            flows = [self._wire(Flow(*pair, FIRST_PORT, 0)) for pair in pairs]
+            told = each.order({what: flows, "count": count}) if flows else []
+            return list(zip(pairs, told, strict=True))
+
+        for told in self._crew.each(list(partner), measure).values():
+            for pair, row in told:
+                yield (self._names[pair[0]], self._names[pair[1]]), row
+
+    def _wire(self, flow: Flow) -> list[object]:
+        return [self._address[flow.src], self._address[flow.dst], flow.sport]
 
 
-def _outcome(flow: Flow, result: Mapping[str, Any]) -> Outcome:
-    return Outcome(
-        flow=flow, answered=result["got"] > 0, hops=int(result["hops"]),
-        rtt_ns=int(result["rtt_ns"]), error=str(result["error"]),
+def _seen(leg: Leg, row: Sequence[Any]) -> Seen:
+    sent, lost, hops, big, error = row
+    return Seen(
+        leg.src, leg.dst, int(sent), tuple(map(int, lost)), (), int(hops),
+        None if big is None else bool(big), str(error),
     )  # fmt: skip
 
 
-def _start(host: str, argv: Sequence[str], patterns: Sequence[str]) -> _Remote | str:
-    """A running program, or why there is none."""
-    try:
-        return _Remote(host, argv, patterns)
-    except RemoteError as error:
-        return str(error)
-
-
-class _Remote:
-    """The program on one host."""
-
-    def __init__(self, host: str, argv: Sequence[str], patterns: Sequence[str]) -> None:
-        self.host = host
-        try:
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise RemoteError(f"{argv[0]}: {error.strerror}") from error
-        script = SCRIPT.read_text(encoding="utf-8")
-        self._write(f"{len(script)}\n{script}")
-        told = self.order({"interfaces": list(patterns)})
-        self.nics = tuple(
-            HostNic(host, name, str(each["address"]), int(each["mtu"]))
-            for name, each in sorted(told.items())
-        )
-
-    def order(self, order: Mapping[str, Any]) -> Any:
-        """What it answers. Raises `RemoteError`: it ended, or takes too long."""
-        self._write(json.dumps(order) + "\n")
-        timer = Timer(ANSWER_S, self._process.kill)
-        timer.start()
-        try:
-            line = self._process.stdout.readline() if self._process.stdout else ""
-        finally:
-            timer.cancel()
-        if not line:
-            raise RemoteError(f"{self.host}: {self._last_words()}")
-        try:
-            return json.loads(line)
-        except ValueError as error:
-            raise RemoteError(f"{self.host}: it said {line[:80]!r}") from error
-
-    def close(self) -> None:
-        """Ends it: the program ends with its standard input."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _write(self, text: str) -> None:
-        try:
-            if self._process.stdin is not None:
-                self._process.stdin.write(text)
-                self._process.stdin.flush()
-        except BrokenPipeError as error:
-            raise RemoteError(f"{self.host}: {self._last_words()}") from error
-
-    def _last_words(self) -> str:
-        self._process.kill()
-        _, said = self._process.communicate()
-        lines = said.strip().splitlines()
-        return lines[-1][:160] if lines else "the program ended"
+def _judged(each: Seen, arrived: set[Flow]) -> Seen:
+    """With what the other end heard: a large packet whose reply was lost has passed; one whose path
+    loses small packets, too, says nothing of the MTU.
+    """
+    back = tuple(port for port in each.lost if Flow(each.src, each.dst, port, 0) in arrived)
+    big = each.big
+    if big is False and Flow(each.src, each.dst, FIRST_PORT, 1) in arrived:
+        big = True
+    lost = tuple(port for port in each.lost if port not in back)
+    if big is False and FIRST_PORT in lost:
+        big = None
+    if not back and big is each.big:
+        return each
+    return each._replace(lost=lost, lost_back=back, big=big)

@@ -15,13 +15,20 @@ import fnmatch
 import hmac
 import json
 import os
+import pathlib
 import select
+import signal
 import socket
+import statistics
 import struct
+import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECRET_BYTES = 16
 REPLY = struct.Struct("!16sIB11x")
@@ -29,6 +36,11 @@ REQUEST = struct.Struct("!16sI12x")
 """Secret, number, padding: a request is never smaller than its reply."""
 INITIAL_TTL = 64
 WAIT_S = 0.4
+FIRST_PORT = 49_152
+COMMAND_S = 10.0
+RAMP_S = 0.3
+"""Until a load fills its path."""
+CHUNK = bytes(1 << 16)
 BURST = 32
 PAUSE_S = 0.002
 HOP_WAIT_S = 0.3
@@ -46,8 +58,10 @@ FROM_ICMP = 2
 
 
 def interfaces(patterns: list[str]) -> dict[str, dict[str, Any]]:
-    """Name to address and MTU of every interface that is up, has IPv4 and is wanted."""
-    found = {}
+    """Name to address, MTU and RDMA port of every interface that is up, has IPv4 and is wanted:
+    by its name, or, where no pattern is given, because an RDMA device is behind it.
+    """
+    found, rdma = {}, rdma_ports()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -58,9 +72,39 @@ def interfaces(patterns: list[str]) -> dict[str, dict[str, Any]]:
             except OSError:
                 continue
             wanted = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            wanted = wanted if patterns else name in rdma
             if wanted and flags & IFF_UP and not flags & IFF_LOOPBACK:
-                found[name] = {"address": socket.inet_ntoa(raw), "mtu": mtu}
+                found[name] = {
+                    "address": socket.inet_ntoa(raw), "mtu": mtu, "rdma": rdma.get(name, ""),
+                }  # fmt: skip
     return found
+
+
+def rdma_ports() -> dict[str, str]:
+    """Interface to its RDMA port, ``mlx5_0:1``, as the first GID of the port says."""
+    found: dict[str, str] = {}
+    try:
+        for each in sorted(
+            pathlib.Path("/sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
+        ):
+            with contextlib.suppress(OSError):  # an empty slot
+                device, port = each.parts[4], each.parts[6]
+                found.setdefault(each.read_text().strip(), f"{device}:{port}")
+    except OSError:
+        pass
+    return found
+
+
+def said(*words: str) -> str:
+    """What a command prints; nothing if there is none, or it fails."""
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=COMMAND_S, check=False,
+            env={**os.environ, "LC_ALL": "C", "PATH": os.defpath + ":/sbin:/usr/sbin"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 class Answerer(threading.Thread):
@@ -116,6 +160,7 @@ class Asker:
         for own in self._sockets.values():
             self._poll.register(own, select.POLLIN)
         self._by_fd = {own.fileno(): own for own in self._sockets.values()}
+        self._left = len(flows)
 
     def run(self, tries: int) -> None:
         """All of them, side by side."""
@@ -127,7 +172,7 @@ class Asker:
                     time.sleep(PAUSE_S)
                     self._hear(0.0)
             end_s = time.monotonic() + WAIT_S
-            while time.monotonic() < end_s and any(not self.results[n]["got"] for n in waiting):
+            while time.monotonic() < end_s and self._left:
                 self._hear(end_s - time.monotonic())
         for own in self._sockets.values():
             own.close()
@@ -158,31 +203,158 @@ class Asker:
             told, number, ttl = REPLY.unpack(data)
             if hmac.compare_digest(told, self._secret) and number < len(self.results):
                 result = self.results[number]
+                self._left -= not result["got"]
                 result["got"] += 1
                 result["hops"] = INITIAL_TTL - ttl
                 result["rtt_ns"] = now_ns - self._sent_ns.get(number, now_ns)
 
 
+def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[list[Any]]:
+    """Each leg ``[source, destination, ports, size]`` in short: how many source ports were free
+    here, those that nothing came back to, routers in between, whether the large packet passed
+    (None: none sent), an error.
+    """
+    flows: list[list[Any]] = []
+    spans = []
+    for source, destination, ports, size in legs:
+        spans.append((len(flows), len(flows) + ports, bool(size)))
+        flows += [[source, destination, FIRST_PORT + n, 0] for n in range(ports)]
+        flows += [[source, destination, FIRST_PORT, size]] if size else []
+    asker = Asker(flows, secret, port)
+    asker.run(tries)
+    told: list[list[Any]] = []
+    for start, end, big in spans:
+        small = asker.results[start:end]
+        free = [flows[start + n][2] for n, result in enumerate(small) if result["sent"]]
+        lost = [port for port in free if not small[port - FIRST_PORT]["got"]]
+        hops = max((result["hops"] for result in small), default=0)
+        error = next((result["error"] for result in small if result["error"]), "")
+        large = asker.results[end] if big else {"sent": 0, "got": 0}
+        told.append([len(free), lost, hops, large["got"] > 0 if large["sent"] else None, error])
+    return told
+
+
+def sink(secret: bytes, port: int) -> int:
+    """A process that swallows what loads send. It ends with us: its end of a pipe tells."""
+    reading, _writing = os.pipe()
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("0.0.0.0", port))  # noqa: S104 - every NIC is loaded; the secret guards it
+    listening.listen(64)
+    child = os.fork()
+    if child:
+        listening.close()
+        return child
+    os.close(_writing)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    connections: list[socket.socket] = []
+    while True:
+        waiting: list[Any] = [reading, listening, *connections]
+        ready = select.select(waiting, [], [])[0]
+        if reading in ready:
+            os._exit(0)
+        if listening in ready:
+            connections += _accepted(listening, secret)
+        for each in [own for own in connections if own in ready]:
+            if not _swallow(each):
+                connections.remove(each)
+                each.close()
+
+
+def _accepted(listening: socket.socket, secret: bytes) -> list[socket.socket]:
+    """The connection that waits, if it knows the secret."""
+    own = listening.accept()[0]
+    own.settimeout(1.0)
+    with contextlib.suppress(OSError):
+        if hmac.compare_digest(own.recv(SECRET_BYTES, socket.MSG_WAITALL), secret):
+            return [own]
+    own.close()
+    return []
+
+
+def _swallow(own: socket.socket) -> bool:
+    try:
+        return bool(own.recv(1 << 18))
+    except OSError:
+        return False
+
+
+def load(
+    flows: list[list[Any]], secret: bytes, port: int, count: int
+) -> list[list[float]]:  # fmt: skip
+    """Of each flow its median round trip idle and while its path is filled, ns, and the rate of
+    what filled it, bit/s. All NICs of the host are filled at once.
+    """
+    idle = [_median_ns(flow, secret, port, count) for flow in flows]
+    blasts = [_blast(flow, secret, port) for flow in flows]
+    began_s = time.monotonic()
+    time.sleep(RAMP_S)
+    busy = [_median_ns(flow, secret, port, count) for flow in flows]
+    took_s = time.monotonic() - began_s
+    sent = []
+    for child, reading in blasts:
+        os.kill(child, signal.SIGTERM)
+        with os.fdopen(reading) as told:
+            sent.append(float(told.read() or 0))
+        os.waitpid(child, 0)
+    return [[idle[n], busy[n], 8 * sent[n] / took_s] for n in range(len(flows))]
+
+
+def _blast(flow: list[Any], secret: bytes, port: int) -> tuple[int, int]:
+    """A process that sends until it is ended, and the pipe on which it then says how much."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+    sent, going = 0, [True]
+    signal.signal(signal.SIGTERM, lambda *_: going.clear())
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        own = socket.create_connection((flow[1], port), WAIT_S * 5, (flow[0], 0))
+        own.settimeout(WAIT_S)
+        own.sendall(secret)
+        while going and os.getppid() == parent:
+            with contextlib.suppress(socket.timeout):
+                sent += own.send(CHUNK)
+    os.write(writing, str(sent).encode())
+    os._exit(0)
+
+
+def _median_ns(flow: list[Any], secret: bytes, port: int, count: int) -> float:
+    trips = round_trips(flow, secret, port, count)
+    return statistics.median(trips) if trips else 0
+
+
+def round_trips(flow: list[Any], secret: bytes, port: int, count: int) -> list[int]:
+    """In ns, one packet at a time; those that were lost are left out."""
+    source, destination, source_port = flow[:3]
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.settimeout(WAIT_S)
+        with contextlib.suppress(OSError):
+            own.bind((source, source_port))
+            own.connect((destination, port))
+            for number in range(count):
+                start_ns = time.perf_counter_ns()
+                with contextlib.suppress(socket.timeout):
+                    own.send(REQUEST.pack(secret, number))
+                    _await_reply(own, number)
+                    found.append(time.perf_counter_ns() - start_ns)
+    return found
+
+
+def _await_reply(own: socket.socket, number: int) -> None:
+    """The reply to this request; a late one to an earlier request is not it."""
+    while True:
+        data = own.recv(2048)
+        if len(data) == REPLY.size and REPLY.unpack(data)[1] == number:
+            return
+
+
 def ping(flows: list[list[Any]], secret: bytes, port: int, count: int) -> list[int]:
     """Smallest round trip in ns of each flow, one packet at a time; 0 where nothing came back."""
-    found = []
-    for source, destination, source_port in flows:
-        best_ns = 0
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-            own.settimeout(WAIT_S)
-            try:
-                own.bind((source, source_port))
-                own.connect((destination, port))
-                for number in range(count):
-                    start_ns = time.perf_counter_ns()
-                    own.send(REQUEST.pack(secret, number))
-                    own.recv(2048)
-                    took_ns = time.perf_counter_ns() - start_ns
-                    best_ns = min(best_ns or took_ns, took_ns)
-            except OSError:
-                pass  # silence is told by the flows
-        found.append(best_ns)
-    return found
+    return [min(round_trips(flow, secret, port, count), default=0) for flow in flows]
 
 
 def _sockets(wanted: set[tuple[str, int]]) -> dict[tuple[str, int], socket.socket]:
@@ -200,8 +372,10 @@ def _sockets(wanted: set[tuple[str, int]]) -> dict[tuple[str, int], socket.socke
     return sockets
 
 
-def trace(flow: list[Any], secret: bytes, port: int) -> list[str]:
-    """Addresses of the hops of one flow, empty for a silent one; ``*`` at the end if it arrived."""
+def trace(flow: list[Any], secret: bytes, port: int) -> list[str] | None:
+    """Addresses of the hops of one flow, empty for a silent one; ``*`` at the end if it arrived;
+    None if its source port is taken here.
+    """
     source, destination, source_port = flow[:3]
     hops: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
@@ -209,7 +383,7 @@ def trace(flow: list[Any], secret: bytes, port: int) -> list[str]:
         try:
             own.bind((source, source_port))
         except OSError:
-            return hops
+            return None
         own.settimeout(HOP_WAIT_S)
         for ttl in range(1, MAX_HOPS + 1):
             own.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
@@ -262,6 +436,20 @@ def _offender(own: socket.socket) -> str:
     return ""
 
 
+def obey(order: dict[str, Any], secret: bytes, port: int, heard: set[Any]) -> Any:
+    """The answer to an order that measures."""
+    work: dict[str, Callable[[Any], Any]] = {
+        "ask": lambda legs: ask(legs, secret, port, order["tries"]),
+        "heard": lambda asked: [tuple(each) in heard for each in asked],
+        "ping": lambda flows: ping(flows, secret, port, order["count"]),
+        "load": lambda flows: load(flows, secret, port, order["count"]),
+        "trace": lambda flows: [trace(flow, secret, port) for flow in flows],
+        "routes": lambda _: said("ip", "-j", "route", "show", "table", "all"),
+        "lldp": lambda _: said("lldpctl", "-f", "json"),
+    }
+    return next((work[name](value) for name, value in order.items() if name in work), None)
+
+
 def main() -> None:
     answerer: Answerer | None = None
     secret, port = b"", 0
@@ -274,16 +462,10 @@ def main() -> None:
             answerer = Answerer(secret, port)
             answerer.start()
             answer = True
-        elif "ask" in order:
-            asker = Asker(order["ask"], secret, port)
-            asker.run(order["tries"])
-            answer = asker.results
-        elif "ping" in order:
-            answer = ping(order["ping"], secret, port, order["count"])
-        elif "trace" in order:
-            answer = [trace(flow, secret, port) for flow in order["trace"]]
+        elif "sink" in order:
+            answer = bool(sink(secret, port))
         else:
-            answer = sorted(answerer.heard) if answerer is not None else []
+            answer = obey(order, secret, port, answerer.heard if answerer is not None else set())
         print(json.dumps(answer), flush=True)
 
 

@@ -1,0 +1,272 @@
+"""What an audit asks of the fleet as a whole: who reaches whom, how all is cabled and routed, NCCL.
+
+Options that `audit run` and `audit network` share, and the verdicts they lead to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from syntony.cli.output import messages
+from syntony.errors import InputError, RemoteError, UsageError
+from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from syntony.audit.parse.routes import Table
+    from syntony.audit.reach import Survey
+    from syntony.audit.reach_latency import Direction
+    from syntony.audit.result import Result
+    from syntony.audit.spec import Spec
+    from syntony.cli.fleet import FleetTarget
+    from syntony.fabric.graph import Topology
+    from syntony.io.audit.survey import Argv, Asked, Step
+    from syntony.lab.client import Lab
+
+MIN_PORTS = 16
+WINDOW_NS = 30 * S
+LAB_NICS = "rail*"
+_FILE = click.Path(path_type=Path)
+
+
+class NetworkOptions(NamedTuple):
+    """What the options say of the network side."""
+
+    nics: str
+    ports: int
+    rounds: int | None
+    load: bool
+    topology: Path | None
+    switches: str
+    routes: Path | None
+    deadline_ns: int
+
+    def asked(self) -> Asked:
+        """How far the survey goes."""
+        from syntony.io.audit.survey import Asked
+
+        return Asked(self.ports, self.rounds, self.load, self.deadline_ns)
+
+
+def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what a survey can be told. It gets `network`."""
+
+    @click.option("--nics", default="", help="Back-end NICs: names with * and ?, several by "
+                  "commas; by default those with an RDMA device (of a lab: rail*).")  # fmt: skip
+    @click.option(
+        "--ports",
+        type=click.IntRange(1, 512),
+        default=MIN_PORTS,
+        show_default=True,
+        help="Source ports of every pair.",
+    )
+    @click.option("--rounds", type=click.IntRange(1), help="Perfect matchings to test: by default "
+                  "all pairs of up to 64 hosts, ⌈log₂ N⌉ rounds of more.")  # fmt: skip
+    @click.option("--load", is_flag=True, help="Fill paths, too: delay under load.")
+    @click.option("--topology", type=_FILE, help="Names of switches, and planned hops.")
+    @click.option("--switches", default="", help="Over SSH: leaf[01-64],… whose `ip -j route` "
+                  "is compared (of a lab: all).")  # fmt: skip
+    @click.option("--routes", type=_FILE, help="Routing tables of switches: DIR with DEVICE.json "
+                  "of `ip -j route show table all` or FRR's `show ip route json`.")  # fmt: skip
+    @click.option("--network-deadline", default="10m", show_default=True, help="For all of it.")
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        deadline_ns = parse_duration_ns(kwargs.pop("network_deadline"))
+        names = [name for name in NetworkOptions._fields if name != "deadline_ns"]
+        told = {name: kwargs.pop(name) for name in names}
+        return command(*args, network=NetworkOptions(**told, deadline_ns=deadline_ns), **kwargs)
+
+    return wrapper
+
+
+class Reached(NamedTuple):
+    """How hosts are reached, and who knows their clocks."""
+
+    hosts: tuple[str, ...]
+    argv: Argv
+    """Runs the survey's program."""
+    command: Callable[[str, Sequence[str]], Sequence[str]]
+    """Runs a command on a host or a switch."""
+    switches: tuple[str, ...]
+    topology: Topology | None
+    delays: FleetTarget | None
+    """A controller that has probe rows."""
+    nics: str
+
+
+def of_lab(name: str | None, options: NetworkOptions) -> Reached:
+    """The hosts and switches of a lab, its own plan for a topology."""
+    from syntony.cli.fleet import FleetTarget
+    from syntony.io.audit.survey import boot_argv
+    from syntony.lab.client import open_lab
+
+    lab = open_lab(name)
+    status = lab.status()
+    program = boot_argv(sys.executable)
+    there = lab.controller_socket.exists()
+    return Reached(
+        hosts=tuple(status.hosts),
+        argv=lambda host: lab.enter_argv(host, program),
+        command=lab.enter_argv,
+        switches=(*status.leaves, *status.spines),
+        topology=_topology(options) or _lab_topology(lab),
+        delays=FleetTarget(f"unix:{lab.controller_socket}", None) if there else None,
+        nics=options.nics or LAB_NICS,
+    )
+
+
+def over_ssh(
+    hosts: Sequence[str], words: Sequence[str], options: NetworkOptions, delays: FleetTarget | None
+) -> Reached:
+    """Hosts, and switches that run Linux, over the system's ssh.
+
+    Args:
+        hosts: as ssh knows them; ``user@`` is no part of the name.
+        words: ssh and its options.
+        options: names of NICs and switches, a topology.
+        delays: a controller.
+    """
+    import shlex
+
+    from syntony.audit.hostlist import parse_hosts
+    from syntony.io.audit.survey import ssh_argv
+
+    switches = parse_hosts(options.switches) if options.switches else ()
+    target = {each.rpartition("@")[2]: each for each in (*hosts, *switches)}
+    start = ssh_argv(words)
+    return Reached(
+        hosts=tuple(each.rpartition("@")[2] for each in hosts),
+        argv=lambda host: start(target[host]),
+        command=lambda host, line: (*words, "--", target[host], shlex.join(line)),
+        switches=tuple(each.rpartition("@")[2] for each in switches),
+        topology=_topology(options),
+        delays=delays,
+        nics=options.nics,
+    )
+
+
+def _topology(options: NetworkOptions) -> Topology | None:
+    from syntony.cli.fabric import read_topology
+
+    return None if options.topology is None else read_topology(options.topology)
+
+
+def _lab_topology(lab: Lab) -> Topology:
+    from syntony.lab.plan import make_plan
+    from syntony.lab.topology import topology
+
+    return topology(make_plan(lab.file().spec))
+
+
+def network_verdicts(
+    reached: Reached, options: NetworkOptions, spec: Spec, step: Step
+) -> tuple[list[Result], Survey]:
+    """Connectivity, latency and routing; and what was seen, for whoever wants more of it."""
+    from syntony.audit.checks.network import CrossRails
+    from syntony.audit.reach_judge import judge
+    from syntony.audit.routing import judge_routes
+    from syntony.audit.spec import limits
+    from syntony.io.audit.survey import survey
+
+    patterns = options_patterns(reached.nics)
+    seen = survey(reached.hosts, reached.argv, patterns, options.asked(), step)
+    step("one-way delays and routing tables")
+    delays = _delays(reached.delays) if reached.delays else {}
+    tables, silent = _tables(reached, options)
+    found = list(judge(seen, reached.topology, delays, limits(spec, [CrossRails])))
+    found += judge_routes([*tables, *seen.tables], reached.topology, silent)
+    return found, seen
+
+
+def options_patterns(text: str) -> Sequence[str]:
+    """Several patterns in one option."""
+    return [word for word in text.replace(",", " ").split() if word]
+
+
+def _tables(
+    reached: Reached, options: NetworkOptions
+) -> tuple[list[Table], Mapping[str, str]]:  # fmt: skip
+    from syntony.io.audit.tables import COMMAND, read_tables, switch_tables
+
+    tables, silent = switch_tables(
+        reached.switches, lambda switch: reached.command(switch, COMMAND)
+    )  # fmt: skip
+    if options.routes is not None:
+        read, unread = read_tables(options.routes)
+        return tables + read, {**silent, **unread}
+    return tables, silent
+
+
+def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
+    """Of every direction that the fleet probes, by the fleet's clocks."""
+    from syntony.audit.reach_latency import Direction
+    from syntony.cli.fleet import ask
+    from syntony.wire.messages import Matrix, MatrixQuery
+
+    try:
+        query = MatrixQuery(window_ns=WINDOW_NS)
+        cells = ask(target, query, Matrix, until=lambda _: True).cells
+    except RemoteError as error:
+        messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
+        return {}
+    return {
+        (cell.src, cell.dst): Direction(
+            float(cell.owd_p50_ns), float(cell.owd_min_ns or 0), float(cell.clk_err_ns or 0)
+        )
+        for cell in cells
+        if cell.owd_p50_ns is not None
+    }
+
+
+class CablingOptions(NamedTuple):
+    """Files that say how all is cabled."""
+
+    subnet: Path | None
+    lldp: tuple[Path, ...]
+    topology: Path | None
+    expected: Path | None
+
+
+def cabling_verdicts(options: CablingOptions, told: Mapping[str, str]) -> list[Result]:
+    """From files, else from what the hosts' `lldpctl` told; skipped where there is neither.
+
+    Args:
+        options: files.
+        told: host to what its `lldpctl` prints.
+    """
+    from syntony.audit.checks.rails import Rails
+    from syntony.audit.fabric_check import audit_fabric, cannot_tell
+    from syntony.cli.audit_fabric import lldp_cabling, read_cabling, read_lldp
+
+    try:
+        if options.subnet or options.topology:
+            found = read_cabling(options.subnet or options.topology, bool(options.subnet))
+        elif options.lldp:
+            found = read_lldp(options.lldp)
+        elif told:
+            found = lldp_cabling(told)
+        else:
+            raise UsageError("no cabling is known: give --ibnetdiscover or --lldp, or run lldpd")
+        expected = None if options.expected is None else read_cabling(options.expected)
+        return list(audit_fabric(found, expected))
+    except InputError as error:
+        return list(cannot_tell(str(error)))
+    except UsageError as error:
+        return skipped([Rails.section], str(error), but=("be.conn.hops", "be.topo.routes"))
+
+
+def skipped(sections: Sequence[object], why: str, *, but: Sequence[str] = ()) -> list[Result]:
+    """A verdict for each check of the fleet as a whole in these sections: not run, and why."""
+    from syntony.audit.registry import fleet_checks
+    from syntony.audit.result import Status
+
+    return [
+        check().result(Status.SKIP, "fleet", evidence=why)
+        for check in fleet_checks()
+        if check.section in sections and check.id not in but
+    ]

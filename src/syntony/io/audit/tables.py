@@ -1,0 +1,74 @@
+"""Routing tables of switches: asked for over a command line, or read from files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from syntony.audit.facts import UnreadableError
+from syntony.audit.parse.routes import Table, parse_routes
+from syntony.errors import InputError, RemoteError
+
+COMMAND = ("ip", "-j", "route", "show", "table", "all")
+TIMEOUT_S = 20.0
+AT_ONCE = 64
+MAX_BYTES = 256 << 20
+
+
+def switch_tables(
+    switches: Sequence[str], argv: Callable[[str], Sequence[str]]
+) -> tuple[list[Table], dict[str, str]]:
+    """Every switch's table, and why there is none of the others.
+
+    Args:
+        switches: names.
+        argv: how to run `COMMAND` there.
+    """
+
+    def one(switch: str) -> Table | str:
+        try:
+            return parse_routes(_said(argv(switch)), switch)
+        except (RemoteError, UnreadableError) as error:
+            return str(error)
+
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(switches)))) as pool:
+        told = list(pool.map(one, switches))
+    silent = {s: each for s, each in zip(switches, told, strict=True) if isinstance(each, str)}
+    return [each for each in told if isinstance(each, Table)], silent
+
+
+def read_tables(folder: Path) -> tuple[list[Table], dict[str, str]]:
+    """``DEVICE.json`` of each device in a folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise InputError("no-tables", f"{folder}: no DEVICE.json of `ip -j route` or FRR in it")
+    tables, silent = [], {}
+    for file in files:
+        try:
+            if file.stat().st_size > MAX_BYTES:
+                raise UnreadableError(f"{file}: more than {MAX_BYTES >> 20} MiB")
+            tables.append(parse_routes(file.read_text("utf-8", "replace"), file.stem))
+        except (OSError, UnreadableError) as error:
+            silent[file.stem] = str(error)
+    return tables, silent
+
+
+def _said(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RemoteError(f"{argv[0]}: no answer: {error}") from error
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        raise RemoteError(f"`{' '.join(COMMAND)}` failed there: {last[0][:160]}")
+    return done.stdout
