@@ -145,15 +145,9 @@ class PlacingDesk:
             now_ns, cause="operator", action=f"placement-{mode}", evidence=evidence
         )
 
-<<<<<<< HEAD
     def learn(self, way: Way, hops: Iterable[str], at_ns: int) -> None:
         """A TCP path from the store, learnt at `at_ns`, fleet time."""
-        self._table.learn(way, hops, at_ns)
-=======
-    def learn(self, way: Way, hops: Iterable[str]) -> None:
-        """A TCP path from the store."""
-        self.table.learn(way, hops)
->>>>>>> pacing
+        self.table.learn(way, hops, at_ns)
 
     def moves(self, job: str, limit: int) -> tuple[MoveView, ...]:
         """The newest ones, oldest first."""
@@ -178,14 +172,9 @@ class PlacingDesk:
             findings: what is to blame now.
         """
         reports = dict(self.reports)
-<<<<<<< HEAD
-        self._table.nics(nics)
-        self._table.forget(now_ns)
-        self.rows = self._table.rows(reports)
-=======
         self.table.nics(nics)
+        self.table.forget(now_ns)
         self.rows = self.table.rows(reports)
->>>>>>> pacing
         turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})
         self.deciding = self._may(now_ns, hosts)
         if self.mode is PlacementMode.OFF:

@@ -36,11 +36,8 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Queueing delay from which a link counts as crowded (`MovePolicy.queue_ns`)."""
     full: float = 0.8
     """… if its known flows fill at least this part of it: else the queue is another link's."""
-<<<<<<< HEAD
-=======
     after_ns: int = 2 * S
     """… and has done so for this long: placement goes first, and may find another way."""
->>>>>>> pacing
     min_flows: int = 2
     """A flow that is alone on a link is slowed down by nobody but itself."""
     target: float = 0.97
@@ -129,11 +126,6 @@ class Pacer:
         self._patience: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._demand: dict[str, float] = {}
         self._rates: dict[str, int] = {}
-<<<<<<< HEAD
-        self._last_ns: int | None = None
-
-    @property
-=======
         self._crowded_ns: dict[str, int] = {}
         """Link to since when it has been crowded without a break, and not taken up."""
         self._last_ns: int | None = None
@@ -144,22 +136,17 @@ class Pacer:
         return frozenset(self._crowds) | frozenset(self._crowded_ns)
 
     @property
->>>>>>> pacing
     def links(self) -> Mapping[str, float]:
         """Links that are shared out, and bits per second to all flows that we know."""
         return {name: crowd.capacity_bps * crowd.part for name, crowd in self._crowds.items()}
 
     def forget(self) -> None:
         """From now on nobody is paced."""
-<<<<<<< HEAD
-        self._crowds, self._demand, self._rates = {}, {}, {}
-=======
         self._crowds, self._demand, self._rates, self._crowded_ns = {}, {}, {}, {}
 
     def forget_rates(self) -> None:
         """What was said last is not in force: whoever asks only observes."""
         self._rates = {}
->>>>>>> pacing
 
     def step(
         self,
@@ -181,11 +168,6 @@ class Pacer:
             for link in each.links:
                 by_link[link].append(each)
         self._learn_demands(sendings, now_ns)
-<<<<<<< HEAD
-        for link, some in by_link.items():
-            if link not in self._crowds:
-                self._take_up(link, some, capacities.get(link), queues.get(link), now_ns)
-=======
         self._crowded_ns = {
             link: self._crowded_ns.get(link, now_ns)
             for link, some in by_link.items()
@@ -195,7 +177,6 @@ class Pacer:
         for link, since_ns in self._crowded_ns.items():
             if now_ns - since_ns >= self.policy.after_ns:
                 self._take_up(link, float(capacities[link] or 0), queues[link].queue_ns, now_ns)
->>>>>>> pacing
         for link in list(self._crowds):
             self._look_after(link, by_link.get(link, []), capacities, queues.get(link), now_ns)
         self._rates = self._shared_out(sendings, by_link)
@@ -203,35 +184,12 @@ class Pacer:
 
     # --- links ---
 
-<<<<<<< HEAD
-    def _take_up(
-        self,
-        link: str,
-=======
     def _is_crowded(
         self,
->>>>>>> pacing
         some: Iterable[Sending],
         capacity: int | None,
         queue: LinkQueue | None,
         now_ns: int,
-<<<<<<< HEAD
-    ) -> None:
-        policy = self.policy
-        if not capacity or queue is None or now_ns - queue.at_ns > policy.stale_ns:
-            return
-        flows = list(some)
-        load = sum(each.rate_bps for each in flows)
-        if (
-            sum(each.paceable for each in flows) >= policy.min_flows
-            and queue.queue_ns >= policy.queue_ns
-            and load >= policy.full * capacity
-        ):
-            drain = min(1 - policy.cut, queue.queue_ns / policy.drain_ns)
-            part = policy.target - drain
-            self._crowds[link] = _Crowd(float(capacity), part, now_ns, queue_ns=queue.queue_ns)
-            self._patience[link].failed(now_ns, policy)
-=======
     ) -> bool:
         policy = self.policy
         if not capacity or queue is None or now_ns - queue.at_ns > policy.stale_ns:
@@ -248,7 +206,6 @@ class Pacer:
         drain = min(1 - policy.cut, queue_ns / policy.drain_ns)
         self._crowds[link] = _Crowd(capacity_bps, policy.target - drain, now_ns, queue_ns=queue_ns)
         self._patience[link].failed(now_ns, policy)
->>>>>>> pacing
 
     def _look_after(
         self,
