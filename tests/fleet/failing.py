@@ -69,10 +69,11 @@ class Fleet:
         return {row.cause for row in self.log(job) if row.action == "destroy"}
 
     @contextmanager
-    def job(self, name: str, family: int = 4) -> Iterator[Job]:
-        """A checked stream from h0 to h2 over rail 0, as any MPTCP program makes it."""
+    def job(self, name: str, family: int = 4, *, plain: bool = False) -> Iterator[Job]:
+        """A checked stream from h0 to h2 over rail 0, as any MPTCP (or plain) program makes it."""
         addresses = self.lab.addresses(family)
-        job = Job(self.lab, name, addresses["h0/rail0"], addresses["h2/rail0"])
+        ends = addresses["h0/rail0"], addresses["h2/rail0"]
+        job = Job(self.lab, name, *ends, *(["plain"] if plain else []))
         try:
             yield job
         finally:
@@ -82,12 +83,12 @@ class Fleet:
 class Job:
     """Two processes, one connection; they check every byte."""
 
-    def __init__(self, lab: LiveLab, name: str, client: str, server: str) -> None:
+    def __init__(self, lab: LiveLab, name: str, client: str, server: str, *options: str) -> None:
         port = str(5200 + sum(map(ord, name)) % 400)
         self._ends = [
             subprocess.Popen(
                 lab.enter_argv(host, ["env", f"SYNTONY_JOB={name}", sys.executable, str(PAIR),
-                                      role, client, server, port]),
+                                      role, client, server, port, *options]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

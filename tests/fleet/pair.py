@@ -1,6 +1,7 @@
-"""Two ends of one MPTCP connection that exchange checked steps until told to stop.
+"""Two ends of one connection that exchange checked steps until told to stop.
 
-``pair.py client|server CLIENT-ADDRESS SERVER-ADDRESS PORT``; the client ends when its stdin does
+``pair.py client|server CLIENT-ADDRESS SERVER-ADDRESS PORT [plain]``: MPTCP unless plain TCP is
+asked for; the client ends when its stdin does
 and prints one JSON line: steps, longest step in seconds, wrong answers.
 """
 
@@ -14,6 +15,7 @@ import sys
 import time
 
 MPTCP = 262
+PROTOCOL = socket.IPPROTO_TCP if sys.argv[5:] == ["plain"] else MPTCP
 STEP_BYTES = 200_000
 
 
@@ -29,7 +31,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 def serve(address: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM, MPTCP) as listener:
+    with socket.socket(family, socket.SOCK_STREAM, PROTOCOL) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
         listener.listen(1)
@@ -42,7 +44,7 @@ def serve(address: str, port: int) -> None:
 def connect(client: str, server: str, port: int) -> socket.socket:
     while True:
         sock = socket.socket(
-            socket.AF_INET6 if ":" in client else socket.AF_INET, socket.SOCK_STREAM, MPTCP
+            socket.AF_INET6 if ":" in client else socket.AF_INET, socket.SOCK_STREAM, PROTOCOL
         )
         sock.bind((client, 0))
         try:
@@ -72,7 +74,7 @@ def ask(sock: socket.socket) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    role, client, server, port = sys.argv[1:]
+    role, client, server, port = sys.argv[1:5]
     if role == "server":
         serve(server, int(port))
     else:

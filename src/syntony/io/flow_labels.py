@@ -8,16 +8,15 @@ refreshes it dies, the kernel itself lets the flow go back to the label it had.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 
-from syntony.errors import MissingError
+from syntony.io.nft import run_nft
 from syntony.model.paths import FourTuple
 
 TABLE = "syntony_labels"
+_WHAT = "flow labels"
 LABELS = tuple(0x5A000 + number for number in range(1, 9))
 """Eight draws; values mean nothing to anyone."""
-_PATIENCE_S = 2.0
 
 
 class FlowLabels:
@@ -48,7 +47,7 @@ class FlowLabels:
             for at, nic in enumerate(nics)
         )
         fresh = f"table netdev {TABLE} {{ }}\ndelete table netdev {TABLE}\n"
-        _nft(f"{fresh}table netdev {TABLE} {{\n{sets}{chains}}}\n")
+        run_nft(f"{fresh}table netdev {TABLE} {{\n{sets}{chains}}}\n", _WHAT)
 
     def choose(self, flow: FourTuple, draw: int) -> None:
         """The flow's packets carry label number `draw` (any integer) from now on."""
@@ -62,27 +61,9 @@ class FlowLabels:
             for verb in ("add", "delete")
         ]
         timed = f"{element} timeout {self._timeout_s}s"
-        _nft("\n".join([*lines, f"add element netdev {TABLE} l{number} {{ {timed} }}\n"]))
+        lines.append(f"add element netdev {TABLE} l{number} {{ {timed} }}\n")
+        run_nft("\n".join(lines), _WHAT)
 
     def close(self) -> None:
         """All flows go back to their own labels."""
-        _nft(f"table netdev {TABLE} {{ }}\ndelete table netdev {TABLE}\n")
-
-
-def _nft(text: str) -> None:
-    try:
-        done = subprocess.run(
-            ["nft", "-f", "-"],
-            input=text,
-            text=True,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise MissingError("flow labels need nft; install with: apt install nftables") from error
-    except subprocess.TimeoutExpired as error:
-        raise MissingError(f"nft does not answer within {_PATIENCE_S:g} s") from error
-    if done.returncode != 0:
-        reason = (done.stderr.strip() or "no message").splitlines()[0]
-        raise MissingError(f"nft refuses flow labels: {reason}")
+        run_nft(f"table netdev {TABLE} {{ }}\ndelete table netdev {TABLE}\n", _WHAT)

@@ -3,43 +3,67 @@
 For connections between addresses that belong to no NIC (a /32 or /128 on loopback, as many fabrics
 give their hosts). Routes go into a table of our own, looked up before all others by one rule. The
 kernel has no timeouts for routes, so a small process takes rule and table away when its pipe
-closes: when whoever made it ends, however it ends.
+closes: when whoever made it ends, however it ends. Of a maker that hangs it takes the rule away,
+until that lives again.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 from syntony.errors import MissingError
 
 TABLE, PREFERENCE = 8_621, 500
+FALLBACK = 32_900
+"""Preference of routes that are used where all others (main is 32,766) have failed."""
+DEAD_MAN_S = 5
 _WATCH = """
-import signal, subprocess, sys
+import os, select, signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
+preference, table, patience = sys.argv[1:]
+
+def ip(*words):
+    for family in ("-4", "-6"):
+        subprocess.run(["ip", family, *words], stderr=subprocess.DEVNULL)
+
+def rule(verb):
+    ip("rule", verb, "pref", preference, *(("lookup", table) if verb == "add" else ()))
+
+there = True
 print(flush=True)
-sys.stdin.buffer.read()
-for family in ("-4", "-6"):
-    subprocess.run(["ip", family, "rule", "del", "pref", sys.argv[1]], stderr=subprocess.DEVNULL)
-    subprocess.run(["ip", family, "route", "flush", "table", sys.argv[2]],
-                   stderr=subprocess.DEVNULL)
+while True:
+    heard = select.select([0], [], [], float(patience) if there else None)[0]
+    if heard and not os.read(0, 4096):
+        break
+    if there != bool(heard):
+        there = not there
+        rule("add" if there else "del")
+if there:
+    rule("del")
+ip("route", "flush", "table", table)
 """
 
 
 class HostRoutes:
-    """Of the network namespace of its maker.
+    """Of the network namespace of its maker, who must call `beat` within every `DEAD_MAN_S`.
+
+    Args:
+        preference: of the rule: `PREFERENCE` comes before all other routes, `FALLBACK` after.
 
     Raises:
         MissingError: `ip` is missing, or may not change routes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preference: int = PREFERENCE) -> None:
         # In a session of its own: what ends us all at once must not end the one that cleans up.
         self._watch = subprocess.Popen(
-            [sys.executable, "-c", _WATCH, str(PREFERENCE), str(TABLE)],
+            [sys.executable, "-c", _WATCH, str(preference), str(TABLE), str(DEAD_MAN_S)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -47,8 +71,8 @@ class HostRoutes:
         if self._watch.stdout is not None:
             self._watch.stdout.readline()
         for family in ("-4", "-6"):
-            _ip(family, "rule", "del", "pref", str(PREFERENCE), fine=True)
-            _ip(family, "rule", "add", "pref", str(PREFERENCE), "lookup", str(TABLE))
+            _ip(family, "rule", "del", "pref", str(preference), fine=True)
+            _ip(family, "rule", "add", "pref", str(preference), "lookup", str(TABLE))
 
     @property
     def watchdog_pid(self) -> int:
@@ -57,15 +81,42 @@ class HostRoutes:
 
     def move(self, remote: str, via: str, nic: str, source: str) -> None:
         """Packets to `remote` leave by `nic` from now on, with `source` as their address."""
-        family, bits = ("-6", 128) if ":" in remote else ("-4", 32)
+        family, bits = _family(remote)
         _ip(
             family, "route", "replace", f"{remote}/{bits}", "via", via, "dev", nic,
             "src", source, "table", str(TABLE),
         )  # fmt: skip
 
+    def offer(self, remote: str, like: tuple[str, str], nic: str, metric: int) -> None:
+        """Packets to `remote` may leave by `nic`, by the lowest metric that is left.
+
+        Args:
+            remote: where they go.
+            like: source and destination of packets that leave by `nic` today: by the same gateway.
+                A destination that is a neighbour is the gateway: without any, packets would wait
+                for the address resolution of somebody who is not there.
+            nic: interface.
+            metric: lower comes first.
+        """
+        family, bits = _family(remote)
+        source, neighbour = like
+        (found,) = json.loads(_ip(family, "-json", "route", "get", neighbour, "from", source))
+        _ip(
+            family, "route", "replace", f"{remote}/{bits}",
+            "via", found.get("gateway", neighbour), "dev", nic,
+            "metric", str(metric), "table", str(TABLE),
+        )  # fmt: skip
+
+    def beat(self) -> None:
+        """The maker lives."""
+        if self._watch.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._watch.stdin.write(b".")
+                self._watch.stdin.flush()
+
     def leave(self, remote: str) -> None:
         """Packets to `remote` take the way they took before."""
-        family, bits = ("-6", 128) if ":" in remote else ("-4", 32)
+        family, bits = _family(remote)
         _ip(family, "route", "del", f"{remote}/{bits}", "table", str(TABLE), fine=True)
 
     def close(self) -> None:
@@ -81,7 +132,12 @@ class HostRoutes:
             self._watch.wait()
 
 
-def _ip(*words: str, fine: bool = False) -> None:
+def _family(address: str) -> tuple[str, int]:
+    """As `ip` is told, and the length of a host's prefix."""
+    return ("-6", 128) if ":" in address else ("-4", 32)
+
+
+def _ip(*words: str, fine: bool = False) -> str:
     """`fine`: it may have been done already."""
     try:
         done = subprocess.run(["ip", *words], text=True, capture_output=True, check=False)
@@ -90,3 +146,4 @@ def _ip(*words: str, fine: bool = False) -> None:
     if done.returncode != 0 and not fine:
         reason = (done.stderr.strip() or "no message").splitlines()[0]
         raise MissingError(f"`ip {' '.join(words)}` failed: {reason}")
+    return done.stdout

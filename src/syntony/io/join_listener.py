@@ -20,6 +20,11 @@ _BACKLOG = 4096
 thousand at once into a backlog of 128, 863 were lost on Linux 6.18). somaxconn may be lower."""
 
 
+def supported() -> None:
+    """Raises `MissingError`: no MPTCP in this kernel and namespace."""
+    _socket(socket.AF_INET).close()
+
+
 class JoinListeners:
     """They come and go with the addresses and ports that are wanted.
 
@@ -77,13 +82,7 @@ class JoinListeners:
     @staticmethod
     def _open(address: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            listener = socket.socket(family, socket.SOCK_STREAM, _IPPROTO_MPTCP)
-        except OSError as error:
-            raise MissingError(
-                f"no MPTCP here ({error.strerror}); use a kernel with CONFIG_MPTCP and "
-                "sysctl net.mptcp.enabled=1"
-            ) from error
+        listener = _socket(family)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((address, port))
@@ -98,6 +97,16 @@ class JoinListeners:
             ) from error
         listener.setblocking(False)
         return listener
+
+
+def _socket(family: int) -> socket.socket:
+    try:
+        return socket.socket(family, socket.SOCK_STREAM, _IPPROTO_MPTCP)
+    except OSError as error:
+        raise MissingError(
+            f"no MPTCP here ({error.strerror}); use a kernel with CONFIG_MPTCP and "
+            "sysctl net.mptcp.enabled=1"
+        ) from error
 
 
 class _AddressGoneError(Exception):

@@ -124,6 +124,10 @@ class NetlinkSocket:
         """Listen to a multicast group from now on, without ever waiting in `heard`."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        self.unblock()
+
+    def unblock(self) -> None:
+        """From now on `heard` never waits, and nothing is to be asked."""
         self._socket.setblocking(False)
 
     def heard(self) -> list[Message]:

@@ -30,7 +30,7 @@ class Subflow:
 
     __slots__ = (
         "acked", "acked_ns", "flow", "local_id", "meter", "nic", "rate_bps", "retransmits",
-        "seen_ns", "since_ns", "stalled", "state", "told",
+        "retransmits_now", "seen_ns", "since_ns", "stalled", "state", "told",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -45,6 +45,7 @@ class Subflow:
         self.acked = -1
         self.retransmits = 0
         """As of the last progress."""
+        self.retransmits_now = 0
         self.acked_ns = now_ns
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
@@ -66,6 +67,7 @@ class Subflow:
             share = min(1.0, elapsed_ns / S)
             self.rate_bps += int((now_bps - self.rate_bps) * share)
         self.seen_ns = max(self.seen_ns, sample.at_ns)
+        self.retransmits_now = sample.retransmits
         if sample.bytes_acked != self.acked or not sample.unacked:
             self.acked, self.acked_ns = sample.bytes_acked, sample.at_ns
             self.retransmits = sample.retransmits

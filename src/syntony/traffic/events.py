@@ -75,5 +75,22 @@ class JobFound(msgspec.Struct, frozen=True, kw_only=True):
     job: str
 
 
+class SocketOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a plain TCP connection is, by the inode of its socket; an empty job: of none."""
+
+    at_ns: int
+    inode: int
+    job: str
+
+
+class WireHeard(msgspec.Struct, frozen=True, kw_only=True):
+    """A plain connection's packet came on another way than its own."""
+
+    at_ns: int
+    wire: FourTuple
+    """As it travelled, our end first."""
+
+
+PlainEvent = SocketOwner | WireHeard
 ConnectionEvent = ConnectionUp | ConnectionDown | SubflowUp | SubflowDown
 AddressEvent = AddressAnnounced | AddressWithdrawn

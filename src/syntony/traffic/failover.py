@@ -33,6 +33,7 @@ from syntony.traffic.instructions import (
     Watch,
 )
 from syntony.traffic.moving import Order
+from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.steering import Steering, Turn
@@ -45,7 +46,7 @@ _MAX_RAILS = 31
 _CONNECTION_GONE = (3, 107)  # ESRCH, ENOTCONN
 
 ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
-Event = PathEvent | ConnectionNews
+Event = PathEvent | ConnectionNews | events.PlainEvent
 
 
 class Failover:
@@ -63,6 +64,7 @@ class Failover:
         self.steering = Steering(policy, self.health, seed)
         self.relocation = Relocation(policy, self.steering)
         self.connections: dict[int, Connection] = {}
+        self.plain = PlainPaths(policy, self.health, lambda: self.steering.acting)
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
         self._watch_due_ns: int | None = None
@@ -77,7 +79,8 @@ class Failover:
         for conn in self.connections.values():
             for remote_id, remote in conn.remotes.items():
                 remote.rail = self._rail(remote.address, remote_id)
-        return [*self._settle_all(now_ns), *self._rewatch(now_ns)]
+        out = [*self._settle_all(now_ns), *self.plain.replan(now_ns)]
+        return [*out, *self._rewatch(now_ns)]
 
     def stop(self, *, stopped: bool, now_ns: int) -> list[Instruction]:
         """The stop switch: nothing is touched until started again."""
@@ -101,6 +104,11 @@ class Failover:
             return self._sample(event)
         if isinstance(event, LinkEvent | LivenessEvent | StallEvent):
             return self._of_machine(event)
+        if isinstance(event, events.SocketOwner):
+            self._watch(event.at_ns)
+            return self.plain.owner(event)
+        if isinstance(event, events.WireHeard):
+            return self.plain.heard(event)
         return self._of_connection(event)
 
     def _of_machine(self, event: LinkEvent | LivenessEvent | StallEvent) -> list[Instruction]:
@@ -154,13 +162,16 @@ class Failover:
 
     def next_due_ns(self) -> int | None:
         """When `tick` should be called; None: after the next event."""
-        dues = (self.health.due_ns(), self._first_due(), self._watch_due_ns)
+        dues = (
+            self.health.due_ns(), self._first_due(), self._watch_due_ns, self.plain.due_ns(),
+        )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Instruction]:
         """What has become due."""
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
+        out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)
             conn = self.connections.get(token)
@@ -170,10 +181,10 @@ class Failover:
             out += self._rewatch(now_ns)
         return out
 
-    def forget(self, now_ns: int) -> None:
+    def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
         if now_ns - self._newest_sample_ns > S:
-            return  # nobody lists anything
+            return []  # nobody lists anything
         for token, conn in list(self.connections.items()):
             for flow, subflow in list(conn.subflows.items()):
                 if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
@@ -181,6 +192,7 @@ class Failover:
             if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
                 del self.connections[token]
         self._watch(now_ns)
+        return self.plain.forget(now_ns)
 
     # --- what the machine says ---
 
@@ -193,7 +205,7 @@ class Failover:
             out.append(RestoreRoutes(nic=event.nic))
         self._renamed(event)
         self._watch(event.at_ns)
-        return [*out, *self._settle_all(event.at_ns)]
+        return [*out, *self._settle_all(event.at_ns), *self.plain.replan(event.at_ns)]
 
     def _renamed(self, event: LinkEvent) -> None:
         for conn in self.connections.values():
@@ -208,13 +220,15 @@ class Failover:
         for conn in self.connections.values():
             for subflow in conn.subflows.values():
                 subflow.excuse(event.at_ns)
+        for known in self.plain.managed():
+            known.judge.excuse(event.at_ns)
         return []
 
     def _sample(self, sample: FlowSample) -> list[Instruction]:
         """The kernel's listing: progress, and whatever its events have not told us."""
-        if not sample.token:
-            return []
         self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
+        if not sample.token:
+            return self.plain.sample(sample)
         conn = self.connections.get(sample.token)
         if conn is None:
             conn = self._listed(sample)
@@ -325,7 +339,7 @@ class Failover:
             instruction
             for conn in self.connections.values()
             for instruction in self._settle(conn, now_ns)
-        ]
+        ] + self.plain.settle_all(now_ns)
 
     def _settle_pairs(self, pairs: Sequence[tuple[str, str]], now_ns: int) -> list[Instruction]:
         touched = set(pairs)
@@ -334,7 +348,7 @@ class Failover:
             for conn in self.connections.values()
             if any((s.nic, s.flow.remote) in touched for s in conn.subflows.values())
             for instruction in self._settle(conn, now_ns)
-        ]
+        ] + self.plain.settle_pairs(touched, now_ns)
 
     def _first_due(self) -> int | None:
         return self._due[0][0] if self._due else None
@@ -348,7 +362,7 @@ class Failover:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
         rails = {nic.rail: nic.name for nic in self.health.nics()}
-        pairs: set[tuple[str, str]] = set()
+        pairs = self.plain.pairs()
         for conn in self.connections.values():
             if not conn.job:
                 continue

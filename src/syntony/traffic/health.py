@@ -80,6 +80,8 @@ class Health:
         self._flows: dict[int, WatchedFlow] = {}
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
+        self._hosts: dict[str, dict[str, int]] = defaultdict(dict)
+        """Host to its probed addresses and their rails."""
         self._stalled_until_ns = 0
         self.isolated = False
         """Whether every probed path of every NIC is dead: nothing is concluded until one lives."""
@@ -92,7 +94,9 @@ class Health:
         old, self._pairs = self._pairs, {}
         self._by_remote.clear()
         self._by_nic.clear()
+        self._hosts.clear()
         for flow in flows:
+            self._hosts[_host(flow)][flow.remote] = flow.remote_rail
             pair = (flow.nic, flow.remote)
             if pair not in self._pairs:
                 self._pairs[pair] = _PairState()
@@ -139,6 +143,11 @@ class Health:
             if flow_id in self._flows:
                 return self._flows[flow_id]
         return next((flow for flow in self._flows.values() if flow.remote == remote), None)
+
+    def addresses_of(self, remote: str) -> dict[str, int]:
+        """Every probed address of the host that has this one, to its rail; none if not planned."""
+        known = self.known(remote)
+        return dict(self._hosts[_host(known)]) if known is not None else {}
 
     # --- events ---
 
@@ -232,6 +241,18 @@ class Health:
         pair = self._pairs.get((nic, remote))
         return pair.dead if pair is not None else None
 
+    def reaches(self, nic: str, remote: str) -> bool:
+        """Whether a path is known to live: its own probes say so or, across rails, where nobody
+        probes, those of both its ends to others."""
+        if any(self._flows_alive(nic, remote)):
+            return True
+        if (nic, remote) in self._pairs:
+            return False
+        near = any(any(self._flows_alive(*pair)) for pair in self._by_nic.get(nic, ()))
+        return near and any(
+            any(self._flows_alive(*pair)) for pair in self._by_remote.get(remote, ())
+        )
+
     def settled(self, nic: str, now_ns: int) -> bool:
         """Whether a NIC has been as it is for a while."""
         state = self._nics.get(nic)
@@ -284,3 +305,7 @@ class Health:
         if mine_dead < len(mine) and his_dead == len(his):
             return Cause.HIS_NIC, evidence
         return Cause.PATH, evidence
+
+
+def _host(flow: WatchedFlow) -> str:
+    return flow.remote_name.partition("/")[0]

@@ -105,6 +105,26 @@ class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
     local_id: int
 
 
+class Expect(msgspec.Struct, frozen=True, kw_only=True):
+    """Take what arrives on these ways for a plain connection's own; replaces what was said before.
+    None: the connection is over."""
+
+    flow: FourTuple
+    wires: tuple[FourTuple, ...]
+
+
+class Redirect(msgspec.Struct, frozen=True, kw_only=True):
+    """Send what a plain connection sends another way; its own way is the connection itself."""
+
+    token: int
+    """Inode of its socket: what names a plain connection."""
+    job: str
+    flow: FourTuple
+    wire: FourTuple
+    old: FourTuple
+    reason: Reason
+
+
 class RestoreRoutes(msgspec.Struct, frozen=True, kw_only=True):
     """Put back the routes that the kernel dropped while a NIC was down."""
 
@@ -138,4 +158,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     errno: int
 
 
-Instruction = Create | Destroy | Retire | Announce | Withdraw | RestoreRoutes | Watch | Note
+Steer = Create | Destroy | Retire | Announce | Withdraw
+"""What concerns one MPTCP connection."""
+Instruction = Steer | Expect | Redirect | RestoreRoutes | Watch | Note

@@ -34,6 +34,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_actions_per_s: int = 2_000
     """Beyond it actions wait: the most harm a wrong decision can do in a second. 2,000 lets the
     1,000 connections of a busy host leave a dead NIC, and return, within one second."""
+    plain: bool = True
+    """Whether connections that are not multi-path take other ways, too (both ends need agents)."""
     settle_ns: int = 6 * MS
     """A path's death is acted upon this much later, when the deaths of its siblings are known:
     probes of one NIC are spread over one interval (5 ms)."""

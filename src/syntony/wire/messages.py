@@ -96,7 +96,7 @@ class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """``host/nic:port > host/nic:port``."""
     state: str
-    """``up``, ``coming`` or ``stalled``."""
+    """``up``, ``coming``, ``stalled``; of plain connections ``plain``, ``detour``, ``stalled``."""
     rate_bps: int
     """Acknowledged by the peer, over the last second or so."""
 
@@ -106,7 +106,7 @@ class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     connection: str
-    """MPTCP token on that host, hexadecimal."""
+    """MPTCP token on that host, or the inode of a plain connection's socket; hexadecimal."""
     subflows: tuple[SubflowView, ...]
 
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from syntony.io.mptcp_pm import PathManager
-from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Withdraw
+from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Steer, Withdraw
 
 _log = logging.getLogger(__name__)
-Steer = Create | Destroy | Retire | Announce | Withdraw
 
 
 class PathActuator(Protocol):

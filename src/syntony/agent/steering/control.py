@@ -21,14 +21,16 @@ from typing import Protocol
 
 import msgspec
 
-from syntony.agent.steering.actuators import MptcpActuator, PathActuator, Steer
+from syntony.agent.steering.actuators import MptcpActuator, PathActuator
+from syntony.agent.steering.detours import Detours
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
 from syntony.agent.steering.rows import PathRow, is_news, path_row
-from syntony.agent.steering.view import describe
-from syntony.errors import WireError
-from syntony.io.join_listener import JoinListeners, refuse
+from syntony.agent.steering.view import describe, describe_plain
+from syntony.errors import MissingError, WireError
+from syntony.io.detours import DetourTable
+from syntony.io.join_listener import JoinListeners, refuse, supported
 from syntony.io.mptcp_pm import PathManagerEvents
 from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.io.routes import Routes
@@ -42,11 +44,14 @@ from syntony.traffic.instructions import (
     Announce,
     Create,
     Destroy,
+    Expect,
     Instruction,
     Note,
+    Redirect,
     Refused,
     RestoreRoutes,
     Retire,
+    Steer,
     Watch,
     Withdraw,
 )
@@ -80,7 +85,7 @@ class Source(Protocol):
         """CLOCK_MONOTONIC by which to look, readable or not; None: only when readable."""
         ...
 
-    def poll(self, now_ns: int) -> Sequence[PathEvent]:
+    def poll(self, now_ns: int) -> Sequence[PathEvent | events.WireHeard]:
         """What was said since the last call."""
         ...
 
@@ -92,6 +97,8 @@ class PathCounters(msgspec.Struct):
     created: int = 0
     destroyed: int = 0
     refused: int = 0
+    redirected: int = 0
+    """Times that a plain connection was sent another way."""
     notes: int = 0
     rows_dropped: int = 0
     events_lost: int = 0
@@ -110,8 +117,10 @@ class PathControl:
         nics: NICs that jobs may use.
         stopped: whether the stop switch is on.
 
+    Where there is no MPTCP, plain connections are managed all the same: `no_mptcp` says why.
+
     Raises:
-        MissingError: no MPTCP here, or the join port is taken.
+        MissingError: the join port is taken, or neither kind of connection can be managed.
     """
 
     def __init__(
@@ -130,7 +139,12 @@ class PathControl:
         self._flow_plan: tuple[ProbeFlow, ...] = ()
         self._liveness: LivenessSource | None = None
         self._watched: frozenset[tuple[str, str]] = frozenset()
-        self._flows = FlowWatch(self._own_addresses)
+        plain = self._failover.plain
+        self._flows = FlowWatch(
+            self._own_addresses,
+            (lambda: [each.inode for each in plain.managed()]) if policy.plain else None,
+        )
+        self._detours = Detours(self._failover.health.nic_of, self._listen_to_wires)
         self._sources: tuple[Source, ...] = (*sources, self._flows)
         self._names: dict[str, str] = {}
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
@@ -144,12 +158,26 @@ class PathControl:
         self._selector = selectors.DefaultSelector()
         self._jobs = JobFinder(self.post)
         self._routes = Routes()
-        self._managed = UserspaceManagement() if policy.mode is Mode.ACT else None
-        self._kernel = PathManagerEvents()
-        self._actuator: PathActuator = MptcpActuator()
+        self._managed: UserspaceManagement | None = None
+        self._kernel: PathManagerEvents | None = None
+        self._actuator: PathActuator | None = None
         self._listeners = JoinListeners(policy.port)
+        self.no_mptcp = ""
         self._routine_ns = self._note_ns = self._flows_ns = 0
         self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
+        self._open_mptcp()
+
+    def _open_mptcp(self) -> None:
+        try:
+            supported()
+        except MissingError as error:
+            if not self._policy.plain:
+                raise
+            self.no_mptcp = str(error)
+            return
+        self._managed = UserspaceManagement() if self._policy.mode is Mode.ACT else None
+        self._kernel = PathManagerEvents()
+        self._actuator = MptcpActuator()
         self._listen()
 
     # --- from other threads ---
@@ -168,8 +196,10 @@ class PathControl:
         if self._managed is not None:
             self._managed.release()
         self._listeners.close()
+        self._detours.close()
         for each in (self._actuator, self._kernel, self._routes, self._flows, self._selector):
-            each.close()
+            if each is not None:
+                each.close()
         os.close(self._wake)
 
     def post(self, event: Event) -> None:
@@ -251,7 +281,8 @@ class PathControl:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         self._selector.register(self._wake, selectors.EVENT_READ, self._read_posted)
-        self._selector.register(self._kernel, selectors.EVENT_READ, self._read_kernel)
+        if self._kernel is not None:
+            self._selector.register(self._kernel, selectors.EVENT_READ, self._read_kernel)
         for source in self._sources:
             if source.fileno() >= 0:
                 poll = partial(self._poll, source)
@@ -293,7 +324,7 @@ class PathControl:
         return max(0, due_ns - now_ns) / S
 
     @staticmethod
-    def _poll(source: Source) -> list[PathEvent]:
+    def _poll(source: Source) -> list[PathEvent | events.WireHeard]:
         """In an order in which a renamed NIC is first known by its new name, then gone under its
         old one."""
         heard = source.poll(time.monotonic_ns())
@@ -308,6 +339,7 @@ class PathControl:
         return []
 
     def _read_kernel(self) -> list[Event]:
+        assert self._kernel is not None  # noqa: S101 - registered only if it is there
         lost = self._kernel.lost
         try:
             heard = self._kernel.read(time.monotonic_ns)
@@ -320,6 +352,7 @@ class PathControl:
     def _take(self, event: Event) -> None:
         self.counters.events += 1
         before = len(self._failover.connections)
+        fresh = isinstance(event, FlowSample) and self._failover.plain.is_new(event)
         self._carry_out(self._failover.handle(event))
         if isinstance(event, events.ConnectionUp):
             self._jobs.ask(event.token)
@@ -327,9 +360,12 @@ class PathControl:
             self._jobs.forget(event.token)
         elif isinstance(event, FlowSample) and len(self._failover.connections) > before:
             self._jobs.ask(event.token)  # older than we are, or its event was lost
+        elif fresh and isinstance(event, FlowSample):
+            self._jobs.ask_socket(event.inode)
 
     def _carry_out(self, instructions: Iterable[Instruction]) -> None:
         waiting = deque(instructions)
+        plain: list[Expect | Redirect] = []
         while waiting:
             instruction = waiting.popleft()
             match instruction:
@@ -342,12 +378,26 @@ class PathControl:
                     self._tell(instruction, time.monotonic_ns(), "")
                 case Create() | Destroy() | Retire() | Announce() | Withdraw():
                     waiting.extend(self._steer(instruction))
+                case Expect() | Redirect():
+                    plain.append(instruction)
+        if plain:
+            self._redirect(plain)
+
+    def _redirect(self, plain: list[Expect | Redirect]) -> None:
+        """All at once: what one failure does to many connections is one change for the kernel."""
+        result = self._detours.do(plain, time.monotonic_ns())
+        done_ns = time.monotonic_ns()
+        for each in plain:
+            if isinstance(each, Redirect):
+                self.counters.redirected += not result
+                self._tell(each, done_ns, result)
 
     def _steer(self, instruction: Steer) -> list[Instruction]:
         if isinstance(instruction, Announce) and instruction.listen_port:
             listener = self._listeners.also(instruction.address, instruction.listen_port)
             if listener is not None:
                 self._selector.register(listener, selectors.EVENT_READ)
+        assert self._actuator is not None  # noqa: S101 - no MPTCP, no such connections
         try:
             self._actuator.do(instruction)
         except OSError as error:
@@ -362,7 +412,9 @@ class PathControl:
             self._tell(instruction, time.monotonic_ns(), "")
         return []
 
-    def _tell(self, instruction: Create | Destroy | Note, done_ns: int, result: str) -> None:
+    def _tell(
+        self, instruction: Create | Destroy | Note | Redirect, done_ns: int, result: str
+    ) -> None:
         counters = self.counters
         counters.created += isinstance(instruction, Create)
         counters.destroyed += isinstance(instruction, Destroy)
@@ -391,6 +443,9 @@ class PathControl:
             self._selector.register(self._liveness, selectors.EVENT_READ, poll)
         self._watch()
 
+    def _listen_to_wires(self, table: DetourTable) -> None:
+        self._selector.register(table, selectors.EVENT_READ, partial(self._poll, table))
+
     def _watch(self) -> None:
         if self._liveness is None:
             return
@@ -407,13 +462,17 @@ class PathControl:
         self._outcomes = tuple(self._failover.relocation.outcomes)
 
     def _routine(self, now_ns: int) -> None:
-        self._failover.forget(now_ns)
+        self._carry_out(self._failover.forget(now_ns))
+        self._detours.beat(now_ns)
         self._listen()
         if now_ns >= self._note_ns:
             self._note_ns = now_ns + NOTE_ROUTES_NS
             self._routes.note(self._indexes(now_ns))
         connections = [each for each in self._failover.connections.values() if each.job]
-        self._views = tuple(describe(each, self._name) for each in connections)
+        self._views = (
+            *(describe(each, self._name) for each in connections),
+            *(describe_plain(each, self._name) for each in self._failover.plain.managed()),
+        )
 
     def _indexes(self, now_ns: int) -> list[int]:
         """Interfaces that have been up for a while: what they have is what they should have."""
@@ -428,6 +487,7 @@ class PathControl:
     def _restore(self, nic: str) -> None:
         if self._policy.mode is not Mode.ACT or self._failover.steering.stopped:
             return
+        self._detours.restore(nic)
         try:
             self.counters.routes_restored += self._routes.restore(socket.if_nametoindex(nic))
         except OSError as error:
@@ -438,7 +498,7 @@ class PathControl:
 
     def _listen(self) -> None:
         """Join listeners where our NICs have addresses; only while paths are managed."""
-        if self._policy.mode is not Mode.ACT:
+        if self._policy.mode is not Mode.ACT or self.no_mptcp:
             return
         ports = {conn.local_port for conn in self._failover.connections.values() if conn.accepted}
         fresh, closed = self._listeners.keep(self._own_addresses(), ports)

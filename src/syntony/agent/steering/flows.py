@@ -35,11 +35,18 @@ class FlowWatch:
 
     Args:
         addresses: of our NICs, now.
+        plain: inodes of the plain connections that are managed: beside MPTCP's subflows, those are
+            asked for often, all others are only listed. None: plain ones are left out.
     """
 
-    def __init__(self, addresses: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        addresses: Callable[[], Collection[str]],
+        plain: Callable[[], Collection[int]] | None = None,
+    ) -> None:
         self._flows = TcpFlows()
         self._addresses = addresses
+        self._plain = plain
         self._rows: NDArray[np.void] = self._flows.find(addresses())
         self._since = np.zeros(len(self._rows), np.int64)
         self._baseline = self._rows.copy()
@@ -70,16 +77,20 @@ class FlowWatch:
         self._next_ns = now_ns + SAMPLE_NS
         if now_ns >= self._all_ns:
             self._all_ns = now_ns + ALL_NS
-            self._find(now_ns)
-            return list(self._flows.samples(self._rows, now_ns))
+            return list(self._flows.samples(self._find(now_ns), now_ns))
         self._flows.sample(self._rows)
         self._progress(now_ns)
         return list(self._suspects(now_ns))
 
-    def _find(self, now_ns: int) -> None:
-        """All flows anew; what is known of those that stay is kept."""
-        rows = self._flows.find(self._addresses())
-        rows = rows[rows["token"] != 0]
+    def _find(self, now_ns: int) -> NDArray[np.void]:
+        """All flows anew, and what is to be told; what is known of those that stay is kept."""
+        found = self._flows.find(self._addresses())
+        rows = found[found["token"] != 0]
+        if self._plain is not None:
+            known = np.fromiter(self._plain(), dtype=np.uint32)
+            rows = np.concatenate(
+                [rows, found[(found["token"] == 0) & np.isin(found["inode"], known)]]
+            )
         _, kept, before = np.intersect1d(
             rows["cookie"], self._rows["cookie"], assume_unique=True, return_indices=True
         )
@@ -89,6 +100,7 @@ class FlowWatch:
         baseline[kept] = self._baseline[before]
         self._rows, self._since, self._baseline, self._told = rows, since, baseline, told
         self._progress(now_ns)
+        return rows if self._plain is None else found
 
     def _progress(self, now_ns: int) -> None:
         rows = self._rows

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from syntony.io.jobs import JobProcesses
 from syntony.io.mptcp_sockets import inodes
 from syntony.model import MS, S
-from syntony.traffic.events import JobFound
+from syntony.traffic.events import JobFound, SocketOwner
 
 _log = logging.getLogger(__name__)
 FIRST_LOOK_NS = 2 * MS
@@ -23,11 +23,13 @@ GIVE_UP_NS = 20 * S
 class JobFinder:
     """Tells `found` about every connection asked for, once."""
 
-    def __init__(self, found: Callable[[JobFound], None]) -> None:
+    def __init__(self, found: Callable[[JobFound | SocketOwner], None]) -> None:
         self._found = found
         self._processes = JobProcesses()
         self._wanted: dict[int, int] = {}
         """Token to when it was asked for."""
+        self._sockets: set[int] = set()
+        """Inodes of plain sockets asked for."""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -48,6 +50,13 @@ class JobFinder:
             self._wanted[token] = time.monotonic_ns()
             self._changed.notify_all()
 
+    def ask_socket(self, inode: int) -> None:
+        """The same of a plain connection that a process holds already: answered at the first look,
+        for there may be many and few are jobs'."""
+        with self._changed:
+            self._sockets.add(inode)
+            self._changed.notify_all()
+
     def forget(self, token: int) -> None:
         """It is over."""
         with self._changed:
@@ -57,12 +66,13 @@ class JobFinder:
         wait_ns = FIRST_LOOK_NS
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._wanted)
-                before = set(self._wanted)
+                self._changed.wait_for(lambda: self._closing or self._wanted or self._sockets)
+                before, sockets = set(self._wanted), self._sockets
+                self._sockets = set()
                 if self._closing:
                     return
             try:
-                self._look(before)
+                self._look(before, sockets)
             except OSError:
                 _log.exception("looking for the jobs of connections failed, trying again")
             # Whoever is new meanwhile is looked for at once.
@@ -72,13 +82,17 @@ class JobFinder:
     def _pause(self, before: set[int], wait_ns: int) -> bool:
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closing or not self._wanted.keys() <= before, wait_ns / S
+                lambda: self._closing or bool(self._sockets) or not self._wanted.keys() <= before,
+                wait_ns / S,
             )
 
-    def _look(self, tokens: set[int]) -> None:
-        listed = {token: inode for token, inode in inodes().items() if token in tokens and inode}
-        jobs = self._processes.look(listed.values())
+    def _look(self, tokens: set[int], sockets: set[int]) -> None:
+        known = inodes() if tokens else {}
+        listed = {token: inode for token, inode in known.items() if token in tokens and inode}
+        jobs = self._processes.look({*listed.values(), *sockets})
         now_ns = time.monotonic_ns()
+        for inode in sockets:
+            self._found(SocketOwner(at_ns=now_ns, inode=inode, job=jobs.get(inode, "")))
         for token in tokens:
             job = jobs.get(listed.get(token, 0))
             with self._changed:

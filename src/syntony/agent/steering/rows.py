@@ -9,7 +9,7 @@ import numpy as np
 
 from syntony.mesh.stats import Columns
 from syntony.model.paths import FourTuple
-from syntony.traffic.instructions import Cause, Create, Destroy, Note
+from syntony.traffic.instructions import Cause, Create, Destroy, Note, Redirect
 from syntony.wire.tables import PATH_EVENTS
 
 
@@ -30,7 +30,7 @@ class PathRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_row(
-    instruction: Create | Destroy | Note,
+    instruction: Create | Destroy | Note | Redirect,
     done_ns: int,
     result: str,
     name: Callable[[FourTuple | None], str],
@@ -41,6 +41,9 @@ def path_row(
             action, before, after = "create", name(old), name(flow)
         case Destroy(flow=flow, new=new):
             action, before, after = "destroy", name(flow), name(new)
+        case Redirect(flow=flow, old=old, wire=wire):
+            action = "return" if wire == flow else "detour"
+            before, after = name(old), name(wire)
         case Note(old=old, new=new):
             action, before, after = instruction.action, name(old), name(new)
     reason = instruction.reason
@@ -59,7 +62,7 @@ def path_row(
     )
 
 
-def is_news(instruction: Create | Destroy | Note) -> bool:
+def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
     """Whether an operator should read of it: attempts to join that failed are told only once they
     succeed, or as the refusal they met."""
     return not (isinstance(instruction, Destroy) and instruction.reason.cause is Cause.JOIN)

@@ -70,6 +70,9 @@ class PathService:
             self._mode = f"unavailable: {error}"
         else:
             self._control.start()
+            if self._control.no_mptcp:
+                _log.warning("only plain TCP is managed reason=%s", self._control.no_mptcp)
+                self._mode = f"{config.traffic.mode}, plain TCP only: {self._control.no_mptcp}"
             _log.info("paths managed mode=%s stopped=%s", config.traffic.mode, self.stopped)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.plain import PlainFlow
 from syntony.wire.messages import ConnectionView, SubflowView
 
 
@@ -19,6 +20,13 @@ def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> Conne
             for flow, subflow in conn.subflows.items()
         ),
     )
+
+
+def describe_plain(flow: PlainFlow, name: Callable[[FourTuple | None], str]) -> ConnectionView:
+    """The one way that its packets take, as they are named there."""
+    state = "stalled" if flow.judge.stalled is not None else "detour" if flow.detoured else "plain"
+    path = SubflowView(path=name(flow.wire), state=state, rate_bps=flow.judge.rate_bps)
+    return ConnectionView(job=flow.job or "", connection=f"{flow.inode:08x}", subflows=(path,))
 
 
 def _state(subflow: Subflow) -> str:

@@ -1,0 +1,116 @@
+"""Carries out what is decided for plain TCP connections: names on the wire, and routes to fall
+back on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from syntony.errors import MissingError
+from syntony.io.detours import DEAD_MAN_S, DetourTable
+from syntony.io.host_routes import FALLBACK, HostRoutes
+from syntony.model import S
+from syntony.model.paths import FourTuple
+from syntony.traffic.instructions import Expect, Redirect
+
+_log = logging.getLogger(__name__)
+
+BEAT_NS = DEAD_MAN_S * S // 3
+
+
+class Detours:
+    """Opened when the first connection needs it: hosts without plain jobs have no table of ours.
+
+    Args:
+        nic_of: the NIC that has a local address.
+        opened: told of the table once it is there, to be listened to.
+    """
+
+    def __init__(
+        self, nic_of: Callable[[str], str | None], opened: Callable[[DetourTable], None]
+    ) -> None:
+        self._nic_of = nic_of
+        self._opened = opened
+        self._table: DetourTable | None = None
+        self._routes: HostRoutes | None = None
+        self._offered: dict[tuple[str, str], FourTuple] = {}
+        """(Remote address, NIC): packets to there may leave here if no other route is left, as
+        those of this way do."""
+        self._beat_ns = 0
+        self.missing = ""
+        """Why this host cannot do it; empty: it can, as far as is known."""
+
+    def close(self) -> None:
+        """Everything goes its own way again."""
+        if self._routes is not None:
+            self._routes.close()
+        if self._table is not None:
+            self._table.close()
+
+    def do(self, instructions: Sequence[Expect | Redirect], now_ns: int) -> str:
+        """All of them at once; empty, or why not."""
+        if self.missing:
+            return self.missing
+        try:
+            if self._table is None:
+                self._open(now_ns)
+            assert self._table is not None  # noqa: S101 - just opened
+            self._table.change(
+                expected=[(e.flow, e.wires) for e in instructions if isinstance(e, Expect)],
+                sent=[(e.flow, e.wire) for e in instructions if isinstance(e, Redirect)],
+            )
+            for each in instructions:
+                if isinstance(each, Expect):
+                    self._offer(each.flow, each.wires)
+        except MissingError as error:
+            _log.warning("plain connections take no detours reason=%s", error)
+            if self._table is None:
+                self.missing = str(error)
+            return str(error)
+        return ""
+
+    def beat(self, now_ns: int) -> None:
+        """We live: the dead man's switches stay open."""
+        if self._table is None or now_ns < self._beat_ns:
+            return
+        self._beat_ns = now_ns + BEAT_NS
+        try:
+            self._table.beat()
+            if self._routes is not None:
+                self._routes.beat()
+        except MissingError as error:
+            _log.warning("detours may end for a moment reason=%s", error)
+
+    def restore(self, nic: str) -> None:
+        """The kernel has dropped this NIC's routes, ours among them."""
+        lost = {key: wire for key, wire in self._offered.items() if key[1] == nic}
+        for key, wire in lost.items():
+            del self._offered[key]
+            self._route(*key, wire)
+
+    def _open(self, now_ns: int) -> None:
+        self._table = DetourTable()
+        self._table.beat()
+        self._beat_ns = now_ns + BEAT_NS
+        self._opened(self._table)
+
+    def _offer(self, flow: FourTuple, wires: Sequence[FourTuple]) -> None:
+        own = self._nic_of(flow.local)
+        for wire in wires:
+            nic = self._nic_of(wire.local)
+            if nic is not None and nic != own:
+                self._route(flow.remote, nic, wire)
+
+    def _route(self, remote: str, nic: str, wire: FourTuple) -> None:
+        """A packet has to have some route to be renamed, and then gets another."""
+        if (remote, nic) in self._offered:
+            return
+        if self._routes is None:
+            self._routes = HostRoutes(FALLBACK)
+        metric = 1 + len(self._offered)
+        try:
+            self._routes.offer(remote, (wire.local, wire.remote), nic, metric)
+        except MissingError as error:
+            _log.warning("no route to fall back on remote=%s reason=%s", remote, error)
+            return
+        self._offered[remote, nic] = wire

@@ -1,0 +1,277 @@
+"""Plain TCP packets that travel under other addresses or ports, and arrive under their own.
+
+One nftables table of ours per network namespace (Linux 5.16 or newer, no connection tracking):
+what a connection on a detour sends is renamed on its way out and routed by its new source; what
+arrives on any of its ways is renamed back before it is routed. The sockets know nothing of it.
+
+* A dead man's switch: nothing is renamed unless `beat` was called within `DEAD_MAN_S`. Whatever
+  becomes of the caller, ended, killed or hung, the kernel itself puts everything back.
+* A peer that knows nothing of it answers a renamed packet with a reset. Only resets that were
+  renamed themselves, which their DSCP tells, are let through; so a detour that nobody expects
+  costs nothing but the packets that were lost anyway.
+* Handshakes are never touched: another connection may be made under the same names.
+* `poll` tells on which ways a peer sends (nflog; each at most twice a second).
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+from syntony.errors import WireError
+from syntony.io.netlink import Message, attribute, attributes
+from syntony.io.netlink_socket import NetlinkSocket
+from syntony.io.nft import run_nft
+from syntony.model.paths import FourTuple
+from syntony.traffic.events import WireHeard
+
+TABLE = "syntony_detours"
+DEAD_MAN_S = 5
+GROUP = 8_621
+"""Of nflog."""
+RESET_DSCP = 43
+"""Of the code points left to local use (RFC 2474, pool 2)."""
+_WHAT = "detours of plain TCP"
+_HEARD_MS = 500
+_FIELDS = ("saddr", "sport", "daddr", "dport")
+_NETLINK_NETFILTER = 12
+_CONFIG, _PACKET = 4 << 8 | 1, 4 << 8 | 0
+"""NFULNL_MSG_CONFIG and NFULNL_MSG_PACKET of NFNL_SUBSYS_ULOG (netfilter/nfnetlink_log.h)."""
+_CFG_CMD, _CFG_MODE, _CFG_TIMEOUT, _CFG_QTHRESH = 1, 2, 4, 5
+_BIND, _COPY_PACKET, _SNAP_BYTES = 1, 2, 64
+_PAYLOAD = 9
+_IPV6_BYTES, _TCP = 40, 6
+
+Entry = tuple[str, str]
+"""Of a map: key and value as nft writes them."""
+
+
+class DetourTable:
+    """Of the network namespace of its maker. Not thread-safe.
+
+    Raises:
+        MissingError: no nft, or a kernel that cannot do it.
+    """
+
+    def __init__(self) -> None:
+        self._expected: dict[FourTuple, tuple[FourTuple, ...]] = {}
+        self._sent: dict[FourTuple, FourTuple] = {}
+        self._entries: dict[str, dict[str, str]] = {}
+        """Map or set to what is in it; a set's values are empty."""
+        run_nft(_fresh() + _table(), _WHAT)
+        self._log = NetlinkSocket(_NETLINK_NETFILTER)
+        self._listen()
+
+    def close(self) -> None:
+        """Everything goes its own way."""
+        self._log.close()
+        run_nft(_fresh(), _WHAT)
+
+    def beat(self) -> None:
+        """The caller lives; to be called well within every `DEAD_MAN_S`."""
+        run_nft(
+            f"add element inet {TABLE} alive {{ tcp timeout {DEAD_MAN_S}s }}\n"
+            f"delete element inet {TABLE} alive {{ tcp }}\n"
+            f"add element inet {TABLE} alive {{ tcp timeout {DEAD_MAN_S}s }}\n",
+            _WHAT,
+        )
+
+    def change(
+        self,
+        expected: Iterable[tuple[FourTuple, tuple[FourTuple, ...]]] = (),
+        sent: Iterable[tuple[FourTuple, FourTuple]] = (),
+    ) -> None:
+        """In one transaction, however many there are; local ends first.
+
+        Args:
+            expected: connections and all the ways on which their packets may arrive; no ways: the
+                connection is over.
+            sent: connections and the way of what they send; itself: no detour.
+        """
+        for flow, ways in expected:
+            self._expected.pop(flow, None)
+            if ways:
+                self._expected[flow] = ways
+            else:
+                self._sent.pop(flow, None)
+        for flow, wire in sent:
+            self._sent.pop(flow, None)
+            if wire != flow:
+                self._sent[flow] = wire
+        wanted = self._wanted()
+        text = "".join(_differences(self._entries, wanted))
+        if text:
+            run_nft(text, _WHAT)
+        self._entries = wanted
+
+    def _wanted(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for flow, ways in self._expected.items():
+            for way in ways:
+                for name, key, value in _renaming("in", _reverse(way), _reverse(flow)):
+                    found.setdefault(name, {})[key] = value
+        for flow, wire in self._sent.items():
+            for name, key, value in _renaming("out", flow, wire):
+                found.setdefault(name, {})[key] = value
+        return found
+
+    # --- who sends on which way ---
+
+    def fileno(self) -> int:
+        """Readable when a peer was heard on another way."""
+        return self._log.fileno()
+
+    @property
+    def deadline_ns(self) -> None:
+        return None
+
+    def poll(self, now_ns: int) -> list[WireHeard]:
+        """What was heard since the last call."""
+        try:
+            heard = self._log.heard()
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            return []  # the next packet tells again
+        wires = (parse_heard(message) for message in heard)
+        return [WireHeard(at_ns=now_ns, wire=wire) for wire in wires if wire is not None]
+
+    def _listen(self) -> None:
+        head = struct.pack("=BB", socket.AF_UNSPEC, 0) + struct.pack("!H", GROUP)
+        mode = struct.pack("!IBB", _SNAP_BYTES, _COPY_PACKET, 0)
+        self._log.ask(_CONFIG, head + attribute(_CFG_CMD, bytes([_BIND])))
+        self._log.ask(
+            _CONFIG,
+            head
+            + attribute(_CFG_MODE, mode)
+            + attribute(_CFG_TIMEOUT, struct.pack("!I", 0))
+            + attribute(_CFG_QTHRESH, struct.pack("!I", 1)),
+        )
+        self._log.unblock()
+
+
+def parse_heard(message: Message) -> FourTuple | None:
+    """The way of a logged packet, our end first; None for other messages.
+
+    Raises:
+        WireError: not what this table logs.
+    """
+    if message.type != _PACKET:
+        return None
+    packet = attributes(message.payload, 4).get(_PAYLOAD, b"")
+    ipv6 = packet[:1] >= b"\x60"
+    at = _IPV6_BYTES if ipv6 else 4 * (packet[0] & 15) if packet else 0
+    ends = slice(8, 40) if ipv6 else slice(12, 20)
+    if len(packet) < max(at, ends.stop) + 4 or packet[6 if ipv6 else 9] != _TCP:
+        raise WireError(f"logged packet of {len(packet)} bytes is no TCP")
+    both = packet[ends]
+    half = len(both) // 2
+    far, near = (str(ipaddress.ip_address(each)) for each in (both[:half], both[half:]))
+    far_port, near_port = struct.unpack_from("!HH", packet, at)
+    return FourTuple(near, near_port, far, far_port)
+
+
+def _reverse(flow: FourTuple) -> FourTuple:
+    return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
+
+
+def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[str, str, str]]:
+    """Map, key and value of each field that changes; each next one sees the packet as the one
+    before has left it."""
+    version = 6 if ":" in old.local else 4
+    yield f"{way}{version}", _key(old), ""
+    now = old
+    for field, name in zip(_FIELDS, FourTuple._fields, strict=True):
+        value = getattr(new, name)
+        if getattr(now, name) != value:
+            yield f"{way}{version}_{field}", _key(now), str(value)
+            now = now._replace(**{name: value})
+
+
+def _key(flow: FourTuple) -> str:
+    return " . ".join(map(str, flow))
+
+
+def _differences(old: dict[str, dict[str, str]], new: dict[str, dict[str, str]]) -> Iterator[str]:
+    """First what goes, then what comes: an element's value cannot be changed."""
+    for name, entries in old.items():
+        gone = [k for k, value in entries.items() if new.get(name, {}).get(k) != value]
+        if gone:
+            yield f"delete element inet {TABLE} {name} {{ {', '.join(gone)} }}\n"
+    for name, entries in new.items():
+        come = [
+            f"{k} : {value}" if value else k
+            for k, value in entries.items()
+            if old.get(name, {}).get(k) != value
+        ]
+        if come:
+            yield f"add element inet {TABLE} {name} {{ {', '.join(come)} }}\n"
+
+
+def _fresh() -> str:
+    return f"table inet {TABLE} {{ }}\ndelete table inet {TABLE}\n"
+
+
+def _table() -> str:
+    parts = []
+    for version, ip in ((4, "ip"), (6, "ip6")):
+        key = f"{ip} saddr . tcp sport . {ip} daddr . tcp dport"
+        parts.append(_sets(version, ip, key) + _chains(version, ip, key))
+    jumps = {
+        way: "".join(
+            f"{ip} saddr . tcp sport . {ip} daddr . tcp dport @{way}{version} "
+            f"jump {way}{version}_all\n"
+            for version, ip in ((4, "ip"), (6, "ip6"))
+        )
+        for way in ("in", "out")
+    }
+    guard = "meta l4proto != @alive return\ntcp flags & syn == syn return\n"
+    return (
+        f"table inet {TABLE} {{\n"
+        f"set alive {{ type inet_proto; flags timeout; }}\n{''.join(parts)}"
+        # Before connection tracking, and before the choice of a route.
+        "chain arriving { type filter hook prerouting priority -310; policy accept;\n"
+        f"{guard}{jumps['in']}}}\n"
+        "chain leaving { type route hook output priority -150; policy accept;\n"
+        f"{guard}{jumps['out']}}}\n}}\n"
+    )
+
+
+def _sets(version: int, ip: str, key: str) -> str:
+    names = "".join(f"set {way}{version} {{ typeof {key}; }}\n" for way in ("in", "out"))
+    values = {
+        "saddr": f"{ip} saddr", "daddr": f"{ip} daddr", "sport": "tcp sport", "dport": "tcp dport",
+    }  # fmt: skip
+    maps = "".join(
+        f"map {way}{version}_{field} {{ typeof {key} : {values[field]}; }}\n"
+        for way in ("in", "out")
+        for field in _FIELDS
+    )
+    heard = (
+        f"set heard{version} {{ typeof {key}; flags dynamic,timeout; "
+        f"timeout {_HEARD_MS}ms; size 65535; }}\n"
+    )
+    return names + maps + heard
+
+
+def _chains(version: int, ip: str, key: str) -> str:
+    sets = {
+        "saddr": f"{ip} saddr", "sport": "tcp sport", "daddr": f"{ip} daddr", "dport": "tcp dport",
+    }  # fmt: skip
+    rename = {
+        way: "".join(f"{sets[f]} set {key} map @{way}{version}_{f}\n" for f in _FIELDS)
+        for way in ("in", "out")
+    }
+    return (
+        f"chain in{version}_all {{\n"
+        f"tcp flags & rst == rst {ip} dscp != {RESET_DSCP} drop\n"
+        f"{key} != @heard{version} add @heard{version} {{ {key} }} "
+        f"log group {GROUP} snaplen {_SNAP_BYTES} queue-threshold 1\n"
+        f"{rename['in']}}}\n"
+        f"chain out{version}_all {{\n"
+        f"tcp flags & rst == rst {ip} dscp set {RESET_DSCP}\n"
+        f"{rename['out']}}}\n"
+    )

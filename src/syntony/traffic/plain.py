@@ -1,0 +1,368 @@
+"""Plain TCP connections of managed jobs: their packets take another way while theirs is dead.
+
+For what cannot be multi-path: programs that nothing can be put in front of, peers or kernels
+without MPTCP, firewalls that take its options off. The connection itself knows nothing of it. Each
+end decides for what it sends; what arrives on any of a connection's ways is taken for its own, so
+the ends need not agree, and an end that hears its peer on another way answers there.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple
+from syntony.traffic import events
+from syntony.traffic.budget import Budget
+from syntony.traffic.connection import State, Subflow
+from syntony.traffic.health import Health
+from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Reason, Redirect
+from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.ways import ways_of
+
+FORGET_NS = 3 * S
+"""What the kernel's listing has not shown for so long is over."""
+GRACE_NS = 150 * MS
+"""On a new way silence counts this much later: the peer may have to find out by itself that what it
+answers is lost."""
+ASK = 3
+"""Times that a connection's owner is looked for, at successive listings: a socket that was just
+accepted, or a process that is just being started, is not found in /proc at once."""
+QUIET_NS = 2 * S
+"""A peer that has not been heard on another way for so long is not there any more."""
+
+
+class PlainFlow:
+    """One connection."""
+
+    __slots__ = (
+        "asked", "failed", "flow", "follows", "heard_ns", "inode", "job", "judge", "kept",
+        "moved_ns", "repeats", "wait", "ways", "wire",
+    )  # fmt: skip
+
+    def __init__(self, sample: FlowSample, nic: str | None) -> None:
+        self.flow = sample.flow
+        self.inode = sample.inode
+        self.job: str | None = None
+        """None: not known yet; empty: not ours to manage."""
+        self.asked = 0
+        self.judge = Subflow(sample.flow, nic, State.UP, sample.at_ns)
+        self.wire = sample.flow
+        """The way of what we send; its own unless it is on a detour."""
+        self.ways: tuple[FourTuple, ...] = ()
+        """The others."""
+        self.failed: dict[FourTuple, HoldDown] = {}
+        """Ways on which it stalled."""
+        self.kept: Reason | None = None
+        """Why it is on a detour."""
+        self.follows = False
+        """It is there because the peer is, not because anything was wrong with what we sent."""
+        self.heard_ns = 0
+        """When the peer was last heard on the way that we follow it on."""
+        self.moved_ns: int | None = None
+        """When it was put on another way, until the kernel has sent something again there."""
+        self.repeats = 0
+        self.wait = HoldDown()
+        """Before it goes back to its own way."""
+
+    @property
+    def detoured(self) -> bool:
+        return self.wire != self.flow
+
+    def take(self, sample: FlowSample, policy: Policy) -> bool:
+        """Whether it is stalled since this very sample. On a new way that is not judged before the
+        kernel has tried it, which it does by its own timer."""
+        if self.moved_ns is None:
+            return self.judge.take(sample, policy)
+        if sample.at_ns <= self.moved_ns:  # how it was before
+            self.judge.take(sample, policy)
+            self.judge.stalled = None
+            self.repeats = sample.retransmits
+            return False
+        if sample.bytes_acked == self.judge.acked and sample.unacked:
+            self.judge.seen_ns = sample.at_ns
+            if sample.retransmits == self.repeats:
+                return False
+            self.judge.acked_ns = sample.at_ns + GRACE_NS
+        self.moved_ns = None
+        return self.judge.take(sample, policy)
+
+    def put(self, wire: FourTuple, now_ns: int) -> None:
+        """What we send takes this way from now on."""
+        self.wire = wire
+        self.moved_ns = now_ns
+        self.repeats = self.judge.retransmits_now
+        self.judge.stalled = None
+        self.judge.told = ""
+
+
+class PlainPaths:
+    """All plain connections of one host; asked and told by `Failover`.
+
+    Args:
+        policy: what may be done.
+        health: which NICs and pairs live.
+        acting: whether anything may be touched now.
+    """
+
+    def __init__(self, policy: Policy, health: Health, acting: Callable[[], bool]) -> None:
+        self._policy = policy
+        self._health = health
+        self._acting = acting
+        self._budget = Budget(policy.max_actions_per_s)
+        self._ports = range(policy.port_low, policy.port_high + 1)
+        self.flows: dict[int, PlainFlow] = {}
+        """By the inode of their socket."""
+        self._by_wire: dict[FourTuple, PlainFlow] = {}
+        self._due_ns: int | None = None
+
+    # --- what is heard ---
+
+    def sample(self, sample: FlowSample) -> list[Instruction]:
+        """The kernel's listing."""
+        if not self._policy.plain or not sample.inode:
+            return []
+        known = self.flows.get(sample.inode)
+        if known is None or known.flow != sample.flow:
+            out = [] if known is None else self._drop(known)
+            self.flows[sample.inode] = PlainFlow(sample, self._health.nic_of(sample.flow.local))
+            return out
+        return self.settle(known, sample.at_ns) if known.take(sample, self._policy) else []
+
+    def is_new(self, sample: FlowSample) -> bool:
+        """Whether it is to be asked whose it is; to be called before `sample`."""
+        if not self._policy.plain or sample.token or not sample.inode:
+            return False
+        known = self.flows.get(sample.inode)
+        return known is None or known.flow != sample.flow or known.asked < ASK
+
+    def owner(self, event: events.SocketOwner) -> list[Instruction]:
+        """Whose a connection is."""
+        known = self.flows.get(event.inode)
+        if known is None:
+            return []
+        managed = event.job and any(
+            fnmatch.fnmatchcase(event.job, pattern) for pattern in self._policy.jobs
+        )
+        known.job = event.job if managed and known.judge.nic is not None else ""
+        known.asked = ASK if event.job else known.asked + 1
+        return [*self._expect(known), *self.settle(known, event.at_ns)] if known.job else []
+
+    def heard(self, event: events.WireHeard) -> list[Instruction]:
+        """The peer sends on another way: something is wrong with the one before, there or back."""
+        known = self._by_wire.get(event.wire)
+        if known is None or not self._acting():
+            return []
+        if known.wire == event.wire:
+            known.heard_ns = event.at_ns
+            return []
+        if known.kept is not None and not known.follows:
+            return []  # we have our own reasons for where we are
+        if not self._fit(known, event.wire, event.at_ns):
+            return []
+        reason = Reason(Cause.PEER, "the peer sends this way", event.at_ns, event.at_ns)
+        known.heard_ns, known.follows = event.at_ns, True
+        return self._put(known, event.wire, reason, event.at_ns)
+
+    def replan(self, now_ns: int) -> list[Instruction]:
+        """Peers, their addresses or ours may be others now."""
+        out = [each for flow in self.managed() for each in self._expect(flow)]
+        return [*out, *self.settle_all(now_ns)]
+
+    def forget(self, now_ns: int) -> list[Instruction]:
+        """Drop what the kernel no longer lists."""
+        over = [e for e in self.flows.values() if now_ns - e.judge.seen_ns > FORGET_NS]
+        return [each for flow in over for each in self._drop(flow)]
+
+    # --- what is asked ---
+
+    def managed(self) -> Iterator[PlainFlow]:
+        """Connections of managed jobs between NICs that are probed."""
+        return (flow for flow in self.flows.values() if flow.job)
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """(NIC, remote address) that these connections use or may need."""
+        found = set()
+        for known in self.managed():
+            for way in (known.flow, *known.ways):
+                nic = self._health.nic_of(way.local)
+                if nic is not None:
+                    found.add((nic, way.remote))
+        return found
+
+    def due_ns(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._due_ns
+
+    # --- decisions ---
+
+    def tick(self, now_ns: int) -> list[Instruction]:
+        if self._due_ns is None or now_ns < self._due_ns:
+            return []
+        return self.settle_all(now_ns)
+
+    def settle_all(self, now_ns: int) -> list[Instruction]:
+        self._due_ns = None
+        return [each for flow in self.managed() for each in self.settle(flow, now_ns)]
+
+    def settle_pairs(self, pairs: Iterable[tuple[str, str]], now_ns: int) -> list[Instruction]:
+        """Those that send over one of these pairs."""
+        touched = set(pairs)
+        return [
+            each
+            for flow in self.managed()
+            if (self._health.nic_of(flow.wire.local), flow.wire.remote) in touched
+            for each in self.settle(flow, now_ns)
+        ]
+
+    def settle(self, known: PlainFlow, now_ns: int) -> list[Instruction]:
+        """What one connection needs, from the present state only."""
+        reason = self._fault(known) if known.job else None
+        if reason is None:
+            return self._return(known, now_ns) if known.job and known.detoured else []
+        if reason.cause is Cause.FABRIC and self._doubtful(known.wire):
+            return []  # the probes will tell of the pair
+        return self._leave(known, reason, now_ns)
+
+    def _leave(self, known: PlainFlow, reason: Reason, now_ns: int) -> list[Instruction]:
+        if reason.cause is Cause.FABRIC:
+            known.failed.setdefault(known.wire, HoldDown()).failed(now_ns, self._policy)
+        way = next((w for w in known.ways if self._fit(known, w, now_ns)), None)
+        if way is None:
+            return self._tell(known, "keep-last-path", reason)
+        if not self._acting():
+            return self._tell(known, "would-detour", reason, way)
+        if not self._budget.take(now_ns):
+            self._look_at(now_ns + max(1, self._budget.wait_ns))
+            return []
+        known.follows = False
+        known.wait.failed(now_ns, self._policy)
+        return self._put(known, way, reason, now_ns)
+
+    def _return(self, known: PlainFlow, now_ns: int) -> list[Instruction]:
+        """Back to its own way, once that is well; a port that was drawn anew is as good."""
+        own, wire = known.flow, known.wire
+        same_nics = (own.local, own.remote) == (wire.local, wire.remote)
+        if same_nics and not known.follows:
+            return []
+        nic = self._health.nic_of(own.local)
+        if self._pair_fault(own) is not None or self._doubtful(own) or not self._acting():
+            self._look_at(now_ns + self._policy.hold_down_ns)
+            return []
+        due_ns = max(
+            known.wait.until_ns,
+            self._health.usable_from_ns(nic or "", own.remote),
+            known.heard_ns + QUIET_NS if known.follows else 0,
+        )
+        if now_ns < due_ns:
+            self._look_at(due_ns)
+            return []
+        since_ms = (now_ns - known.kept.at_ns) // MS if known.kept else 0
+        was = known.kept.cause if known.kept else Cause.PEER
+        reason = Reason(Cause.RETURN, f"{was}, {since_ms} ms ago", now_ns, now_ns)
+        known.follows = False
+        out = self._put(known, own, reason, now_ns)
+        known.kept = None
+        return out
+
+    def _put(
+        self, known: PlainFlow, wire: FourTuple, reason: Reason, now_ns: int
+    ) -> list[Instruction]:
+        old = known.wire
+        known.put(wire, now_ns)
+        known.kept = reason
+        self._look_at(now_ns + self._policy.hold_down_ns)
+        return [
+            Redirect(
+                token=known.inode,
+                job=known.job or "",
+                flow=known.flow,
+                wire=wire,
+                old=old,
+                reason=reason,
+            )
+        ]
+
+    def _tell(
+        self, known: PlainFlow, action: str, reason: Reason, new: FourTuple | None = None
+    ) -> list[Instruction]:
+        told = f"{action} {reason.cause}"
+        if known.judge.told == told:
+            return []
+        known.judge.told = told
+        return [
+            Note(
+                token=known.inode,
+                job=known.job or "",
+                action=action,
+                reason=reason,
+                old=known.wire,
+                new=new,
+            )
+        ]
+
+    # --- what is known of ways ---
+
+    def _fault(self, known: PlainFlow) -> Reason | None:
+        return self._pair_fault(known.wire) or known.judge.stalled
+
+    def _pair_fault(self, way: FourTuple) -> Reason | None:
+        nic = self._health.nic_of(way.local)
+        if nic is None:
+            return Reason(Cause.ADDRESS, f"{way.local} is no longer here", 0, 0)
+        return self._health.dead(nic, way.remote)
+
+    def _doubtful(self, way: FourTuple) -> bool:
+        return self._health.doubtful(self._health.nic_of(way.local) or "", way.remote)
+
+    def _fit(self, known: PlainFlow, way: FourTuple, now_ns: int) -> bool:
+        """Whether a way may be taken: nothing is known against it, and both its NICs live."""
+        hold = known.failed.get(way)
+        if way == known.wire or (hold is not None and now_ns < hold.until_ns):
+            return False
+        if self._pair_fault(way) is not None or self._doubtful(way):
+            return False
+        return self._health.reaches(self._health.nic_of(way.local) or "", way.remote)
+
+    def _look_at(self, due_ns: int) -> None:
+        self._due_ns = due_ns if self._due_ns is None else min(self._due_ns, due_ns)
+
+    # --- within ---
+
+    def _expect(self, known: PlainFlow) -> list[Instruction]:
+        """Whatever arrives on one of its ways is its own, from now on, faults or none."""
+        version = _family(known.flow.local)
+        near = {
+            address: nic.rail
+            for nic in self._health.nics()
+            for address in nic.addresses
+            if _family(address) == version
+        }
+        far = self._health.addresses_of(known.flow.remote)
+        near.setdefault(known.flow.local, 0)
+        ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
+        if ways == known.ways:
+            return []
+        for way in known.ways:
+            self._by_wire.pop(way, None)
+        taken = {each.flow for each in self.flows.values()}
+        known.ways = tuple(w for w in ways if w not in taken and w not in self._by_wire)
+        self._by_wire |= dict.fromkeys(known.ways, known)
+        if self._policy.mode is not Mode.ACT:
+            return []
+        return [Expect(flow=known.flow, wires=known.ways)]
+
+    def _drop(self, known: PlainFlow) -> list[Instruction]:
+        self.flows.pop(known.inode, None)
+        for way in known.ways:
+            self._by_wire.pop(way, None)
+        return [Expect(flow=known.flow, wires=())] if known.ways else []
+
+
+@lru_cache(4096)
+def _family(address: str) -> int:
+    return ipaddress.ip_address(address).version
