@@ -15,6 +15,7 @@ from syntony.fabric.changes import (
     LOST_NS,
     MAX_TOLD,
     MOVED_NS,
+    QUIET_NS,
     ROUND_NS,
     FabricMap,
     MapState,
@@ -73,6 +74,22 @@ def test_the_first_look_is_no_news() -> None:
     assert len(fabric.map.cables) == HOSTS + LEAVES * SPINES
     assert fabric.map.homes() == fabric.home
     assert fabric.wait(SOON_NS) == []
+
+
+def test_the_first_look_ends_when_nothing_new_comes_or_at_the_latest_then() -> None:
+    fabric = Fabric()
+    fabric.learn()
+    looking = []
+    for ns in (QUIET_NS - S, S):
+        assert fabric.wait(ns) == []
+        looking.append(fabric.map.looking)
+    assert looking == [True, False]
+    busy = Fabric()
+    for way in itertools.islice(busy.ways, LOOK_NS // (10 * S)):
+        assert busy.map.looking
+        busy.map.take(way, busy.heard(way), busy.now_ns)
+        busy.wait(10 * S)
+    assert not busy.map.looking
 
 
 def test_a_cable_that_every_way_left_is_lost_until_one_takes_it_again() -> None:

@@ -21,8 +21,10 @@ from syntony.model import S
 
 HOLD_NS = 10 * S
 """What is over sooner was a flap: told by the links, not here."""
+QUIET_NS = 20 * S
+"""The first look ends when no way has come to be known for so long, …"""
 LOOK_NS = 120 * S
-"""The first look: two rounds of asking for every path (`learn.AGAIN_NS`)."""
+"""… after two rounds of asking for every path (`learn.AGAIN_NS`) at the latest."""
 ROUND_NS = 65 * S
 """One round, in which what turned is collected to be told as one, and a moved cable's old place is
 waited for."""
@@ -76,6 +78,8 @@ class FabricMap:
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
         """Way to where it went before, and since when it does not."""
         self._began_ns: int | None = None
+        self._newest_ns = 0
+        """When a way came to be known last."""
         self._looking = True
 
     @property
@@ -109,6 +113,8 @@ class FabricMap:
         if self._began_ns is None:
             self._began_ns = now_ns
         old, new = self._ways.get(way, ()), tuple(heard)
+        if not old:
+            self._newest_ns = now_ns
         if new:
             self._ways[way] = new
         else:
@@ -130,7 +136,8 @@ class FabricMap:
         if self._began_ns is None:
             return []
         if self._looking:
-            if now_ns - self._began_ns < LOOK_NS:
+            quiet = now_ns - self._newest_ns >= QUIET_NS
+            if not quiet and now_ns - self._began_ns < LOOK_NS:
                 return []
             self._look(now_ns)
         changes = [*self._cable_changes(now_ns), *self._turns(now_ns)]
