@@ -162,6 +162,23 @@ def test_a_fault_is_an_incident_about_the_very_part_until_it_is_healed(
     assert over[0]["resolved_ns"] > over[0]["opened_ns"]
 
 
+@pytest.mark.slow
+def test_crossed_rails_are_an_incident_until_they_are_set_right(watched: Watched) -> None:
+    """Both NICs enter at each other's leaf once their agent has come back."""
+    nics = {("nic-misplaced", f"h3/rail{rail}") for rail in (0, 1)}
+
+    def learnt() -> bool:
+        items = [item for item in watched.checked("h3").items if item.check == "place"]
+        return all(item.status is SlaStatus.OK for item in items)
+
+    await_true(learnt, "every place of h3 known")
+    killed = watched.lab.inject("agent-kill", "h3")
+    watched.lab.inject("rail-swap", "h3")
+    watched.lab.clear(killed.id)
+    await_true(lambda: nics <= watched.live(), f"{nics} open")
+    watched.lab.clear()
+
+
 def test_a_host_is_where_the_topology_says(watched: Watched) -> None:
     await_true(lambda: watched.checked("h1").status in WELL, "h1 found well")
     done = syntony("sla", "check", "h1", "--json", "--lab", NAME)

@@ -10,10 +10,13 @@ import click
 import msgspec
 from rich.table import Table
 
+from syntony.alerts.render import instant
 from syntony.cli.fabric_locate import locate, show_findings
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError
+from syntony.model import parse_duration_ns
+from syntony.wire.fabric import FabricChange, FabricChanges, FabricChangesQuery
 from syntony.wire.messages import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
 
 if TYPE_CHECKING:
@@ -80,6 +83,40 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
         for path in chosen:
             devices = [name for name in path.components if "->" not in name]
             console.print(f"{path.path_id}: {' → '.join(devices)}", soft_wrap=True)
+
+
+@command.command()
+@click.option("--since", default="24h", show_default=True, metavar="T", help="How far back.")
+@fleet_options
+@click.pass_context
+def changes(context: click.Context, since: str, target: FleetTarget, as_json: bool) -> None:
+    """What became of the fabric as learnt paths show it: cables lost and found, NICs moved, paths
+    that go another way.
+
+    Exit status: 0 nothing, 1 something.
+
+    \b
+    Example:
+      syntony lab fault link-down leaf0-0/spine0; sleep 90; syntony fabric changes --since 10min
+    """
+    query = FabricChangesQuery(window_ns=parse_duration_ns(since))
+    answer = ask(target, query, FabricChanges, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer.changes))
+    elif answer.changes:
+        console.print(_change_table(answer.changes))
+    else:
+        console.print(f"nothing changed in {since}")
+    context.exit(1 if answer.changes else 0)
+
+
+def _change_table(found: tuple[FabricChange, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("when", "change", "what", "name", "detail"):
+        table.add_column(title)
+    for each in found:
+        table.add_row(instant(each.ts_ns), each.change, each.what, each.name, each.detail)
+    return table
 
 
 def _write_paths(chosen: list[LearntPath], file: Path) -> None:

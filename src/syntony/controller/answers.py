@@ -12,11 +12,13 @@ from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire import messages as wire
+from syntony.wire.fabric import FabricChanges, FabricChangesQuery
 
 DAY_NS = 24 * 3600 * S
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
 """Events and clocks: all that are kept may be asked for."""
+MAX_CHANGES_NS = 365 * DAY_NS
 CLOCK_SAMPLES = 60_000
 """Of one answer: some 200 bytes each, within a message."""
 MAX_LOG_ROWS = 10_000
@@ -30,6 +32,7 @@ StoreQuery = (
     | wire.LinkHistoryQuery
     | wire.ClockHistoryQuery
     | wire.FailoverLogQuery
+    | FabricChangesQuery
     | wire.FleetQuery
     | wire.SlaReportQuery
     | wire.SlaCheckQuery
@@ -71,7 +74,7 @@ class Answers:
                 return await self._window_answer(query, fleet_now_ns)
             case wire.LinksQuery() | wire.LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
-            case wire.ClockHistoryQuery() | wire.FailoverLogQuery():
+            case wire.ClockHistoryQuery() | wire.FailoverLogQuery() | FabricChangesQuery():
                 return await self._past(query, fleet_now_ns)
             case wire.SlaReportQuery() | wire.SlaCheckQuery() | wire.QueuesQuery():
                 return await self._slas.answer(query, fleet_now_ns)
@@ -82,8 +85,14 @@ class Answers:
                 return self._present(query)
 
     async def _past(
-        self, query: wire.ClockHistoryQuery | wire.FailoverLogQuery, fleet_now_ns: int | None
+        self,
+        query: wire.ClockHistoryQuery | wire.FailoverLogQuery | FabricChangesQuery,
+        fleet_now_ns: int | None,
     ) -> wire.Answer:
+        if isinstance(query, FabricChangesQuery):
+            first_ns, last_ns = _window(query.window_ns, MAX_CHANGES_NS, fleet_now_ns or 0)
+            found = await asyncio.to_thread(self._store.fabric.changes, first_ns, last_ns)
+            return FabricChanges(changes=found)
         if isinstance(query, wire.ClockHistoryQuery):
             return await self._clock_history(query, fleet_now_ns)
         return await self._failover_log(query, fleet_now_ns)

@@ -23,6 +23,7 @@ from syntony.alerts.silences import Silence
 from syntony.controller import observe
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
+from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.whole_files import write_atomically
@@ -106,6 +107,8 @@ class AlertDesk:
         timelines: tuple[Timeline, ...],
         findings: tuple[Finding, ...],
         slas: Slas = _NO_SLAS,
+        *,
+        fabric: Standing | None = None,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -115,6 +118,7 @@ class AlertDesk:
             timelines: of every clock.
             findings: what localisation blames.
             slas: what was found of latency.
+            fabric: how the learnt fabric stands; None: not looked yet.
 
         Raises:
             StoreError: the store failed; nothing has changed.
@@ -132,6 +136,9 @@ class AlertDesk:
         if slas.queues is not None:
             seen += observe.of_queues(slas.queues)
             metrics |= observe.QUEUE_METRICS
+        if fabric is not None:
+            seen += observe.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
+            metrics |= observe.FABRIC_METRICS
         places = observe.Places(slas.crossing)
         with self._lock:
             changes = self._book.evaluate(fleet_ns, measured(seen, metrics), places)

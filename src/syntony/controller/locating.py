@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.controller.batches import Piece
+from syntony.controller.fabric_changes import ChangeDesk
 from syntony.controller.solve import ORIGIN_HOST
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
@@ -81,7 +82,7 @@ class LocateLoop:
         ConfigError: the topology file cannot be used.
     """
 
-    def __init__(self, store: Store, topology: str) -> None:
+    def __init__(self, store: Store, topology: str, state_dir: Path | None = None) -> None:
         self.answer = Findings(ts_ns=0, findings=())
         self.queues: tuple[Queue, ...] | None = None
         """Links at which packets wait; None: not looked yet."""
@@ -89,6 +90,7 @@ class LocateLoop:
         self._store = store
         self.topology = _read(topology) if topology else None
         self._book = PathBook(self.topology)
+        self.changes = ChangeDesk(self._book, state_dir)
         self._learning = threading.Lock()
         """A path is learnt, or looked up by another thread."""
         self._watch = Watch(self._book)
@@ -99,8 +101,8 @@ class LocateLoop:
         self._seq = 0
         self._crossed: _AllCrossed | None = None
 
-    def step(self, fleet_now_ns: int, ports: dict[tuple[str, str], int]) -> Piece | None:
-        """Take up the seconds that have settled.
+    def step(self, fleet_now_ns: int, ports: dict[tuple[str, str], int]) -> list[Piece]:
+        """Take up the seconds that have settled: what is to blame, what has changed.
 
         Args:
             fleet_now_ns: fleet time.
@@ -113,7 +115,7 @@ class LocateLoop:
         first = last if self._next_second is None else self._next_second
         first = max(first, last - CATCH_UP_S + 1)
         if first > last:
-            return None
+            return []
         self._learn(fleet_now_ns)
         self._forget(fleet_now_ns, ports)
         self._take_seconds(first, last, ports)
@@ -124,7 +126,8 @@ class LocateLoop:
         if last >= self._queued_second + QUEUE_S:
             self._queued_second = last
             self.queues = self._queues(self.answer.ts_ns)
-        return self._rows(self.answer)
+        pieces = (self._rows(self.answer), self.changes.settle(fleet_now_ns))
+        return [piece for piece in pieces if piece is not None]
 
     def paths(self) -> tuple[LearntPath, ...]:
         """Every learnt path."""
@@ -195,7 +198,8 @@ class LocateLoop:
         for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
             with self._learning:
                 way = Way(row.src, row.dst, row.sport, row.dport)
-                self._book.learn(way, row.hops.split(), row.ts_ns)
+                if self._book.learn(way, row.hops.split(), row.ts_ns):
+                    self.changes.take(way, fleet_now_ns)
         self._paths_from_ns = fleet_now_ns - LATE_NS
 
     def _forget(self, now_ns: int, ports: dict[tuple[str, str], int]) -> None:
@@ -203,10 +207,11 @@ class LocateLoop:
             return
         self._forgot_ns = now_ns
         with self._learning:
-            self._book.forget(
+            gone = self._book.forget(
                 now_ns - FORGET_NS,
                 lambda way: (way.src, way.dst) in ports or (way.dst, way.src) in ports,
             )
+        self.changes.forget(gone, now_ns)
 
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
         rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)

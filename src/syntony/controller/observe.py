@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.controller.fabric_changes import Standing
 from syntony.fabric.names import CABLE, cable_name, crosses, link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
@@ -30,6 +31,7 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
 TOLD = 5
 """Pairs and flows named in evidence."""
@@ -148,6 +150,18 @@ def _of_finding(found: Finding) -> Observation:
     elif found.kind in _LINKS:
         metric = "link_loss"
     return Observation(metric, found.component, found.loss, evidence)
+
+
+def of_fabric(fabric: Standing) -> list[Observation]:
+    """Cables between switches that no path takes any more, NICs at another switch."""
+    lost = [
+        Observation("cable_lost", cable, 1.0, ("paths that crossed it were learnt elsewhere",))
+        for cable in fabric.lost
+    ]
+    return lost + [
+        Observation("nic_misplaced", each.nic, 1.0, (f"at {each.at}; {each.expected} {each.why}",))
+        for each in fabric.misplaced
+    ]
 
 
 def with_jobs(

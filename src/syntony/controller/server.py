@@ -107,7 +107,7 @@ class Controller:
         state_dir = Path(config.state_dir) if config.state_dir else None
         self._kept = TimelineFile(state_dir) if state_dir else None
         self._ingest = Ingest(store, self._fleet_now, self._stored)
-        self._locating = LocateLoop(store, config.topology)
+        self._locating = LocateLoop(store, config.topology, state_dir)
         self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
@@ -386,12 +386,12 @@ class Controller:
         if fleet_now_ns is None:
             return
         try:
-            rows = await asyncio.to_thread(self._locating.step, fleet_now_ns, self._ports())
+            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, self._ports())
         except StoreError as error:
             _log.error("localisation failed reason=%s", error)
             return
-        if rows is not None:
-            self._ingest.put_local(rows)
+        for piece in pieces:
+            self._ingest.put_local(piece)
 
     def _ports(self) -> dict[tuple[str, str], int]:
         """(prober, target) to the target's port, of the plan in force."""
@@ -458,6 +458,7 @@ class Controller:
                 self._solving.timelines,
                 self._locating.answer.findings,
                 await self._found_slas(),
+                fabric=self._locating.changes.standing,
             )
         except StoreError as error:
             _log.error("rules not evaluated reason=%s", error)

@@ -77,6 +77,12 @@ class PathBook:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]
 
+    def heard(self, way: Way) -> tuple[str | None, ...]:
+        """The sender and the devices that answered, as heard, never as the topology says; None for
+        a silent one; nothing of a way that is not known."""
+        hops = self._hops.get(way)
+        return () if hops is None else (way.src, *map(self._device, hops))
+
     def first_switches(self) -> dict[str, str]:
         """NIC → the device that its packets meet first, by most of its paths; as heard, never as
         the topology says."""

@@ -8,7 +8,8 @@ from syntony.model.findings import Finding
 from syntony.store.engine import Engine, Row, integer, real
 from syntony.store.queries import SECOND, window
 from syntony.store.schema import quote
-from syntony.wire.tables import FINDING, HEARD, PATH, PROBE
+from syntony.wire.fabric import MAX_CHANGES, FabricChange
+from syntony.wire.tables import FABRIC_CHANGE, FINDING, HEARD, PATH, PROBE
 
 
 class FlowSecond(NamedTuple):
@@ -86,6 +87,23 @@ class FabricRows:
         """(fleet time, what was to blame then), oldest first."""
         rows = self._engine.select(_findings(first_ns, last_ns))
         return tuple((integer(row[0]), _finding(row)) for row in rows)
+
+    def changes(self, first_ns: int, last_ns: int) -> tuple[FabricChange, ...]:
+        """What became of the fabric, oldest first; the newest `MAX_CHANGES`."""
+        rows = self._engine.select(
+            f"SELECT ts_ns, change, what, name, detail FROM {FABRIC_CHANGE.name} "
+            f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns DESC, name LIMIT {MAX_CHANGES}"
+        )
+        return tuple(
+            FabricChange(
+                ts_ns=integer(row[0]),
+                change=str(row[1]),
+                what=str(row[2]),
+                name=str(row[3]),
+                detail=str(row[4]),
+            )
+            for row in reversed(rows)
+        )
 
 
 def _flow_seconds(first_ns: int, last_ns: int) -> str:

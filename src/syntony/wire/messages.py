@@ -19,6 +19,7 @@ from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaItem, SlaRow, SlaStatus
 from syntony.model.utc import Utc, UtcReading
+from syntony.wire.fabric import FabricChanges, FabricChangesQuery
 from syntony.wire.traffic import (
     FlowsReport,
     MoveList,
@@ -406,6 +407,7 @@ Query = (
     | LinksQuery
     | LinkHistoryQuery
     | FindingsQuery
+    | FabricChangesQuery
     | PathsQuery
     | IncidentsQuery
     | RulesQuery
@@ -722,6 +724,7 @@ Answer = (
     | Links
     | LinkHistory
     | Findings
+    | FabricChanges
     | LearntPaths
     | IncidentsReply
     | RulesReply

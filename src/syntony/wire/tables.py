@@ -215,6 +215,19 @@ FINDING = Table(
     retention_days=90,
 )
 
+FABRIC_CHANGE = Table(
+    "fabric_changes",
+    (
+        Column("ts_ns", "int64", "fleet time at which it was told"),
+        Column("change", "string", "added, removed, moved, rerouted, unseen"),
+        Column("what", "string", "device, cable, paths"),
+        Column("name", "string", "which; a..b: paths between these switches"),
+        Column("detail", "string", "from where to where, how many"),
+    ),
+    order=("name", "ts_ns"),
+    retention_days=365,
+)
+
 INCIDENT = Table(
     "incidents",
     (
@@ -253,6 +266,7 @@ _ALL = (
     LINK_COUNTER,
     PATH,
     FINDING,
+    FABRIC_CHANGE,
     PATH_EVENTS,
     INCIDENT,
 )  # fmt: skip

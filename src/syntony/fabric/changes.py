@@ -1,0 +1,294 @@
+"""The fabric as its learnt paths show it, and what became of it. Pure.
+
+Only what was heard counts, never what a topology says: a cable is there while some flow's way
+crosses it. It is gone when the ways that crossed it were learnt anew and go elsewhere; a way that
+nobody answers on any more proves nothing, and what nobody asks for any more is *unseen*, not gone.
+News is told once it has stood for a while. The first look is no news.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from syntony.fabric.book import Way
+from syntony.fabric.graph import Change
+from syntony.fabric.names import cable_name, link_ends
+from syntony.model import S
+
+HOLD_NS = 10 * S
+"""What is over sooner was a flap: told by the links, not here."""
+QUIET_NS = 20 * S
+"""The first look ends when no way has come to be known for so long, …"""
+LOOK_NS = 120 * S
+"""… after two rounds of asking for every path (`learn.AGAIN_NS`) at the latest."""
+ROUND_NS = 65 * S
+"""One round, in which what turned is collected to be told as one, and a moved cable's old place is
+waited for."""
+ENOUGH = 10
+"""Ways that left a cable for others. Where so many crossed it, that none does after all were dealt
+out anew has a chance of e^-10."""
+LOST_NS = 7 * 86_400 * S
+"""A lost cable is remembered for so long, …"""
+MOVED_NS = 86_400 * S
+"""… a moved NIC for so long."""
+MAX_TOLD = 32
+"""Changes of one kind told at a time; of more, only their number."""
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A NIC that is at another switch than it was."""
+
+    before: str
+    after: str
+    at_ns: int
+
+
+class MapState(msgspec.Struct, kw_only=True):
+    """All that a restart must not lose."""
+
+    cables: list[str] = msgspec.field(default_factory=list)
+    lost: dict[str, int] = msgspec.field(default_factory=dict)
+    """Cable between switches to when it was lost, fleet time."""
+    moved: dict[str, Move] = msgspec.field(default_factory=dict)
+
+
+class FabricMap:
+    """Takes ways as they are learnt, tells what changed. Not thread-safe.
+
+    Args:
+        state: of an earlier life, or nothing.
+    """
+
+    def __init__(self, state: MapState | None = None) -> None:
+        state = state or MapState()
+        self.lost = dict(state.lost)
+        self.moved = dict(state.moved)
+        self._told = set(state.cables)
+        self._inherited = bool(state.cables)
+        self._ways: dict[Way, tuple[str | None, ...]] = {}
+        self._count: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+        """Cable to the ways that went elsewhere, less those that came, since last told of."""
+        self._differs: dict[str, int] = {}
+        """Cable to since when it differs from what was told."""
+        self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
+        """Way to where it went before, and since when it does not."""
+        self._began_ns: int | None = None
+        self._newest_ns = 0
+        """When a way came to be known last."""
+        self._looking = True
+
+    @property
+    def looking(self) -> bool:
+        """Whether the first look is not over."""
+        return self._looking
+
+    @property
+    def cables(self) -> frozenset[str]:
+        """Those told of as there."""
+        return frozenset(self._told)
+
+    def state(self) -> MapState:
+        """For a successor."""
+        return MapState(cables=sorted(self._told), lost=self.lost, moved=self.moved)
+
+    def homes(self) -> dict[str, str]:
+        """NIC to the switch that it was told to be at; of several, the one most ways go by."""
+        ends = (_ends(cable) for cable in sorted(self._told, key=lambda c: (self._count[c], c)))
+        return {a: b for a, b in ends if _is_nic(a)}
+
+    def take(self, way: Way, heard: Sequence[str | None], now_ns: int) -> None:
+        """A way as it is now.
+
+        Args:
+            way: of a flow.
+            heard: its sender and the devices that answered, in order, None for a silent one; empty
+                if nobody asks for it any more.
+            now_ns: fleet time.
+        """
+        if self._began_ns is None:
+            self._began_ns = now_ns
+        old, new = self._ways.get(way, ()), tuple(heard)
+        if not old:
+            self._newest_ns = now_ns
+        if new:
+            self._ways[way] = new
+        else:
+            self._ways.pop(way, None)
+        before, after = _cables(old), _cables(new)
+        for cable in before - after:
+            self._count[cable] -= 1
+            self._left[cable] += bool(new)
+        for cable in after - before:
+            self._count[cable] += 1
+            self._left[cable] = max(0, self._left[cable] - 1)
+        for cable in before ^ after:
+            self._compare(cable, now_ns)
+        if old and new and old != new:
+            self._turned.setdefault(way, (old, now_ns))
+
+    def settle(self, now_ns: int) -> list[Change]:
+        """What has stood for long enough to be told."""
+        if self._began_ns is None:
+            return []
+        if self._looking:
+            quiet = now_ns - self._newest_ns >= QUIET_NS
+            if not quiet and now_ns - self._began_ns < LOOK_NS:
+                return []
+            self._look(now_ns)
+        changes = [*self._cable_changes(now_ns), *self._turns(now_ns)]
+        self.lost = {k: at for k, at in self.lost.items() if now_ns - at < LOST_NS}
+        self.moved = {k: m for k, m in self.moved.items() if now_ns - m.at_ns < MOVED_NS}
+        return _bounded(changes)
+
+    # --- within ---
+
+    def _compare(self, cable: str, now_ns: int) -> None:
+        if (self._count[cable] > 0) != (cable in self._told):
+            self._differs.setdefault(cable, now_ns)
+        else:
+            self._differs.pop(cable, None)
+        if not self._left[cable]:
+            del self._left[cable]
+        if not self._count[cable]:
+            del self._count[cable]
+
+    def _look(self, now_ns: int) -> None:
+        """The first look is over: without an earlier life, what is there is how it is."""
+        self._looking = False
+        self._turned.clear()
+        if not self._inherited:
+            self._told = set(self._count)
+            self._differs.clear()
+            return
+        for cable in self._told - set(self._count):
+            self._differs.setdefault(cable, now_ns)
+
+    def _cable_changes(self, now_ns: int) -> Iterable[Change]:
+        due = [c for c, since in self._differs.items() if now_ns - since >= HOLD_NS]
+        for cable in sorted(due):
+            if cable not in self._differs:
+                continue  # told together with another
+            if self._count[cable]:
+                yield from self._came(cable, now_ns)
+            else:
+                yield from self._went(cable, now_ns)
+
+    def _came(self, cable: str, now_ns: int) -> Iterable[Change]:
+        a, b = _ends(cable)
+        elsewhere = [c for c in self._told if _ends(c)[0] == a] if _is_nic(a) else []
+        gone = [c for c in elsewhere if not self._count[c]]
+        if elsewhere and not gone and now_ns - self._differs[cable] < ROUND_NS:
+            return
+        known = {end for c in self._told for end in _ends(c)}
+        self._told_of(cable)
+        if gone:
+            for old in gone:
+                self._untold(old)
+            yield self._move(a, _ends(gone[0])[1], b, now_ns)
+            return
+        lost_ns = self.lost.pop(cable, None)
+        for end in {a, b} - known:
+            yield Change(change="added", what="device", name=end, detail=f"by {cable}")
+        if a in known or not _is_nic(a):
+            detail = "it was lost before" if lost_ns is not None else ""
+            yield Change(change="added", what="cable", name=cable, detail=detail)
+
+    def _move(self, nic: str, before: str, after: str, now_ns: int) -> Change:
+        known = self.moved.pop(nic, None)
+        if known is None or known.before != after:
+            first = before if known is None else known.before
+            self.moved[nic] = Move(first, after, now_ns)
+        return Change(change="moved", what="device", name=nic, detail=f"from {before} to {after}")
+
+    def _went(self, cable: str, now_ns: int) -> Iterable[Change]:
+        a, b = _ends(cable)
+        if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
+            return  # it is about to be seen elsewhere
+        left = self._left[cable]
+        self._untold(cable)
+        if _is_nic(a) or left < ENOUGH:
+            detail = f"{left} ways go elsewhere, nobody asks for others" if left else ""
+            yield Change(change="unseen", what="cable", name=cable, detail=detail)
+        else:
+            self.lost[cable] = now_ns
+            detail = f"{left} ways go elsewhere"
+            yield Change(change="removed", what="cable", name=cable, detail=detail)
+        known = {end for c in self._told for end in _ends(c)}
+        for end in (end for end in (a, b) if end not in known):
+            yield Change(change="removed", what="device", name=end, detail="its last cable is gone")
+
+    def _told_of(self, cable: str) -> None:
+        self._told.add(cable)
+        self._differs.pop(cable, None)
+        self._left.pop(cable, None)
+
+    def _untold(self, cable: str) -> None:
+        self._told.discard(cable)
+        self._differs.pop(cable, None)
+        self._left.pop(cable, None)
+
+    def _turns(self, now_ns: int) -> Iterable[Change]:
+        """Ways between the same two switches by others than before: one change a pair."""
+        groups: dict[tuple[str, str], list[Way]] = defaultdict(list)
+        for way, (old, _) in list(self._turned.items()):
+            new = self._ways.get(way)
+            pair = _between(old, new) if new is not None else None
+            if pair is None or old == new:
+                del self._turned[way]
+            else:
+                groups[pair].append(way)
+        for (a, b), ways in sorted(groups.items()):
+            if now_ns - min(self._turned[way][1] for way in ways) < ROUND_NS:
+                continue
+            told = Counter(
+                f"{_middle(self._turned.pop(way)[0])} to {_middle(self._ways[way])}"
+                for way in ways
+            )  # fmt: skip
+            detail = ", ".join(f"{n} from {turn}" for turn, n in told.most_common(3))
+            yield Change(change="rerouted", what="paths", name=f"{a}..{b}", detail=detail)
+
+
+def _is_nic(name: str) -> bool:
+    return "/" in name
+
+
+def _ends(cable: str) -> tuple[str, str]:
+    """A NIC first."""
+    a, b = link_ends(cable) or (cable, cable)
+    return (b, a) if _is_nic(b) and not _is_nic(a) else (a, b)
+
+
+def _cables(heard: Sequence[str | None]) -> set[str]:
+    return {cable_name(a, b) for a, b in pairwise(heard) if a and b and a != b}
+
+
+def _between(old: Sequence[str | None], new: Sequence[str | None]) -> tuple[str, str] | None:
+    """The first and the last switch, where both ways have the same; else another change tells."""
+    ends = {(way[1], way[-1]) for way in (old, new) if len(way) > 2}
+    if len(ends) != 1 or len(old) != len(new):
+        return None
+    a, b = ends.pop()
+    return (a, b) if a and b else None
+
+
+def _middle(way: Sequence[str | None]) -> str:
+    return ">".join(device or "?" for device in way[2:-1])
+
+
+def _bounded(changes: Sequence[Change]) -> list[Change]:
+    """At most so many of a kind, and how many more there were."""
+    kinds: Mapping[tuple[str, str], list[Change]] = defaultdict(list)
+    for change in changes:
+        kinds[change.change, change.what].append(change)
+    told = []
+    for (kind, what), some in kinds.items():
+        told += some[:MAX_TOLD]
+        if len(some) > MAX_TOLD:
+            detail = f"{len(some) - MAX_TOLD} more, not told one by one"
+            told.append(Change(change=kind, what=what, name="*", detail=detail))
+    return told

@@ -1,0 +1,121 @@
+"""From learnt paths in the store to changes told, stored, answered, and an incident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.rows import T0, rows_of
+
+from syntony.alerts.incidents import Incident
+from syntony.controller.batches import joined
+from syntony.controller.config import AlertSettings
+from syntony.controller.fabric_changes import NAME
+from syntony.controller.incidents import AlertDesk
+from syntony.controller.locating import LocateLoop
+from syntony.errors import ConfigError
+from syntony.fabric.changes import HOLD_NS, QUIET_NS
+from syntony.model import S
+from syntony.store import Store, open_store
+from syntony.wire.tables import PATH
+
+NICS = [f"h{k}/rail0" for k in range(4)]
+LEAF = {NICS[0]: "leaf0", NICS[1]: "leaf0", NICS[2]: "leaf1", NICS[3]: "leaf1"}
+PORTS = range(61_000, 61_016)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(str(tmp_path / "store"))
+    yield opened
+    opened.close()
+
+
+class Fleet:
+    """Four hosts on two leaves and two spines, a controller's eyes and its rules."""
+
+    def __init__(self, store: Store, state_dir: Path) -> None:
+        self.store, self.now_ns = store, T0
+        self.state_dir = state_dir
+        self.leaf = dict(LEAF)
+        self.spines = ["spine0", "spine1"]
+        self.restart()
+
+    def restart(self) -> None:
+        self.locating = LocateLoop(self.store, "", self.state_dir)
+        self.alerts = AlertDesk(AlertSettings(), self.state_dir, self.store)
+
+    def learn(self) -> None:
+        rows: list[dict[str, Any]] = [
+            {
+                "ts_ns": self.now_ns, "src": a, "dst": b, "sport": port, "dport": 8620,
+                "hops": " ".join(self._hops(a, b, port)),
+            }
+            for a in NICS for b in NICS if a != b for port in PORTS
+        ]  # fmt: skip
+        self.store.insert(PATH, rows_of(PATH, rows))
+
+    def _hops(self, a: str, b: str, port: int) -> list[str]:
+        near, far = self.leaf[a], self.leaf[b]
+        spine = self.spines[port % len(self.spines)]
+        return [near] if near == far else [near, spine, far]
+
+    def wait(self, ns: int) -> None:
+        """Each second the loop, as the controller runs it."""
+        for _ in range(ns // S):
+            self.now_ns += S
+            for piece in self.locating.step(self.now_ns, {}):
+                self.store.insert(piece.table, joined([piece]))
+            self.alerts.evaluate(self.now_ns, {}, (), (), fabric=self.locating.changes.standing)
+
+    def told(self) -> list[tuple[str, str]]:
+        found = self.store.fabric.changes(T0, self.now_ns + S)
+        return [(each.change, each.name) for each in found]
+
+    def open(self) -> dict[tuple[str, str], Incident]:
+        return {(each.rule, each.subject): each for each in self.alerts.live()}
+
+
+def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(
+    store: Store, tmp_path: Path
+) -> None:
+    fleet = Fleet(store, tmp_path / "state")
+    fleet.learn()
+    fleet.wait(QUIET_NS + 2 * S)
+    assert fleet.told() == []
+    assert not fleet.open()
+    fleet.spines = ["spine0"]
+    fleet.learn()
+    fleet.wait(HOLD_NS + 3 * S)
+    lost = {("removed", name) for name in ("leaf0--spine1", "leaf1--spine1", "spine1")}
+    assert set(fleet.told()) == lost
+    subjects = {("cable-lost", "leaf0--spine1"), ("cable-lost", "leaf1--spine1")}
+    assert set(fleet.open()) == subjects
+    fleet.restart()
+    fleet.wait(QUIET_NS + HOLD_NS)
+    assert (set(fleet.told()), set(fleet.open())) == (lost, subjects)
+    fleet.spines = ["spine0", "spine1"]
+    fleet.learn()
+    fleet.wait(HOLD_NS + 65 * S)
+    assert not fleet.open()
+
+
+def test_a_moved_nic_is_an_incident_with_where_it_was(store: Store, tmp_path: Path) -> None:
+    fleet = Fleet(store, tmp_path / "state")
+    fleet.learn()
+    fleet.wait(QUIET_NS + 2 * S)
+    fleet.leaf[NICS[0]] = "leaf1"
+    fleet.learn()
+    fleet.wait(HOLD_NS + 5 * S)
+    assert ("moved", NICS[0]) in fleet.told()
+    (incident,) = fleet.open().values()
+    assert (incident.rule, incident.subject) == ("nic-misplaced", NICS[0])
+    assert incident.evidence == ("at leaf1; leaf0 where it was before",)
+
+
+def test_a_map_that_cannot_be_read_is_one_clear_line(store: Store, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("{")
+    with pytest.raises(ConfigError, match="move it away to learn the fabric anew"):
+        LocateLoop(store, "", tmp_path)

@@ -1,0 +1,247 @@
+"""The learnt fabric's changes: what is told, what is not, and what a restart remembers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.fabric.book import Way
+from syntony.fabric.changes import (
+    HOLD_NS,
+    LOOK_NS,
+    LOST_NS,
+    MAX_TOLD,
+    MOVED_NS,
+    QUIET_NS,
+    ROUND_NS,
+    FabricMap,
+    MapState,
+)
+from syntony.model import S
+
+HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
+SOON_NS = HOLD_NS + S
+
+
+class Fabric:
+    """Hosts on leaves and spines; every flow's way by a hash that a test can bend."""
+
+    def __init__(self, state: MapState | None = None, *, at_ns: int = 1_000 * S) -> None:
+        self.map = FabricMap(state)
+        self.now_ns = at_ns
+        self.dead: set[str] = set()
+        self.home = {f"h{k}/rail0": f"leaf{k * LEAVES // HOSTS}" for k in range(HOSTS)}
+        self.salt = 0
+        self.ways = [
+            Way(a, b, 61_000 + port, 8620)
+            for a in self.home
+            for b in self.home
+            if a != b
+            for port in range(PORTS)
+        ]
+
+    def heard(self, way: Way) -> tuple[str, ...]:
+        near, far = self.home[way.src], self.home[way.dst]
+        if near == far:
+            return (way.src, near)
+        able = [
+            f"spine{k}"
+            for k in range(SPINES)
+            if not {f"{near}--spine{k}", f"{far}--spine{k}"} & self.dead
+        ]
+        draw = random.Random(f"{way}{self.salt}")
+        return (way.src, near, draw.choice(able), far)
+
+    def learn(self) -> None:
+        for way in self.ways:
+            self.map.take(way, self.heard(way), self.now_ns)
+
+    def wait(self, ns: int) -> list[tuple[str, str]]:
+        self.now_ns += ns
+        return [(each.change, each.name) for each in self.map.settle(self.now_ns)]
+
+    def look(self) -> None:
+        self.learn()
+        assert self.wait(LOOK_NS) == []
+
+
+def test_the_first_look_is_no_news() -> None:
+    fabric = Fabric()
+    fabric.look()
+    assert len(fabric.map.cables) == HOSTS + LEAVES * SPINES
+    assert fabric.map.homes() == fabric.home
+    assert fabric.wait(SOON_NS) == []
+
+
+def test_the_first_look_ends_when_nothing_new_comes_or_at_the_latest_then() -> None:
+    fabric = Fabric()
+    fabric.learn()
+    looking = []
+    for ns in (QUIET_NS - S, S):
+        assert fabric.wait(ns) == []
+        looking.append(fabric.map.looking)
+    assert looking == [True, False]
+    busy = Fabric()
+    for way in itertools.islice(busy.ways, LOOK_NS // (10 * S)):
+        assert busy.map.looking
+        busy.map.take(way, busy.heard(way), busy.now_ns)
+        busy.wait(10 * S)
+    assert not busy.map.looking
+
+
+def test_a_cable_that_every_way_left_is_lost_until_one_takes_it_again() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    assert fabric.wait(S) == [], "it may come back"
+    assert fabric.wait(SOON_NS) == [("removed", "leaf0--spine1")]
+    assert set(fabric.map.lost) == {"leaf0--spine1"}
+    told = fabric.wait(ROUND_NS)
+    assert {change for change, _ in told} == {"rerouted"}
+    assert all("leaf0" in name for _, name in told)
+    fabric.dead = set()
+    fabric.learn()
+    assert ("added", "leaf0--spine1") in fabric.wait(SOON_NS)
+    assert not fabric.map.lost
+
+
+def test_what_comes_back_at_once_is_not_told() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    assert fabric.wait(HOLD_NS // 2) == []
+    fabric.dead = set()
+    fabric.learn()
+    assert fabric.wait(2 * ROUND_NS) == []
+
+
+def test_a_nic_at_another_switch_has_moved_and_moves_back() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.home["h0/rail0"] = "leaf3"
+    fabric.learn()
+    assert fabric.wait(SOON_NS) == [("moved", "h0/rail0")]
+    assert fabric.map.moved["h0/rail0"].before == "leaf0"
+    assert fabric.map.homes()["h0/rail0"] == "leaf3"
+    fabric.home["h0/rail0"] = "leaf0"
+    fabric.learn()
+    assert ("moved", "h0/rail0") in fabric.wait(SOON_NS)
+    assert not fabric.map.moved
+
+
+def test_a_nic_is_waited_for_while_its_old_paths_are_learnt_anew() -> None:
+    """One flow a second: what is half learnt is no second cable of the NIC."""
+    fabric = Fabric()
+    fabric.look()
+    fabric.home["h0/rail0"] = "leaf3"
+    told = []
+    for way in [way for way in fabric.ways if way.src == "h0/rail0"][:56]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns)
+        told += fabric.wait(S)
+    told += fabric.wait(SOON_NS)
+    assert told == [("moved", "h0/rail0")]
+
+
+def test_a_spine_that_dies_takes_its_cables_with_it() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    fabric.learn()
+    told = fabric.wait(SOON_NS)
+    assert set(told) == {("removed", name) for name in {*fabric.dead, "spine1"}}
+
+
+def test_what_nobody_asks_for_is_unseen_not_gone() -> None:
+    fabric = Fabric()
+    fabric.look()
+    for way in fabric.ways:
+        if "h0/rail0" in way[:2]:
+            fabric.map.take(way, (), fabric.now_ns)
+    assert fabric.wait(SOON_NS) == [("unseen", "h0/rail0--leaf0"), ("removed", "h0/rail0")]
+    assert not fabric.map.lost
+
+
+def test_a_new_host_is_one_change() -> None:
+    fabric = Fabric()
+    fabric.look()
+    way = Way("h9/rail0", "h0/rail0", 1, 2)
+    fabric.map.take(way, ("h9/rail0", "leaf1", "spine0"), fabric.now_ns)
+    assert fabric.wait(SOON_NS) == [("added", "h9/rail0")]
+
+
+def test_ways_dealt_out_anew_are_one_change_for_two_switches() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.salt = 1
+    fabric.learn()
+    assert fabric.wait(SOON_NS) == []
+    told = fabric.wait(ROUND_NS)
+    assert set(told) == {
+        ("rerouted", f"leaf{a}..leaf{b}") for a in range(LEAVES) for b in range(LEAVES) if a != b
+    }
+
+
+def test_a_restart_remembers_what_is_lost_and_sees_what_moved_meanwhile() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    again = Fabric(fabric.map.state(), at_ns=fabric.now_ns)
+    again.dead = fabric.dead
+    again.home["h7/rail0"] = "leaf1"
+    again.learn()
+    told = again.wait(LOOK_NS)
+    told += again.wait(ROUND_NS)
+    assert told == [("moved", "h7/rail0")]
+    assert set(again.map.lost) == {"leaf0--spine1"}
+
+
+def test_memories_fade() -> None:
+    state = MapState(cables=["a--b"], lost={"c--d": 0})
+    fabric = Fabric(state, at_ns=LOST_NS)
+    fabric.learn()
+    fabric.wait(LOOK_NS)
+    fabric.wait(MOVED_NS)
+    assert not fabric.map.lost
+
+
+def test_of_a_great_many_changes_only_the_number_is_told() -> None:
+    fabric = Fabric()
+    fabric.look()
+    for number in range(3 * MAX_TOLD):
+        nic = f"n{number}/rail0"
+        fabric.map.take(Way(nic, "h0/rail0", 1, 2), (nic, "leaf1"), fabric.now_ns)
+    told = fabric.wait(SOON_NS)
+    assert len(told) == MAX_TOLD + 1
+    assert told[-1] == ("added", "*")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.booleans()), max_size=60))
+def test_what_is_told_adds_up_to_what_is_there(steps: list[tuple[int, int, bool]]) -> None:
+    """Whatever happens: after a while the map's cables are those that ways cross, each told."""
+    fabric = FabricMap()
+    fabric.take(Way("z/n", "y/n", 1, 1), ("z/n", "leaf0"), 0)
+    fabric.settle(LOOK_NS)
+    now_ns = LOOK_NS
+    held: dict[Way, tuple[str, ...]] = {Way("z/n", "y/n", 1, 1): ("z/n", "leaf0")}
+    for number, leaf, gone in steps:
+        way = Way(f"h{number % 4}/n", "y/n", number, 1)
+        heard = () if gone else (way.src, f"leaf{leaf}", f"spine{number % 2}")
+        fabric.take(way, heard, now_ns)
+        held[way] = heard
+        now_ns += 3 * S
+        fabric.settle(now_ns)
+    for _ in range(3):
+        now_ns += 2 * ROUND_NS
+        fabric.settle(now_ns)
+    there = {
+        f"{min(a, b)}--{max(a, b)}" for heard in held.values() for a, b in itertools.pairwise(heard)
+    }
+    assert fabric.cables == there
