@@ -52,7 +52,14 @@ from syntony.wire.messages import (
     SilenceAction,
     SwitchCommand,
 )
-from syntony.wire.traffic import FlowsReport, MovesQuery, PlacementCommand, TrafficQuery
+from syntony.wire.traffic import (
+    FlowsReport,
+    Moves,
+    MovesQuery,
+    Paces,
+    PlacementCommand,
+    TrafficQuery,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -410,7 +417,8 @@ class Controller:
             return
         for row in decided.rows:
             self._ingest.put_local(row)
-        for host, order in (*decided.orders.items(), *decided.paces.items()):
+        orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]
+        for host, order in orders:
             session = self._sessions.get(host)
             if session is not None:
                 session.outbox.put(order)
