@@ -1,4 +1,4 @@
-"""Everybody sends to one: TCP by itself, then senders held back by what waits, switched on mid-run."""
+"""Everybody sends to one: TCP by itself, then senders held back, switched on mid-run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ LOSSY = ("cubic", "reno")
 """What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
 START_TIMEOUT_S = 90.0
 _WARM_STEPS = 4
-_READY_S = 60.0
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
@@ -181,17 +180,18 @@ def settled(acted_ns: int, ended_ns: int) -> int:
 
 
 def _wait_known(lab: Lab, senders: int) -> None:
-    """Until the controller may decide, knows a flow of every sender, and what waits on a link."""
-    end_s = time.monotonic() + _READY_S
+    """Until the controller may decide, and knows a flow of every sender and the delay of each."""
+    end_s = time.monotonic() + contention.MAP_TIMEOUT_S
     while time.monotonic() < end_s:
         traffic = contention.ask(lab)
-        flows = [f for f in traffic.flows if f.job == JOB and f.tx_bps + f.rx_bps > 0]
-        told = any(link.queue_ns is not None for link in traffic.links)
-        if traffic.deciding and len(flows) >= senders and told:
+        flows = [f for f in traffic.flows if f.job == JOB and f.paths]
+        told = [flow for flow in flows if flow.owd_p50_ns is not None]
+        if traffic.deciding and len(flows) >= senders and len(told) == len(flows):
             return
         time.sleep(contention.SAMPLE_NS / S)
     raise RemoteError(
-        f"the job's flows were not all known within {_READY_S:.0f} s: {len(flows)} of {senders}; "
+        f"the job's flows were not all known within {contention.MAP_TIMEOUT_S:.0f} s: "
+        f"{len(flows)} of {senders}, delays of {len(told)}; "
         f"{traffic.why or 'deciding'}"
     )
 

@@ -1,4 +1,4 @@
-"""The outcome of an incast drill: figures, the raw trial beside them, one chart. Pure but `save`."""
+"""The outcome of an incast drill: figures, the raw trial beside them, one chart."""
 
 from __future__ import annotations
 
@@ -133,6 +133,11 @@ def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
         if not span[0] <= sample.at_ns <= span[1]:
             continue
         for flow in sample.traffic.flows:
+            if not flow.paths or ran.receiver not in {
+                flow.src.split("/")[0],
+                flow.dst.split("/")[0],
+            }:
+                continue
             receives = flow.src.startswith(f"{ran.receiver}/")
             bps = flow.rx_bps if receives else flow.tx_bps
             rates.setdefault(flow.flow, []).append(bps)
