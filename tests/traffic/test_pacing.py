@@ -204,13 +204,20 @@ def test_a_quiet_link_is_let_go_and_kept_longer_the_second_time() -> None:
 
 
 def test_placement_has_its_chance_first() -> None:
-    pacer, policy = Pacer(PacePolicy(queue_ns=MS)), PacePolicy()
-    crowded = {LINK: LinkQueue(S, 20 * MS)}
-    assert not pacer.step(sendings(4, 1.0), {LINK: RATE}, crowded, S)
+    pacer = Pacer(PacePolicy(queue_ns=MS, after_ns=2 * S, lapse_ns=S))
+
+    def paced(at_ns: int, queue_ns: int) -> bool:
+        queue = {LINK: LinkQueue(at_ns, queue_ns)}
+        return bool(pacer.step(sendings(4, 1.0), {LINK: RATE}, queue, at_ns))
+
+    assert not paced(S, 20 * MS)
     assert pacer.crowded == {LINK}
-    assert not pacer.step(sendings(4, 1.0), {LINK: RATE}, {LINK: LinkQueue(2 * S, 0)}, 2 * S)
-    assert not pacer.step(sendings(4, 1.0), {LINK: RATE}, crowded, 2 * S + policy.after_ns // 2)
-    assert pacer.step(sendings(4, 1.0), {LINK: RATE}, crowded, 2 * S + policy.after_ns * 3 // 2)
+    assert not any(paced(at_ns, 0) for at_ns in range(2 * S, 5 * S, 250 * MS)), "moved away"
+    assert pacer.crowded == frozenset()
+    turns = [
+        paced(at_ns, (at_ns // (500 * MS)) % 2 * 20 * MS) for at_ns in range(5 * S, 9 * S, S // 4)
+    ]
+    assert turns.index(True) == pytest.approx(10, abs=2), "a pause between steps is none"
 
 
 def test_whoever_has_gone_leaves_its_share_to_the_others() -> None:

@@ -20,6 +20,7 @@ from syntony.model import S, parse_duration_ns
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import Report as ContentionReport
     from syntony.lab.drill.figures import RunFigures
+    from syntony.lab.drill.incast_report import Report as IncastReport
     from syntony.lab.drill.report import Report
 
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
@@ -246,6 +247,88 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
             f"gold, guaranteed: {told.before:.0%} of what it does alone with ECMP, "
             f"{told.after:.0%} with Syntony"
         )
+
+
+@command.command()
+@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option("--senders", type=click.IntRange(2, 12), default=4, show_default=True)
+@click.option(
+    "--congestion", metavar="NAME", default="", help="TCP's congestion control [cubic, else reno]."
+)
+@click.option("--before", default="10s", show_default=True, help="How long TCP is watched alone.")
+@click.option("--after", default="16s", show_default=True, help="And paced.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def incast(  # noqa: PLR0917 - click calls it by name
+    name: str | None,
+    senders: int,
+    congestion: str,
+    before: str,
+    after: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Everybody sends to one: TCP by itself, then senders held back, switched on mid-run.
+
+    A built-in job gathers 1 MiB from every sender in each step, over both rails of the receiver;
+    every result is checked. Controllers see packets wait at the receiver's leaf and give every flow
+    a rate; agents hold it back. The table tells throughput, one-way delay, steps and retransmits.
+
+    Example: syntony lab drill incast --out /tmp/drill
+    """
+    from syntony.lab.drill import incast as drill
+    from syntony.lab.drill.incast_report import make_report, save
+    from syntony.lab.drill.report import check_out
+
+    wish = drill.Wish(
+        senders=senders,
+        congestion=congestion,
+        times=drill.Times(
+            before_ns=_positive("--before", before), after_ns=_positive("--after", after)
+        ),
+    )
+    if out is not None:
+        check_out(out)
+    ran = drill.drill(wish, _say, lab=None if name is None else open_lab(name))
+    report = make_report(ran)
+    if out is not None:
+        report = save(report, ran, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show_incast(report)
+
+
+def _show_incast(report: IncastReport) -> None:
+    console.print(
+        f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; "
+        f"TCP {report.congestion}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
+    for head in heads:
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for phase in (report.before, report.after):
+        table.add_row(
+            phase.name,
+            f"{phase.mbps:.1f}",
+            f"{phase.of_line:.0%}",
+            _ms(phase.owd_p50_ms),
+            _ms(phase.owd_p99_ms),
+            f"{phase.step_p50_ms:.0f} ms",
+            f"{phase.step_p99_ms:.0f} ms",
+            f"{phase.retransmits_per_s:.1f}",
+            f"{phase.fairness:.3f}",
+        )
+    console.print(table)
+    after = "never" if report.paced_after_s is None else f"after {report.paced_after_s:.1f} s"
+    console.print(
+        f"[dim]payload; delay of probes on the flows' links[/]\n"
+        f"{report.kept:.2f} × throughput; {report.paced_flows} flows held back, {after}; "
+        f"wrong results {report.wrong}, connections lost {report.lost}"
+    )
+    for file in report.files:
+        messages.print(file)
 
 
 def _show_contention(report: ContentionReport) -> None:

@@ -19,7 +19,9 @@ from syntony.wire.traffic import MoveList, MovesQuery, PlacementCommand, Traffic
 _LINKS = 12
 """The fullest links that a table shows; --json has all."""
 _FULL = 0.9
-_HEADINGS = ("job", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "")
+_HEADINGS = (
+    "job", "class", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "",
+)  # fmt: skip
 _NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 
 
@@ -55,7 +57,7 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
 
 def _show(answer: Traffic) -> None:
     deciding = Text("deciding") if answer.deciding else Text(answer.why, style="yellow")
-    console.print(Text(f"placement: {answer.mode}; ") + deciding)
+    console.print(Text(f"placement: {answer.mode}; pacing: {answer.pacing}; ") + deciding)
     if not answer.flows:
         messages.print("no flow of a managed job; start jobs with `syntony run`")
         return
@@ -66,29 +68,32 @@ def _show(answer: Traffic) -> None:
     for flow in answer.flows:
         table.add_row(
             flow.job,
+            flow.priority,
             flow.src,
             flow.dst,
             str(flow.sport),
             flow.path or "not known",
             str(flow.paths or "–"),
-            f"{flow.tx_bps / 1e6:.1f}",
-            f"{flow.rx_bps / 1e6:.1f}",
+            _rate(flow.tx_bps, flow.tx_pace_bps),
+            _rate(flow.rx_bps, flow.rx_pace_bps),
             _delay(flow.owd_p50_ns),
             _delay(flow.owd_p99_ns),
             "moving" if flow.moving else "" if flow.movable else "stays",
         )
     console.print(table)
     console.print(
-        "[dim]of: paths it could have; sends, gets: Mb/s; delay: of probes on the same links[/]"
+        "[dim]of: paths it could have; sends, gets: Mb/s, and after a stroke what it is held back "
+        "to; delay: of probes on the same links[/]"
     )
     links = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("link", "load", "of", "flows"):
+    for heading in ("link", "load", "of", "flows", "waits", "shared out"):
         links.add_column(heading, justify="left" if heading == "link" else "right")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
         load = Text(_mbps(link.bps), style="bold red" if full and link.flows > 1 else "")
         capacity = _mbps(link.capacity_bps) if link.capacity_bps else "?"
-        links.add_row(link.link, load, capacity, str(link.flows))
+        shared = _mbps(link.paced_bps) if link.paced_bps else ""
+        links.add_row(link.link, load, capacity, str(link.flows), _delay(link.queue_ns), shared)
     console.print(links)
 
 
@@ -146,6 +151,33 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
         print_json(msgspec.to_builtins(answer))
         return
     messages.print(f"placement: {answer.mode}")
+
+
+@command.command()
+@fleet_options
+@click.argument("mode", type=click.Choice(["off", "observe", "act"]))
+@click.option("--why", default="", help="For the log.")
+def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
+    """Hold flows back where they crowd a link, or only say where.
+
+    Flows that cross one busy link, on which packets wait, are given rates that together are a
+    little less than it carries. Agents forget them after three seconds without a word, and a
+    controller that starts again does what its configuration says.
+
+    \b
+    Example:
+      syntony traffic pacing act --why "incast at h0"
+    """
+    order = PlacementCommand(what="pacing", mode=mode, by=_who(), why=why)
+    answer = ask(target, order, Traffic, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(answer))
+        return
+    messages.print(f"pacing: {answer.pacing}")
+
+
+def _rate(bps: int, pace_bps: int) -> str:
+    return f"{bps / 1e6:.1f}" + (f"/{pace_bps / 1e6:.1f}" if pace_bps else "")
 
 
 def _mbps(bps: int) -> str:

@@ -22,6 +22,8 @@ FRESH_NS = 5 * S
 later, and a busy host is late."""
 FORGET_NS = 600 * S
 """What has not been probed for so long is a path of the past."""
+TOGETHER_NS = 1 * S
+"""Delays of one link's paths are compared if they are told so close to each other."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 
@@ -92,18 +94,22 @@ class FlowDelays:
         return max(found, key=lambda delay: delay.p50_ns, default=None)
 
     def queues(self, now_ns: int) -> dict[str, LinkQueue]:
-        """Queueing on every link that a path probed of late crosses: the least of those paths', for
-        what a packet waits on one link it waits on every path that crosses it."""
-        found: dict[str, LinkQueue] = {}
+        """Queueing on every link that a path probed of late crosses: what a packet waits on one
+        link it waits on every path that crosses it, so that the least of them tells; a second of a
+        path is a handful of probes, so that it is the lower quartile of the paths."""
+        waits: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, delay in self._now.items():
             base = self._base.get(key)
             if base is None or now_ns - delay.at_ns > FRESH_NS:
                 continue
             queue_ns = max(0, delay.p50_ns - base[0])
             for link in key[2]:
-                least = found.get(link)
-                if least is None or queue_ns < least.queue_ns:
-                    found[link] = LinkQueue(delay.at_ns, queue_ns)
+                waits[link].append((delay.at_ns, queue_ns))
+        found = {}
+        for link, some in waits.items():
+            newest_ns = max(at_ns for at_ns, _ in some)
+            now = sorted(queue for at_ns, queue in some if newest_ns - at_ns < TOGETHER_NS)
+            found[link] = LinkQueue(newest_ns, now[len(now) // 4])
         return found
 
     def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from syntony.controller.batches import Piece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
@@ -33,7 +34,6 @@ PATHS_BACK_NS = 900 * S
 """How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
 LATE_NS = 10 * S
 """Paths may arrive so late."""
-READ_NS = 1 * S
 MAX_MOVES = 1_000
 
 
@@ -60,7 +60,8 @@ class Placement:
         self._topology = topology
         self._time = FleetTime()
         self._paths_from_ns: int | None = None
-        self._read_ns = 0
+        self._learnt: deque[tuple[Way, list[str], int]] = deque()
+        """Read, not yet taken by `step`."""
         self._probed_ns: dict[str, int] = {}
         """Host to the newest second of delays taken from it."""
 
@@ -80,9 +81,10 @@ class Placement:
         hosts: Collection[str],
         findings: Iterable[Finding],
     ) -> Decided:
-        """Decide; see `PlacingDesk.step`. Raises `StoreError`."""
-        if now_ns - self._read_ns >= READ_NS:
-            self._read(now_ns, nics)
+        """Decide; see `PlacingDesk.step`."""
+        with suppress(IndexError):
+            while True:
+                self.desk.learn(*self._learnt.popleft())
         blamed = tuple(findings)
         decided = self.desk.step(now_ns, nics, hosts, blamed)
         paces, rows = self.pacing.step(
@@ -94,14 +96,20 @@ class Placement:
         )
         return decided._replace(paces=paces, rows=[*decided.rows, *rows])
 
-    def _read(self, now_ns: int, nics: Mapping[str, str]) -> None:
+    def read(self, now_ns: int, nics: Mapping[str, str]) -> None:
+        """Paths from the store, for the next `step`; on a thread of its own, for a busy store takes
+        seconds, and rates and delays do not wait for it.
+
+        Raises:
+            StoreError: the store failed; the same paths are read next time.
+        """
         first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
         fabric = self._store.fabric
         for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
             dst = nics.get(row.dst, row.dst)
             way = Way(row.src, dst, row.sport, row.dport)
-            self.desk.learn(way, row.hops.split(), row.ts_ns)
-        self._paths_from_ns, self._read_ns = now_ns - LATE_NS, now_ns
+            self._learnt.append((way, row.hops.split(), row.ts_ns))
+        self._paths_from_ns = now_ns - LATE_NS
 
     def probed(
         self, ports: Mapping[tuple[str, str], int], links: Callable[[Way], tuple[str, ...]]
@@ -111,7 +119,7 @@ class Placement:
 
         Args:
             ports: (prober, target) to the target's port.
-            links: of a probe's way; empty where they are not known.
+            links: of a probe's way; empty where they are not known: those of its NICs then.
         """
         found = []
         for host, report in list(self.desk.reports.items()):
@@ -122,7 +130,10 @@ class Placement:
             for each in report.delays:
                 src = f"{host}/{each.nic}"
                 port = ports.get((src, each.dst))
-                crossed = links(Way(src, each.dst, each.sport, port)) if port is not None else ()
+                if port is None:
+                    continue
+                way = Way(src, each.dst, each.sport, port)
+                crossed = links(way) or self.desk.table.ends(way)
                 if crossed:
                     delay = Delay(each.at_ns, each.p50_ns, each.p99_ns)
                     found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))

@@ -68,6 +68,7 @@ LOCATE_INTERVAL_NS = 500 * MS
 """Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
 PLACE_INTERVAL_NS = 250 * MS
+READ_PATHS_NS = 1 * S
 """Agents' windows are half a second: what is new is seen soon, and twice."""
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
@@ -175,6 +176,7 @@ class Controller:
                 group.create_task(self._loops.every(PLAN_CHECK_NS, self._plan)),
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
+                group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
                 group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._judge)),
@@ -401,20 +403,27 @@ class Controller:
             self._probe_ports = (generation, ports)
         return self._probe_ports[1]
 
+    async def _read_paths(self) -> None:
+        fleet_now_ns = self._placement.now(time.monotonic_ns())
+        if fleet_now_ns is None:
+            return
+        try:
+            await asyncio.to_thread(self._placement.read, fleet_now_ns, self._nics())
+        except StoreError as error:
+            _log.error("paths not read for placement reason=%s", error)
+
+    def _nics(self) -> dict[str, str]:
+        """Address to ``host/nic``."""
+        return {nic.address: str(ref) for ref, nic in self._fleet.mesh.nics.items()}
+
     async def _place(self) -> None:
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return
         self._placement.probed(self._ports(), self._locating.links)
-        nics = {nic.address: str(ref) for ref, nic in self._fleet.mesh.nics.items()}
+        nics = self._nics()
         hosts, findings = tuple(self._fleet.members), self._locating.answer.findings
-        try:
-            decided = await asyncio.to_thread(
-                self._placement.step, fleet_now_ns, nics, hosts, findings
-            )
-        except StoreError as error:
-            _log.error("placement failed reason=%s", error)
-            return
+        decided = await asyncio.to_thread(self._placement.step, fleet_now_ns, nics, hosts, findings)
         for row in decided.rows:
             self._ingest.put_local(row)
         orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]

@@ -38,6 +38,8 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """… if its known flows fill at least this part of it: else the queue is another link's."""
     after_ns: int = 2 * S
     """… and has done so for this long: placement goes first, and may find another way."""
+    lapse_ns: int = 1 * S
+    """Not crowded for no longer than this is crowded all the same: jobs pause between steps."""
     min_flows: int = 2
     """A flow that is alone on a link is slowed down by nobody but itself."""
     target: float = 0.97
@@ -126,8 +128,8 @@ class Pacer:
         self._patience: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._demand: dict[str, float] = {}
         self._rates: dict[str, int] = {}
-        self._crowded_ns: dict[str, int] = {}
-        """Link to since when it has been crowded without a break, and not taken up."""
+        self._crowded_ns: dict[str, tuple[int, int]] = {}
+        """Links crowded and not taken up: since when, and when last."""
         self._last_ns: int | None = None
 
     @property
@@ -168,15 +170,19 @@ class Pacer:
             for link in each.links:
                 by_link[link].append(each)
         self._learn_demands(sendings, now_ns)
+        for link, some in by_link.items():
+            if link in self._crowds:
+                self._crowded_ns.pop(link, None)
+            elif self._is_crowded(some, capacities.get(link), queues.get(link), now_ns):
+                since_ns, _ = self._crowded_ns.get(link, (now_ns, now_ns))
+                self._crowded_ns[link] = (since_ns, now_ns)
+                if now_ns - since_ns >= self.policy.after_ns:
+                    self._take_up(link, float(capacities[link] or 0), queues[link].queue_ns, now_ns)
         self._crowded_ns = {
-            link: self._crowded_ns.get(link, now_ns)
-            for link, some in by_link.items()
-            if link not in self._crowds
-            and self._is_crowded(some, capacities.get(link), queues.get(link), now_ns)
+            link: span
+            for link, span in self._crowded_ns.items()
+            if now_ns - span[1] <= self.policy.lapse_ns
         }
-        for link, since_ns in self._crowded_ns.items():
-            if now_ns - since_ns >= self.policy.after_ns:
-                self._take_up(link, float(capacities[link] or 0), queues[link].queue_ns, now_ns)
         for link in list(self._crowds):
             self._look_after(link, by_link.get(link, []), capacities, queues.get(link), now_ns)
         self._rates = self._shared_out(sendings, by_link)

@@ -38,6 +38,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Mb/s."""
     optimum: float
     """Of all jobs together, Mb/s."""
+    optimum_label: str = "optimum of all"
     delay: Curve
     """Milliseconds."""
 
@@ -54,11 +55,14 @@ def render(picture: Picture, kind: str) -> bytes:
 def _draw(figure: Any, picture: Picture) -> None:
     above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
     below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
-    total = _total(picture.jobs)
-    above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="all jobs")
+    if len(picture.jobs) > 1:
+        total = _total(picture.jobs)
+        above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="all jobs")
     for curve, colour in zip(picture.jobs, COLOURS[1:], strict=False):
         above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
-    above.axhline(picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label="optimum of all")
+    above.axhline(
+        picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label=picture.optimum_label
+    )
     above.set_ylim(0, picture.optimum * _ABOVE)
     above.set_ylabel("payload, Mb/s", color=_FAINT)
     above.legend(loc="lower right", frameon=False, fontsize=9, ncols=5)

@@ -50,7 +50,7 @@ def everywhere(ranks: int, work: Callable[[Mesh], None]) -> None:
         raise error
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "gather"])
 @given(ranks=st.integers(2, 5), elements=st.integers(5, 300), steps=st.integers(1, 4))
 def test_every_result_is_right_and_all_end_together(
     kind: str, ranks: int, elements: int, steps: int
@@ -75,7 +75,9 @@ def test_every_result_is_right_and_all_end_together(
     assert sorted(done) == [(rank, steps) for rank in range(ranks)]
 
 
-@pytest.mark.parametrize(("kind", "who"), [("all_reduce", {0, 1, 2}), ("all_to_all", {2})])
+@pytest.mark.parametrize(
+    ("kind", "who"), [("all_reduce", {0, 1, 2}), ("all_to_all", {2}), ("gather", {0})]
+)
 def test_one_planted_bit_is_caught_where_it_arrives(kind: str, who: set[int]) -> None:
     data = content.Content(3, 1000)
     caught: dict[int, int] = {}

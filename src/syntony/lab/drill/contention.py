@@ -48,7 +48,7 @@ MAP_TIMEOUT_S = 180.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
 seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
 START_TIMEOUT_S = 90.0
-_END_S = 30.0
+END_S = 30.0
 _WARM_STEPS = 20
 
 
@@ -132,7 +132,7 @@ def drill(
         MissingError: this machine or installation lacks something.
         RemoteError: the jobs did not start, or their paths were not learnt in time.
     """
-    with _place(wish.spec, classes, lab) as place:
+    with placed_lab(wish.spec, classes, lab) as place:
         specs = job_specs(place, wish)
         command(place, "observe")
         try:
@@ -166,7 +166,8 @@ def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
 
 
 @contextmanager
-def _place(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | None) -> Iterator[Lab]:
+def placed_lab(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | None) -> Iterator[Lab]:
+    """The lab given, or one for a drill, with agents that are ready. Raises as `drill` does."""
     if given is not None:
         if not given.file().agents:
             raise UsageError(
@@ -211,18 +212,18 @@ def _all(
     wait_map(lab, len(jobs))
     samples: list[Sample] = []
     began_ns = time.monotonic_ns()
-    _watch(lab, samples, began_ns + wish.times.before_ns)
+    watch(lab, samples, began_ns + wish.times.before_ns)
     acted_ns = time.monotonic_ns()
     command(lab, "act")
     say("Syntony acts")
-    _watch(lab, samples, acted_ns + wish.times.after_ns)
+    watch(lab, samples, acted_ns + wish.times.after_ns)
     ended_ns = time.monotonic_ns()
     moves = ask_moves(lab)
-    _watch_late(lab, samples, ended_ns)
+    watch_late(lab, samples, ended_ns)
     for job in jobs:
         job.wish_end()
     for job in jobs:
-        job.wait_end(_END_S)
+        job.wait_end(END_S)
     return Trial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
@@ -270,14 +271,15 @@ def wait_map(lab: Lab, jobs: int) -> None:
     )
 
 
-def _watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
+def watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
+    """What the controller says of flows, every `SAMPLE_NS` until then (CLOCK_MONOTONIC)."""
     while (now_ns := time.monotonic_ns()) < until_ns:
         samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
 
 
-def _watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
+def watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
     """Until the last second's delays are known, or for `LATE_NS`."""
     while (now_ns := time.monotonic_ns()) < ended_ns + LATE_NS:
         samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
@@ -302,11 +304,11 @@ def ask_moves(lab: Lab) -> tuple[MoveView, ...]:
     return ask_for(f"unix:{lab.controller_socket}", MovesQuery(), MoveList).moves
 
 
-def command(lab: Lab, mode: str) -> None:
+def command(lab: Lab, mode: str, what: str = "placement") -> None:
     """Observe or act. Raises `RemoteError`."""
     from syntony.controller.client import ask_for
 
-    order = PlacementCommand(mode=mode, by=_who(), why="drill contention")
+    order = PlacementCommand(what=what, mode=mode, by=_who(), why="drill")
     ask_for(f"unix:{lab.controller_socket}", order, Traffic)
 
 

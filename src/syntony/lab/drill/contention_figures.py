@@ -103,10 +103,10 @@ def figures(trial: Trial) -> Figures:
 
 
 def bytes_per_step(job: JobRun) -> float:
-    """What one rank sends."""
+    """What one rank sends; of a gather, on average: rank 0 sends nothing."""
     whole = job.elements * 4
     share = (job.ranks - 1) / job.ranks
-    return whole * share * (1 if job.kind == "all-to-all" else 2)
+    return whole * share * (2 if job.kind == "all-reduce" else 1)
 
 
 def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun]) -> float:
@@ -144,7 +144,7 @@ def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.f
 def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
     worst: dict[int, int] = {}
-    for at_ns, _, p99_ns in _measured(trial):
+    for at_ns, _, p99_ns in measured(trial):
         if not trial.began_ns <= at_ns <= trial.ended_ns:
             continue
         worst[at_ns] = max(worst.get(at_ns, 0), p99_ns)
@@ -152,7 +152,7 @@ def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])
 
 
-def _measured(trial: Trial) -> set[tuple[int, int, int]]:
+def measured(trial: Trial) -> set[tuple[int, int, int]]:
     """(end of the second, p50, p99) of every flow and second; the end on CLOCK_MONOTONIC."""
     return {
         (flow.owd_at_ns - trial.fleet_ahead_ns, flow.owd_p50_ns, flow.owd_p99_ns)
@@ -166,7 +166,7 @@ def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) ->
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
     # Whole seconds of this phase, whenever they came to be known.
-    delays = [each for each in _measured(trial) if from_ns + S <= each[0] <= to_ns]
+    delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     total = sum(mbps.values())
     return Phase(

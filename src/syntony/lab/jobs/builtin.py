@@ -59,6 +59,18 @@ class Rank:
         )
         return bad, bool(into[0][-1])
 
+    def gather(self, step: int, spoil: bool) -> tuple[int, bool]:
+        """As `all_reduce`; rank 0 alone has something to check."""
+        rank, ranks, vote = self._mesh.rank, self._data.ranks, self._vote()
+        out = self._data.give(rank, step)
+        if spoil:
+            out[len(out) // 2] ^= 1
+        into = [np.empty_like(out) for _ in range(ranks)]
+        collectives.gather(self._mesh.exchange, out, into, vote, rank)
+        checked = range(1, ranks) if rank == 0 else ()
+        bad = sum(content.wrong(into[src], self._data.give(src, step)) for src in checked)
+        return bad, bool(vote[0])
+
     def _vote(self) -> NDArray[np.uint32]:
         ends = self._mesh.rank == 0 and self._wish.is_set()
         return np.array([ends], dtype=np.uint32)
@@ -66,7 +78,11 @@ class Rank:
 
 def run(rank: Rank, collective: str, number: int, spoil_at: int | None) -> int:
     """Steps until the end; the exit code."""
-    turn = {"all-reduce": rank.all_reduce, "all-to-all": rank.all_to_all}[collective]
+    turn = {
+        "all-reduce": rank.all_reduce,
+        "all-to-all": rank.all_to_all,
+        "gather": rank.gather,
+    }[collective]
     step = 0
     while True:
         start_ns = time.monotonic_ns()
@@ -110,7 +126,7 @@ def _listen(wish: threading.Event) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("collective", choices=["all-reduce", "all-to-all"])
+    parser.add_argument("collective", choices=["all-reduce", "all-to-all", "gather"])
     parser.add_argument("rank", type=int)
     parser.add_argument("port", type=int)
     parser.add_argument("elements", type=int, help="32-bit numbers per rank and step")

@@ -51,5 +51,30 @@ def all_to_all(
     into[rank][:] = out[rank]
 
 
+def gather(
+    exchange: Exchange,
+    out: NDArray[np.uint32],
+    into: Sequence[NDArray[np.uint32]],
+    vote: NDArray[np.uint32],
+    rank: int,
+) -> None:
+    """Incast: every rank's `out` goes to rank 0 at the same time, which then sends its `vote` back.
+
+    Args:
+        exchange: as above.
+        out: of this rank; rank 0 sends none.
+        into: at rank 0, from each rank; its own is left alone.
+        vote: of rank 0; filled at all others.
+        rank: of this process.
+    """
+    others = range(1, len(into))
+    if rank:
+        exchange({0: _bytes(out)}, {})
+        exchange({}, {0: _bytes(vote)})
+        return
+    exchange({}, {peer: _bytes(into[peer]) for peer in others})
+    exchange({peer: _bytes(vote) for peer in others}, {})
+
+
 def _bytes(array: NDArray[np.uint32]) -> memoryview:
     return array.data.cast("B")

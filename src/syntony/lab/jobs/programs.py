@@ -14,14 +14,19 @@ PORT = 29_600
 ELEMENTS = 262_144
 """1 MiB of 32-bit numbers a rank and step: 63 ms of a 200 Mb/s link in a ring of four."""
 
-_TITLES = {"all-reduce": "all-reduce", "all-to-all": "all-to-all", "ddp": "DDP training"}
+_TITLES = {
+    "all-reduce": "all-reduce",
+    "all-to-all": "all-to-all",
+    "ddp": "DDP training",
+    "gather": "gather",
+}
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job on the first NIC of some hosts, one rank each."""
 
     kind: str
-    """``all-reduce``, ``all-to-all`` or ``ddp``."""
+    """``all-reduce``, ``all-to-all``, ``ddp`` or ``gather`` (built-in only)."""
     framework: str = "builtin"
     """``builtin`` or ``gloo``."""
     hosts: tuple[str, ...]

@@ -1,0 +1,210 @@
+"""Everybody sends to one: TCP by itself, then senders held back, switched on mid-run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.errors import RemoteError, UsageError
+from syntony.lab.drill import contention
+from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.jobs.runner import Job
+from syntony.lab.plan import FabricSpec
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.lab.client import Lab
+
+JOB = "incast"
+NIC = "rail0"
+SENDERS = 4
+SPEC = FabricSpec(rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)
+"""Slow, so that two cores carry it; the receiver's leaf port is the narrowest place of all."""
+ELEMENTS = 262_144
+"""1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
+LOSSY = ("cubic", "reno")
+"""What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
+START_TIMEOUT_S = 90.0
+_WARM_STEPS = 4
+_SYSCTL = "net.ipv4.tcp_congestion_control"
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """How long TCP is watched alone, and paced."""
+
+    before_ns: int = 10 * S
+    after_ns: int = 16 * S
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one drill."""
+
+    senders: int = SENDERS
+    elements: int = ELEMENTS
+    congestion: str = ""
+    """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
+    spec: FabricSpec = SPEC
+    times: Times = Times()
+
+
+class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments sent again by all senders until an instant (CLOCK_MONOTONIC)."""
+
+    at_ns: int
+    segments: int
+
+
+class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of one run."""
+
+    trial: Trial
+    receiver: str
+    congestion: str
+    retransmits: tuple[Retransmits, ...]
+
+
+def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> IncastTrial:
+    """Runs the job once, in a lab of its own unless one is given.
+
+    Raises:
+        UsageError: the lab given has no agents, or too few hosts; no such congestion control.
+        MissingError: this machine or installation lacks something.
+        RemoteError: the job did not start.
+    """
+    spec = msgspec.structs.replace(wish.spec, hosts=wish.senders + 1)
+    with contention.placed_lab(spec, (), lab) as place:
+        job = job_spec(place, wish)
+        contention.command(place, "observe", "pacing")
+        before = {host: place.run(host, "sysctl", "-n", _SYSCTL).strip() for host in job.hosts}
+        try:
+            used = _choose(place, job.hosts, wish.congestion)
+            return _run(place, wish, job, used, say)
+        finally:
+            with suppress(RemoteError):  # the lab may be gone
+                contention.command(place, "observe", "pacing")
+                for host, name in before.items():
+                    place.run(host, "sysctl", "-qw", f"{_SYSCTL}={name}")
+
+
+def job_spec(lab: Lab, wish: Wish) -> JobSpec:
+    """The first host receives. Raises `UsageError`: too few hosts."""
+    hosts, addresses = lab.status().hosts, lab.addresses(4)
+    wanted = wish.senders + 1
+    if len(hosts) < wanted:
+        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {wanted}")
+    ranks = hosts[:wanted]
+    return JobSpec(
+        kind="gather",
+        elements=wish.elements,
+        hosts=ranks,
+        addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
+        nic=NIC,
+    )
+
+
+def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
+    """Congestion control that all hosts have from now on."""
+    for name in (wanted,) if wanted else LOSSY:
+        try:
+            for host in hosts:
+                lab.run(host, "sysctl", "-qw", f"{_SYSCTL}={name}")
+        except RemoteError:
+            continue
+        return name
+    allowed = lab.run(hosts[0], "sysctl", "-n", "net.ipv4.tcp_allowed_congestion_control")
+    raise UsageError(
+        f"congestion control {wanted or ' or '.join(LOSSY)} is not allowed here; "
+        f"allowed: {', '.join(allowed.split())}"
+    )
+
+
+def _run(
+    lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
+) -> IncastTrial:
+    samples: list[Sample] = []
+    wrap = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    with Job(lab, spec, wrap=wrap) as job:
+        job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+        _wait_known(lab, wish.senders)
+        say(f"{wish.senders} senders, one receiver, TCP {congestion}")
+        began_ns = time.monotonic_ns()
+        sent = [_retransmits(lab, spec)]
+        contention.watch(lab, samples, began_ns + wish.times.before_ns)
+        acted_ns = time.monotonic_ns()
+        contention.command(lab, "act", "pacing")
+        sent.append(_retransmits(lab, spec))
+        say("Syntony paces")
+        settled_ns = settled(acted_ns, acted_ns + wish.times.after_ns)
+        contention.watch(lab, samples, settled_ns)
+        sent.append(_retransmits(lab, spec))
+        contention.watch(lab, samples, acted_ns + wish.times.after_ns)
+        ended_ns = time.monotonic_ns()
+        sent.append(_retransmits(lab, spec))
+        job.wish_end()
+        job.wait_end(contention.END_S)
+        run = JobRun(
+            name=JOB,
+            title=f"{wish.senders} senders to one receiver",
+            kind=spec.kind,
+            ranks=len(spec.hosts),
+            elements=spec.elements,
+            finished=job.finished(),
+            records=tuple(job.records()),
+        )
+    trial = Trial(
+        spec=lab.file().spec,
+        alone_ns=(began_ns, began_ns),
+        began_ns=began_ns,
+        acted_ns=acted_ns,
+        ended_ns=ended_ns,
+        fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
+        jobs=(run,),
+        samples=tuple(samples),
+        moves=(),
+    )
+    return IncastTrial(
+        trial=trial, receiver=spec.hosts[0], congestion=congestion, retransmits=tuple(sent)
+    )
+
+
+def settled(acted_ns: int, ended_ns: int) -> int:
+    """From when on what is paced is taken for what it arrives at."""
+    return min(acted_ns + 6 * S, (acted_ns + ended_ns) // 2)
+
+
+def _wait_known(lab: Lab, senders: int) -> None:
+    """Until the controller may decide, and knows a flow of every sender and the delay of each."""
+    end_s = time.monotonic() + contention.MAP_TIMEOUT_S
+    while time.monotonic() < end_s:
+        traffic = contention.ask(lab)
+        flows = [f for f in traffic.flows if f.job == JOB and f.paths]
+        told = [flow for flow in flows if flow.owd_p50_ns is not None]
+        if traffic.deciding and len(flows) >= senders and len(told) == len(flows):
+            return
+        time.sleep(contention.SAMPLE_NS / S)
+    raise RemoteError(
+        f"the job's flows were not all known within {contention.MAP_TIMEOUT_S:.0f} s: "
+        f"{len(flows)} of {senders}, delays of {len(told)}; "
+        f"{traffic.why or 'deciding'}"
+    )
+
+
+def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
+    at_ns = time.monotonic_ns()
+    total = sum(retransmitted(lab.run(host, "cat", "/proc/net/snmp")) for host in spec.hosts[1:])
+    return Retransmits(at_ns=at_ns, segments=total)
+
+
+def retransmitted(snmp: str) -> int:
+    """``RetransSegs`` of /proc/net/snmp; 0 where it is not told."""
+    rows = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2:
+        return 0
+    return int(dict(zip(rows[0], rows[1], strict=False)).get("RetransSegs", 0))

@@ -1,0 +1,189 @@
+"""The outcome of an incast drill: figures, the raw trial beside them, one chart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.lab.drill.contention_figures import (
+    PAYLOAD,
+    bins_mbps,
+    delays_ms,
+    measured,
+    rate_mbps,
+)
+from syntony.lab.drill.figures import completions_ns
+from syntony.lab.drill.incast import settled
+from syntony.lab.drill.report import write_files
+from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.rates import format_rate
+from syntony.model import MS, S
+from syntony.view import contention_chart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from syntony.lab.drill.incast import IncastTrial
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """One stretch of time."""
+
+    name: str
+    mbps: float
+    """Payload that arrives."""
+    of_line: float
+    """… as a part of what the receiver's links carry."""
+    owd_p50_ms: float | None
+    """One-way delay of probes from the senders to the receiver over the links of the flows: the
+    median of all seconds and flows…"""
+    owd_p99_ms: float | None
+    """… and the 99th percentile of their 99th percentiles."""
+    step_p50_ms: float
+    step_p99_ms: float
+    retransmits_per_s: float
+    """Segments, of all senders."""
+    fairness: float
+    """Jain's index of what the links to the receiver carried of each flow (1: all alike)."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drill prints as JSON."""
+
+    drill: str = "incast"
+    senders: int
+    fabric: str
+    congestion: str
+    line_mbps: float
+    before: Phase
+    after: Phase
+    kept: float
+    """Throughput after over before."""
+    paced_flows: int
+    """Most at any time."""
+    paced_after_s: float | None
+    """From the command until the first flow was held back; None: none was."""
+    wrong: int
+    lost: int
+    finished: bool
+    files: tuple[str, ...] = ()
+
+
+def make_report(ran: IncastTrial) -> Report:
+    """Figures of a trial."""
+    trial = ran.trial
+    spec, job = trial.spec, trial.jobs[0]
+    line = spec.rails * spec.rate_bps * PAYLOAD / 1e6
+    settled_ns = settled(trial.acted_ns, trial.ended_ns)
+    before = _phase(ran, "TCP", (trial.began_ns, trial.acted_ns), (0, 1), line)
+    after = _phase(ran, "Syntony", (settled_ns, trial.ended_ns), (2, 3), line)
+    held = [
+        (sample.at_ns, sum(f.tx_pace_bps > 0 or f.rx_pace_bps > 0 for f in sample.traffic.flows))
+        for sample in trial.samples
+        if sample.at_ns >= trial.acted_ns
+    ]
+    first = next((at_ns for at_ns, flows in held if flows), None)
+    return Report(
+        senders=job.ranks - 1,
+        fabric=f"{spec.hosts} hosts × {spec.rails} rails, {format_rate(spec.rate_bps)}, "
+        f"queues of {spec.latency_ns / MS:.0f} ms",
+        congestion=ran.congestion,
+        line_mbps=line,
+        before=before,
+        after=after,
+        kept=after.mbps / before.mbps if before.mbps else 0.0,
+        paced_flows=max((flows for _, flows in held), default=0),
+        paced_after_s=None if first is None else (first - trial.acted_ns) / S,
+        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in job.records),
+        lost=sum(isinstance(r, Failed) and r.connection_lost for r in job.records),
+        finished=job.finished,
+    )
+
+
+def _phase(
+    ran: IncastTrial, name: str, span: tuple[int, int], counts: tuple[int, int], line: float
+) -> Phase:
+    trial, (from_ns, to_ns) = ran.trial, span
+    job = trial.jobs[0]
+    # Whole seconds of this phase, whenever they came to be known.
+    delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
+    p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
+    ends = [e for e in completions_ns(job.records, job.ranks) if from_ns <= e <= to_ns]
+    steps = np.diff(np.array(ends, dtype=np.float64)) / MS if len(ends) > 2 else np.zeros(1)
+    first, last = (ran.retransmits[number] for number in counts)
+    mbps = rate_mbps(job, from_ns, to_ns)
+    return Phase(
+        name=name,
+        mbps=mbps,
+        of_line=mbps / line,
+        owd_p50_ms=float(np.median(p50)) / MS if p50 else None,
+        owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
+        step_p50_ms=float(np.median(steps)),
+        step_p99_ms=float(np.quantile(steps, 0.99)),
+        retransmits_per_s=(last.segments - first.segments) * S / max(1, last.at_ns - first.at_ns),
+        fairness=_fairness(ran, span),
+    )
+
+
+def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
+    rates: dict[str, list[int]] = {}
+    for sample in ran.trial.samples:
+        if not span[0] <= sample.at_ns <= span[1]:
+            continue
+        for flow in sample.traffic.flows:
+            if not flow.paths or ran.receiver not in {
+                flow.src.split("/")[0],
+                flow.dst.split("/")[0],
+            }:
+                continue
+            receives = flow.src.startswith(f"{ran.receiver}/")
+            bps = flow.rx_bps if receives else flow.tx_bps
+            rates.setdefault(flow.flow, []).append(bps)
+    means = np.array([np.mean(some) for some in rates.values()])
+    square = float((means**2).sum())
+    return float(means.sum() ** 2 / (len(means) * square)) if square else 0.0
+
+
+def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
+    """The chart of a trial."""
+    at_s, rates = bins_mbps(ran.trial)
+    when_s, delays = delays_ms(ran.trial)
+    return contention_chart.Picture(
+        title=f"Incast: {report.senders} senders, one receiver",
+        subtitle=f"{report.fabric}, TCP {report.congestion}; every result checked; "
+        f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
+        f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
+        jobs=tuple(
+            contention_chart.Curve(
+                label="at the receiver", at_s=tuple(at_s.tolist()), value=tuple(values.tolist())
+            )
+            for values in rates.values()
+        ),
+        optimum=report.line_mbps,
+        optimum_label="line rate",
+        delay=contention_chart.Curve(
+            label="one-way delay p99, ms",
+            at_s=tuple(when_s.tolist()),
+            value=tuple(delays.tolist()),
+        ),
+    )
+
+
+def save(report: Report, ran: IncastTrial, directory: Path) -> Report:
+    """Report, trial and chart as files of `directory`; the report with their names.
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    drawn = picture(ran, report)
+    charts = {
+        f"incast.{kind}": contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS
+    }
+    names = [*charts, "incast.trial.json", "incast.json"]
+    whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
+    charts[names[-2]] = msgspec.json.encode(ran)
+    charts[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
+    write_files(charts, directory)
+    return whole
