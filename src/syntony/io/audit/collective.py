@@ -26,12 +26,12 @@ _CUT = 300
 
 
 class Rank(NamedTuple):
-    """How one PyTorch rank is started."""
+    """How one program of several is started."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    script: bool
-    """The script goes to its standard input."""
+    script: Path | None = None
+    """What goes to its standard input."""
 
 
 class Ranks(Protocol):
@@ -53,7 +53,7 @@ def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Ru
         report, hostfile = Path(folder, "report.json"), Path(folder, "hosts")
         hostfile.write_text(hostfile_text(order, job.gpus), encoding="ascii")
         words = command(case, job, order, str(report), str(hostfile))
-        done = finish([Rank(words, environment(case, job), script=False)], timeout_s)[0]
+        done = finish([Rank(words, environment(case, job))], timeout_s)[0]
         told = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
     log = parse_log(done.said)
     if done.trouble:
@@ -139,10 +139,10 @@ class _Running:
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""
         try:
-            with SCRIPT.open("rb") as script:
+            with (rank.script or Path(os.devnull)).open("rb") as script:
                 self._process = subprocess.Popen(
                     rank.argv,
-                    stdin=script if rank.script else subprocess.DEVNULL,
+                    stdin=script,
                     stdout=self._file,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **rank.environment},
