@@ -348,10 +348,10 @@ def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_programs_are_ended_when_one_fails() -> None:
-    sleeper = Rank(("sleep", "60"), {}, script=False)
-    ended = finish([sleeper, Rank(("false",), {}, script=False)], 30)
+    sleeper = Rank(("sleep", "60"), {})
+    ended = finish([sleeper, Rank(("false",), {})], 30)
     assert ended[1].trouble.startswith("exit status 1")
-    assert finish([Rank(("nonexistent-program",), {}, script=False)], 1)[0].started is False
+    assert finish([Rank(("nonexistent-program",), {})], 1)[0].started is False
 
 
 def test_gloo_really_runs_as_a_test_of_the_cpu_fabric() -> None:

@@ -78,6 +78,11 @@ class PairHunt:
         return sum(map(len, self._outcomes.values())) // 2
 
     @property
+    def untested(self) -> tuple[str, ...]:
+        """Hosts without any outcome."""
+        return tuple(host for host, told in self._outcomes.items() if not told)
+
+    @property
     def planned(self) -> int:
         """Rounds at most."""
         return len(self._plan) + self._again

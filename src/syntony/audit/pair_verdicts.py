@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from syntony.audit.check import Check
 from syntony.audit.checks.pairs import PairTest
 from syntony.audit.hunt import Blame, Named, Pair
 from syntony.audit.result import Result, Status, Suspect
@@ -11,42 +13,63 @@ from syntony.audit.result import Result, Status, Suspect
 _LISTED = 3
 
 
+class Tested(NamedTuple):
+    """How far the hunt came."""
+
+    hosts: int
+    rounds: int
+    tests: int
+    """Pairs with an outcome; none is unknown, not a pass."""
+    untested: tuple[str, ...] = ()
+    """Hosts without any."""
+    at: str = ""
+    """What of each host was tested: a NIC."""
+    figures: str = "all pass"
+
+
 def verdicts(
-    named: Iterable[Named], said: Mapping[Pair, str], hosts: int, rounds: int, tested: int
+    named: Iterable[Named], said: Mapping[Pair, str], tested: Tested, check: Check | None = None
 ) -> tuple[Result, ...]:
-    """A row for each host or pair to blame; one pass if there is none.
+    """A row for each host or pair to blame, and for each that could not be tested; one pass if
+    nobody is to blame.
 
     Args:
         named: who is to blame.
         said: pair to why its test failed.
-        hosts: how many took part.
-        rounds: how many it took.
-        tested: pairs with an outcome; none is unknown, not a pass.
+        tested: how far it came.
+        check: what the test was; any test by default.
     """
-    check = PairTest()
-    found = [_one(check, each, said, rounds) for each in named]
-    if found:
-        return tuple(found)
-    subject = f"{hosts} hosts"
-    why = next(iter(said.values()), "no test could be run")
-    if not tested:
-        return (check.result(Status.UNKNOWN, subject, evidence=why),)
-    text = f"{tested} tests in {rounds} rounds"
-    return (check.result(Status.PASS, subject, "all pass", evidence=text),)
+    check = check or PairTest()
+    found = [_one(check, each, said, tested) for each in named]
+    subject = _at(f"{tested.hosts} hosts", tested)
+    if not tested.tests:
+        why = next(iter(said.values()), "no test could be run")
+        return (*found, check.result(Status.UNKNOWN, subject, evidence=why))
+    for host in tested.untested:
+        why = next((why for pair, why in said.items() if host in pair), "no test could be run")
+        found.append(check.result(Status.UNKNOWN, _at(host, tested), evidence=why))
+    if not any(each.status is Status.FAIL for each in found):
+        text = f"{tested.tests} tests in {tested.rounds} rounds"
+        found.append(check.result(Status.PASS, subject, tested.figures, evidence=text))
+    return tuple(found)
 
 
-def _one(check: PairTest, each: Named, said: Mapping[Pair, str], rounds: int) -> Result:
+def _at(subject: str, tested: Tested) -> str:
+    return f"{subject}/{tested.at}" if tested.at else subject
+
+
+def _one(check: Check, each: Named, said: Mapping[Pair, str], tested: Tested) -> Result:
     own = set(each.hosts)
     reasons = list(dict.fromkeys(why for pair, why in said.items() if own & set(pair)))[:_LISTED]
-    text = f"{'; '.join(reasons)}; {rounds} rounds"
+    text = f"{'; '.join(reasons)}; {tested.rounds} rounds"
     got = f"{each.failed} of {each.failed + each.passed} tests failed"
     against = ", ".join(each.against[:_LISTED])
     if each.blame is Blame.HOST:
         return check.result(
-            Status.FAIL, each.hosts[0], got, "all pass",
+            Status.FAIL, _at(each.hosts[0], tested), got, "all pass",
             f"fails with {against}, which pass with others: {text}",
         )  # fmt: skip
-    subject = " -- ".join(each.hosts)
+    subject = " -- ".join(_at(host, tested) for host in each.hosts)
     if each.blame is Blame.PAIR:
         return check.result(
             Status.FAIL, subject, "they fail with each other only", "all pass", text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from syntony.cli.audit_bandwidth import bandwidth
 from syntony.cli.audit_checks import checks
 from syntony.cli.audit_fabric import fabric
 from syntony.cli.audit_nccl import nccl
@@ -25,7 +26,7 @@ def command() -> None:
 
 
 for _each in (
-    run, fabric, network, pairs, nccl, checks, learn, diff, show_run, record, reach, triad,
-    gemm, clocks,
+    run, fabric, network, pairs, bandwidth, nccl, checks, learn, diff, show_run, record,
+    reach, triad, gemm, clocks,
 ):  # fmt: skip
     command.add_command(_each)

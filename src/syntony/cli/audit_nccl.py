@@ -18,7 +18,7 @@ from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from syntony.audit.cabling import Cabling
     from syntony.audit.nccl.judge import Run
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _LAB_SIZES, _SIZES = (1 << 20, 1 << 22), (1 << 26, 1 << 28)
 """PyTorch's smallest and largest message: what a lab's 200 Mb/s and real links take seconds for."""
+_GPUS = 8
+"""Of a host under nccl-tests, unless told otherwise."""
 _TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be chosen"
 
 
@@ -39,7 +41,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     binary: str
     launcher: str
-    gpus: int
+    gpus: int | None
     topology: Path | None
     python: str | None
     interface: str
@@ -50,6 +52,9 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     nics: int | None
     timeout: float
     hunt: bool
+    rails: bool
+    ops: bool
+    sharp: bool
     dry_run: bool
     form: str | None
     everything: bool
@@ -75,7 +80,11 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     show_default=True,
     help="What starts nccl-tests on many hosts.",
 )
-@click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="A host.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 64),
+    help="Ranks a host: 8, with PyTorch as many as it has GPUs, in a lab 1.",
+)
 @click.option(
     "--topology",
     type=click.Path(path_type=Path),
@@ -90,6 +99,9 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--nics", type=int, help="Of each host; as most hosts by default.")
 @click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds a run.")
 @click.option("--hunt", is_flag=True, help="If a case is low, halve the fleet to find the host.")
+@click.option("--rails", is_flag=True, help="All rails at once too; the slow one by itself.")
+@click.option("--ops", is_flag=True, help="all_gather, reduce_scatter, alltoall, sendrecv too.")
+@click.option("--sharp", is_flag=True, help="With and without reductions in switches too.")
 @click.option("--dry-run", is_flag=True, help="Print the commands only.")
 @form_options
 @click.pass_context
@@ -116,6 +128,10 @@ def nccl(context: click.Context, /, **options: object) -> None:
         raise UsageError(f"--qps takes {', '.join(map(str, QPS))}")
     orders = {False: flat_order(hosts, groups), True: ordered(hosts, groups)}
     torch = _use_torch(asked)
+    if torch and (asked.rails or asked.ops or asked.sharp):
+        raise UsageError("--rails, --ops and --sharp need nccl-tests; here it would be PyTorch")
+    if asked.rails and len(hosts) < 2:
+        raise UsageError("--rails needs two hosts or more")
     if asked.dry_run:
         _show_commands(asked, wanted, orders, torch)
         return
@@ -125,12 +141,14 @@ def nccl(context: click.Context, /, **options: object) -> None:
     if len(set(groups.values())) < 2:
         why = "one group only: the order makes no difference (give --topology)"
         skipped |= {case: why for case in wanted if case.ordered}
-    start = _torch_starter(asked) if torch else _nccl_starter(asked)
+    start = _torch_starter(asked, hosts) if torch else _nccl_starter(asked)
     runs = _run_all([c for c in wanted if c not in skipped], orders, start, asked)
     terms = Terms(
         floor=asked.floor, nics=asked.nics, skipped=skipped, subject=f"{len(hosts)} hosts"
     )  # fmt: skip
     results = list(judge(runs, terms))
+    if not torch:
+        results += _extras(asked, hosts)
     if asked.hunt:
         results += _hunt(runs, orders[True], start, asked.floor)
     print_results(results, asked.form, everything=asked.everything)
@@ -192,7 +210,8 @@ def _show_commands(
 
 def _job(asked: _Asked) -> Job:
     return Job(
-        binary=asked.binary, launcher=asked.launcher, gpus=asked.gpus, iterations=asked.iterations
+        binary=asked.binary, launcher=asked.launcher, gpus=asked.gpus or _GPUS,
+        iterations=asked.iterations,
     )  # fmt: skip
 
 
@@ -205,12 +224,46 @@ def _nccl_starter(asked: _Asked) -> Callable[[Case, Sequence[str]], Run]:
     return lambda case, hosts: run_nccl(case, job, hosts, asked.timeout)
 
 
-def _torch_starter(asked: _Asked) -> Callable[[Case, Sequence[str]], Run]:
+def _extras(asked: _Asked, hosts: Sequence[str]) -> Iterator[Result]:
+    """What is asked for beyond the eight cases, with the most queue pairs, in the given order."""
+    from syntony.audit.nccl import extras
+    from syntony.io.audit.collective import run_nccl
+
+    case = Case(max(asked.qps or QPS), ordered=False)
+    subject = f"{len(hosts)} hosts"
+
+    def start(job: Job) -> Run:
+        return run_nccl(case, job, hosts, asked.timeout)
+
+    wanted = ((asked.rails, extras.rails), (asked.ops, extras.operations),
+              (asked.sharp, extras.in_network))  # fmt: skip
+    for yes, judge in wanted:
+        if yes:
+            yield from judge(_job(asked), start, subject)
+
+
+def _torch_starter(asked: _Asked, hosts: Sequence[str]) -> Callable[[Case, Sequence[str]], Run]:
     from syntony.io.audit.collective import run_torch
 
     where = _ranks(asked)
     sizes = (*(_LAB_SIZES if asked.lab else _SIZES), asked.iterations)
-    return lambda case, hosts: run_torch(case, hosts, where, sizes, asked.timeout)
+    per_host = asked.gpus or (_per_host(hosts, where) if asked.hosts else 1)
+    return lambda case, hosts: run_torch(
+        case, hosts, where, sizes, asked.timeout, per_host=per_host
+    )
+
+
+def _per_host(hosts: Sequence[str], where: Ranks) -> int:
+    """A rank for each GPU; one where there is none. Raises `UsageError`: hosts differ."""
+    from syntony.io.audit.collective import count_gpus
+
+    found = count_gpus(hosts, where)
+    numbers = sorted(set(found.values()))
+    if len(numbers) > 1:
+        usual = max(numbers, key=list(found.values()).count)
+        odd = next(host for host, gpus in found.items() if gpus != usual)
+        raise UsageError(f"{odd} has {found[odd]} GPUs, most have {usual}: leave it out, or --gpus")
+    return max(1, numbers[0])
 
 
 def _ranks(asked: _Asked) -> Ranks:

@@ -46,7 +46,7 @@ def pairs(
       syntony audit pairs --hosts h0,h1,h2,h3 --plan
     """
     from syntony.audit.hunt import PairHunt
-    from syntony.audit.pair_verdicts import verdicts
+    from syntony.audit.pair_verdicts import Tested, verdicts
     from syntony.cli.audit_nccl import host_names
 
     names = host_names(hosts)
@@ -68,7 +68,8 @@ def pairs(
             hunt.report(
                 {pair: ok for pair, (ok, _) in zip(found, ended, strict=True) if ok is not None}
             )
-    results = verdicts(hunt.named(), said, len(names), hunt.rounds, hunt.tested)
+    tested = Tested(len(names), hunt.rounds, hunt.tested, hunt.untested)
+    results = verdicts(hunt.named(), said, tested)
     print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))
 
@@ -80,7 +81,7 @@ def _test(
     from syntony.io.audit.collective import Rank, finish
 
     argv = tuple(word.replace("{a}", pair[0]).replace("{b}", pair[1]) for word in words)
-    done = finish([Rank(argv, {}, script=False)], deadline_s)[0]
+    done = finish([Rank(argv, {})], deadline_s)[0]
     if done.trouble:
         return (False if done.started else None), done.trouble
     if at_least is None:

@@ -1,4 +1,4 @@
-"""PyTorch ranks in a lab's hosts, on one of their NICs."""
+"""Ranks in a lab's hosts, on one of their NICs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from syntony.io.audit.collective import SCRIPT, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from syntony.lab.client import Lab
 
@@ -17,20 +18,21 @@ class LabRanks:
 
     Args:
         lab: a running one.
-        python: an interpreter that has torch.
+        python: an interpreter that has what the script needs.
         nic: of every host.
+        script: the program; PyTorch's rank by default.
     """
 
-    def __init__(self, lab: Lab, python: str, nic: str = "rail0") -> None:
-        self._lab, self._python, self._nic = lab, python, nic
+    def __init__(self, lab: Lab, python: str, nic: str = "rail0", script: Path = SCRIPT) -> None:
+        self._lab, self._python, self._nic, self._script = lab, python, nic, script
         self._addresses = lab.addresses(4)
 
     def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
         """See `Ranks`."""
         local = {**told, "GLOO_SOCKET_IFNAME": self._nic}
         exported = [f"{name}={value}" for name, value in local.items()]
-        argv = ["env", *exported, self._python, "-u", str(SCRIPT), *words]
-        return Rank(tuple(self._lab.enter_argv(host, argv)), {}, script=False)
+        argv = ["env", *exported, self._python, "-u", str(self._script), *words]
+        return Rank(tuple(self._lab.enter_argv(host, argv)), {})
 
     def address(self, host: str) -> str:
         """See `Ranks`."""

@@ -167,3 +167,46 @@ class Hunted(NcclCheck):
     meaning = "collectives with this host are low, those without it are not"
     remedy = "take it out of the job; audit it: syntony audit run --hosts HOST"
     suspect = Suspect.HOST
+
+
+class Rails(NcclCheck):
+    """No rail is slower than the others when all work at once.
+
+    Expected results: with one group of ranks for each GPU of a host, all at the same time
+    (``NCCL_TESTS_SPLIT``), the slowest reaches 95 % of their mean, and an eighth of the
+    all-reduce's floor where one is known; else each rail is run alone, and those below 95 % of
+    their median are named. Run only when asked for (``--rails``).
+    """
+
+    id = "nccl.rails"
+    reads = ("$ NCCL_TESTS_SPLIT='MOD 8' all_reduce_perf … -a 3",)
+    meaning = "one rail is slow on some host or leaf: every collective waits for its slowest rail"
+    remedy = "compare be.conn.bw of this rail's NICs; look at its leaf: be.topo.uplinks, counters"
+
+
+class Operations(NcclCheck):
+    """Other collectives than all-reduce are as fast as the same NICs allow.
+
+    Expected results: all_gather and reduce_scatter at the floor of an all-reduce, alltoall and
+    sendrecv at an eighth of it (one NIC a GPU limits them); no wrong element. These floors are
+    derived, not published, so a lower figure is a warning. Run only when asked for (``--ops``).
+    """
+
+    id = "nccl.ops"
+    reads = ("$ all_gather_perf, reduce_scatter_perf, alltoall_perf, sendrecv_perf",)
+    meaning = "models with experts or sharded weights wait where an all-reduce does not"
+    remedy = "alltoall alone low: paths between leaves (nccl.diagnosis, be.conn.paths), PXN"
+
+
+class InNetwork(NcclCheck):
+    """Switches reduce (SHARP) when they are asked to, and it helps.
+
+    Expected results: with NCCL_COLLNET_ENABLE=1, NCCL's log tells of CollNet channels and the bus
+    bandwidth is not below that without (give or take 5 %). Run only when asked for (``--sharp``).
+    """
+
+    id = "nccl.sharp"
+    reads = ("$ NCCL_COLLNET_ENABLE=0|1 all_reduce_perf …",)
+    meaning = "SHARP is paid for and not used, or it slows down"
+    remedy = "start sharp_am and the NCCL plugin (nccl-rdma-sharp-plugins); see NCCL's warnings"
+    suspect = Suspect.CONFIG

@@ -12,7 +12,7 @@ _WARN = re.compile(r"(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*NCCL WARN (?P<text>.*)"
 _NETWORK = re.compile(r"Using network (?P<name>.+?)\s*$")
 _NIC = re.compile(r"\[\d+\](?P<nic>[\w.-]+:\d+)/(?P<kind>[\w-]+)")
 _CHANNEL = re.compile(
-    r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\]"
+    r"(?:Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\]|CollNet \d+/\d+ : \d+)"
     r"(?: \[(?:send|receive)\])? via (?P<via>\S+)"
 )
 _VERSION = re.compile(r"NCCL version (?P<version>\d+\.\d+\.\d+)")
@@ -45,6 +45,11 @@ class Log(msgspec.Struct, frozen=True):
     def between_hosts(self) -> int:
         """Channels that leave their host."""
         return sum(count for via, count in self.channels.items() if via.startswith("NET/"))
+
+    @property
+    def in_network(self) -> int:
+        """Channels that switches reduce (CollNet: SHARP)."""
+        return sum(count for via, count in self.channels.items() if via.startswith("COLLNET/"))
 
     @property
     def direct(self) -> int:

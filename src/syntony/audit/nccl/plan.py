@@ -46,6 +46,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     sizes: tuple[str, ...] = SIZES
     iterations: int = 20
     environment: Mapping[str, str] = {}
+    more: tuple[str, ...] = ()
+    """Words of nccl-tests beside the usual ones."""
 
 
 def flat_order(hosts: Sequence[str], groups: Mapping[str, str]) -> tuple[str, ...]:
@@ -101,7 +103,8 @@ def command(
     """
     told = environment(case, job)
     test = (
-        job.binary, *job.sizes, "-g", "1", "-n", str(job.iterations), "-c", "1", "-J", report,
+        job.binary, *job.sizes, "-g", "1", "-n", str(job.iterations), "-c", "1", *job.more,
+        "-J", report,
     )  # fmt: skip
     ranks = len(hosts) * job.gpus
     if job.launcher == "mpirun":

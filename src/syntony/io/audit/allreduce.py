@@ -2,6 +2,10 @@
 GPUs, gloo where there are none (a test of the CPU fabric).
 
     python allreduce.py RANK RANKS MIN_BYTES MAX_BYTES ITERATIONS
+    python allreduce.py count                (how many GPUs PyTorch can use here, as JSON)
+
+SYNTONY_LOCAL_RANKS says how many ranks this host has, one for each GPU; RANK is then the first's,
+and the others are forked, as torchrun would start them.
 
 Needs torch and the standard library only, so that any interpreter with torch can run it, from
 standard input too. Rank 0 says what nccl-tests would write to its report. MASTER_ADDR, MASTER_PORT
@@ -15,6 +19,7 @@ import datetime as dt
 import json
 import os
 import platform
+import signal
 import socket
 import sys
 import time
@@ -69,13 +74,48 @@ def result(size: int, times: list[float], wrong: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+def spread(ranks: int) -> int:
+    """Forks a process for each local rank; returns in each of them, with its number.
+
+    The process that was started only waits: it ends well when all have, and badly, the others
+    ended, as soon as one has.
+    """
+    if ranks == 1:
+        return int(os.environ.get("LOCAL_RANK", "0"))
+    running = set()
+    for local in range(ranks):
+        child = os.fork()
+        if child == 0:
+            return local
+        running.add(child)
+    signal.signal(signal.SIGTERM, lambda *_: end(running))
+    while running:
+        child, status = os.wait()
+        running.discard(child)
+        if status:
+            end(running)
+    os._exit(0)
+
+
+def end(running: set[int]) -> None:
+    """Ends local ranks, and this process as a failure."""
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+    os._exit(1)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["count"]:
+        print(json.dumps({"gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0}))
+        return
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     for name in ("rank", "ranks", "min_bytes", "max_bytes", "iterations"):
         parser.add_argument(name, type=int)
     asked = parser.parse_args()
+    several = int(os.environ.get("SYNTONY_LOCAL_RANKS", "1"))
+    local = spread(several)
+    asked.rank += local if several > 1 else 0
     cuda = torch.cuda.is_available()
-    local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)

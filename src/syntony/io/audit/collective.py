@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from syntony.audit.nccl.judge import Run
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output
 from syntony.audit.nccl.plan import Case, Job, command, environment, hostfile_text
-from syntony.errors import InputError
+from syntony.errors import InputError, RemoteError
 
 SCRIPT = Path(__file__).with_name("allreduce.py")
 PORT = 29_650
@@ -26,12 +27,12 @@ _CUT = 300
 
 
 class Rank(NamedTuple):
-    """How one PyTorch rank is started."""
+    """How one program of several is started."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    script: bool
-    """The script goes to its standard input."""
+    script: Path | None = None
+    """What goes to its standard input."""
 
 
 class Ranks(Protocol):
@@ -53,7 +54,7 @@ def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Ru
         report, hostfile = Path(folder, "report.json"), Path(folder, "hosts")
         hostfile.write_text(hostfile_text(order, job.gpus), encoding="ascii")
         words = command(case, job, order, str(report), str(hostfile))
-        done = finish([Rank(words, environment(case, job), script=False)], timeout_s)[0]
+        done = finish([Rank(words, environment(case, job))], timeout_s)[0]
         told = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
     log = parse_log(done.said)
     if done.trouble:
@@ -66,9 +67,10 @@ def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Ru
 
 
 def run_torch(
-    case: Case, hosts: Sequence[str], where: Ranks, sizes: tuple[int, int, int], timeout_s: float
-) -> Run:
-    """One run of the PyTorch ranks, one on each host.
+    case: Case, hosts: Sequence[str], where: Ranks, sizes: tuple[int, int, int], timeout_s: float,
+    *, per_host: int = 1,
+) -> Run:  # fmt: skip
+    """One run of the PyTorch ranks.
 
     Args:
         case: only its order counts: gloo has one connection per pair.
@@ -76,17 +78,21 @@ def run_torch(
         where: how a rank gets to its host.
         sizes: smallest and largest message in bytes, iterations.
         timeout_s: for all of it.
+        per_host: ranks of each host: one for each GPU.
     """
     order = tuple(hosts)
     told = {
         "MASTER_ADDR": where.address(order[0]),
         "MASTER_PORT": str(PORT),
         "OMP_NUM_THREADS": "1",
+        "SYNTONY_LOCAL_RANKS": str(per_host),
         "SYNTONY_COLLECTIVE_TIMEOUT_S": f"{timeout_s:g}",
     }
     ranks = [
         where.rank(
-            host, [str(number), str(len(order)), *map(str, sizes)], {**told, "SYNTONY_HOST": host}
+            host,
+            [str(number * per_host), str(len(order) * per_host), *map(str, sizes)],
+            {**told, "SYNTONY_HOST": host},
         )
         for number, host in enumerate(order)
     ]
@@ -100,6 +106,24 @@ def run_torch(
         return Run(case=case, hosts=order, output=parse_output(last, ended[0].said))
     except InputError as error:
         return Run(case=case, hosts=order, trouble=str(error))
+
+
+def count_gpus(hosts: Sequence[str], where: Ranks, timeout_s: float = 60.0) -> dict[str, int]:
+    """How many GPUs PyTorch can use on each host.
+
+    Raises:
+        RemoteError: a host, or PyTorch on it, does not answer.
+    """
+    ended = finish([where.rank(host, ["count"], {}) for host in hosts], timeout_s)
+    found = {}
+    for host, done in zip(hosts, ended, strict=True):
+        told = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
+        try:
+            found[host] = int(json.loads(told)["gpus"])
+        except (ValueError, KeyError, TypeError):
+            why = done.trouble or f"it said {done.said.strip()[:80]!r}"
+            raise RemoteError(f"{host}: its GPUs could not be counted: {why}") from None
+    return found
 
 
 class Ended(NamedTuple):
@@ -139,10 +163,10 @@ class _Running:
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""
         try:
-            with SCRIPT.open("rb") as script:
+            with (rank.script or Path(os.devnull)).open("rb") as script:
                 self._process = subprocess.Popen(
                     rank.argv,
-                    stdin=script if rank.script else subprocess.DEVNULL,
+                    stdin=script,
                     stdout=self._file,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **rank.environment},

@@ -1,9 +1,10 @@
-"""Where PyTorch ranks run: beside each other on this host, or on others over SSH."""
+"""Where ranks run: beside each other on this host, or on others over SSH."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from syntony.io.audit.collective import SCRIPT, Rank
 
@@ -12,16 +13,17 @@ class LocalRanks:
     """All on this host, over loopback: what the machine itself can do.
 
     Args:
-        python: an interpreter that has torch.
+        python: an interpreter that has what the script needs.
+        script: the program; PyTorch's rank by default.
     """
 
-    def __init__(self, python: str) -> None:
-        self._python = python
+    def __init__(self, python: str, script: Path = SCRIPT) -> None:
+        self._python, self._script = python, script
 
     def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
         """See `Ranks`. The rank's number is its GPU's, where there are GPUs."""
         local = {**told, "GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": words[0], "SYNTONY_HOST": host}
-        return Rank((self._python, "-u", str(SCRIPT), *words), local, script=False)
+        return Rank((self._python, "-u", str(self._script), *words), local)
 
     @staticmethod
     def address(host: str) -> str:  # noqa: ARG004 - the protocol's
@@ -33,12 +35,13 @@ class SshRanks:
     """Each on its host; the script goes over standard input, nothing is left there.
 
     Args:
-        python: an interpreter that has torch, on those hosts.
+        python: an interpreter that has what the script needs, on those hosts.
         interface: what gloo and NCCL's bootstrap use there; empty for what they choose.
+        script: the program; PyTorch's rank by default.
     """
 
-    def __init__(self, python: str, interface: str = "") -> None:
-        self._python, self._interface = python, interface
+    def __init__(self, python: str, interface: str = "", script: Path = SCRIPT) -> None:
+        self._python, self._interface, self._script = python, interface, script
 
     def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
         """See `Ranks`."""
@@ -46,7 +49,7 @@ class SshRanks:
         more = dict.fromkeys(names, self._interface) if self._interface else {}
         remote = [f"{name}={value}" for name, value in {**told, **more}.items()]
         line = shlex.join(["env", *remote, self._python, "-u", "-", *words])
-        return Rank(("ssh", "-o", "BatchMode=yes", host, line), {}, script=True)
+        return Rank(("ssh", "-o", "BatchMode=yes", host, line), {}, self._script)
 
     @staticmethod
     def address(host: str) -> str:

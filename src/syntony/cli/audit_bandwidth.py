@@ -1,0 +1,149 @@
+"""`syntony audit bandwidth`: what pairs of hosts reach, and the host that is to blame."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from syntony.audit.report.summary import exit_code
+from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.output import messages, print_json
+from syntony.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syntony.audit.hunt import Pair
+    from syntony.audit.result import Result
+    from syntony.audit.speed_hunt import Speed, SpeedHunt
+    from syntony.io.audit.collective import Ranks
+
+MAX_AT_ONCE = 512
+_TCP, _QUEUE_PAIRS = "fe.bw", "be.conn.qp"
+_TCP_SHARE, _RDMA_SHARE = 0.90, 0.96
+"""Of the line rate: what TCP leaves for headers and a busy processor; OCI's floors for RDMA."""
+
+
+class _Plan(NamedTuple):
+    """What is measured for a pair, and how good it must be."""
+
+    things: tuple[str, ...]
+    share: float
+    measure: Callable[[Pair], Mapping[str, Speed]]
+
+
+@click.command()
+@click.option("--hosts", default="", help="gpu[001-128] or @FILE: over ssh, with python3 there.")
+@click.option("--lab", help="The hosts of a running lab.")
+@click.option("--rdma", default="", metavar="NICS", help="mlx5_[0-7]: RDMA on these, not TCP.")
+@click.option("--gdr", is_flag=True, help="With --rdma: from the GPUs' memory too.")
+@click.option("--gid", type=click.IntRange(0, 255), help="With --rdma: GID index; else perftest's.")
+@click.option("--nic", default="mgmt0", show_default=True, help="With --lab: which network.")
+@click.option("--at-least", type=float, help="Gb/s; else by line rate, else by the other pairs.")
+@click.option("--seconds", type=click.IntRange(1, 600), default=5, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 64), default=8, show_default=True, help="Of TCP.")
+@click.option("--every-pair", is_flag=True, help="N−1 rounds in place of a sample of log₂ N.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the sample.")
+@click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
+@form_options
+@click.pass_context
+def bandwidth(
+    context: click.Context, *, hosts: str, lab: str | None, rdma: str, gdr: bool, gid: int | None,
+    nic: str, at_least: float | None, seconds: int, streams: int, every_pair: bool, seed: int,
+    plan: bool, form: str | None, everything: bool,
+) -> None:  # fmt: skip
+    """TCP between pairs of hosts (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).
+
+    All hosts are busy at once, with a partner each, so do this before the job. Suspects are tested
+    again with partners known to be good. A small program runs at both ends while a test lasts;
+    RDMA needs perftest's ib_write_bw there. Exit status: 0 all pass, 2 somebody is to blame, 3 it
+    could not be told.
+
+    \b
+    Examples:
+      syntony audit bandwidth --hosts 'gpu[001-128]'
+      syntony audit bandwidth --hosts 'gpu[001-128]' --rdma 'mlx5_[0-7]' --gdr
+      syntony lab up --detach && syntony audit bandwidth --lab lab --at-least 0.1
+    """
+    from syntony.audit.speed_hunt import SpeedHunt
+    from syntony.cli.audit_nccl import host_names
+    from syntony.io.audit.pair_tests import Asked, PairTests
+
+    if bool(lab) == bool(hosts):
+        raise UsageError("give one of --lab, --hosts")
+    if lab and rdma:
+        raise UsageError("a lab has no RDMA; --rdma needs --hosts")
+    if not rdma and (gdr or gid is not None):
+        raise UsageError("--gdr and --gid need --rdma: which NICs?")
+    names = _lab_hosts(lab) if lab else host_names(hosts)
+    if len(names) < 2:
+        raise UsageError("pairs need two hosts or more")
+    tests = PairTests(_where(lab, nic), seconds)
+    if rdma:
+        asked = Asked(host_names(rdma), -1 if gid is None else gid, gdr)
+        things = tuple(f"{check} {device}" for check in _checks(gdr) for device in asked.devices)
+        todo = _Plan(things, _RDMA_SHARE, lambda pair: tests.rdma(pair, asked))
+    else:
+        todo = _Plan((_TCP,), _TCP_SHARE, lambda pair: {_TCP: tests.tcp(pair, streams)})
+    hunt = SpeedHunt(
+        names, todo.things, share=todo.share, at_least=at_least, every_pair=every_pair, seed=seed
+    )
+    if plan:
+        print_json([list(map(list, matching)) for matching in hunt.plan])
+        return
+    _measure(hunt, todo, len(names))
+    results = [each for thing in todo.things for each in _verdicts(hunt, thing, len(names))]
+    print_results(results, form, everything=everything)
+    context.exit(exit_code(result.status for result in results))
+
+
+def _checks(gdr: bool) -> tuple[str, ...]:
+    from syntony.io.audit.pair_tests import BANDWIDTH, GPU_DIRECT
+
+    return (_QUEUE_PAIRS, BANDWIDTH, *((GPU_DIRECT,) if gdr else ()))
+
+
+def _lab_hosts(lab: str) -> tuple[str, ...]:
+    from syntony.lab.client import open_lab
+
+    return tuple(open_lab(lab).status().hosts)
+
+
+def _where(lab: str | None, nic: str) -> Ranks:
+    from syntony.io.audit.pair_tests import WORKER
+    from syntony.io.audit.ranks import SshRanks
+
+    if not lab:
+        return SshRanks("python3", script=WORKER)
+    from syntony.lab.client import open_lab
+    from syntony.lab.ranks import LabRanks
+
+    return LabRanks(open_lab(lab), sys.executable, nic, WORKER)
+
+
+def _measure(hunt: SpeedHunt, todo: _Plan, hosts: int) -> None:
+    with ThreadPoolExecutor(max_workers=min(MAX_AT_ONCE, hosts)) as pool:
+        while found := hunt.next_round():
+            messages.print(f"round {hunt.rounds + 1} of at most {hunt.planned}: {len(found)} pairs")
+            speeds = pool.map(todo.measure, found)
+            hunt.report({
+                pair: {thing: each[thing] for thing in things}
+                for (pair, things), each in zip(found.items(), speeds, strict=True)
+            })  # fmt: skip
+
+
+def _verdicts(hunt: SpeedHunt, thing: str, hosts: int) -> tuple[Result, ...]:
+    from syntony.audit.pair_verdicts import Tested, verdicts
+    from syntony.audit.registry import every_check
+
+    check, _, device = thing.partition(" ")
+    kind = next(each for each in every_check() if each.id == check)
+    figures = sorted(hunt.figures(thing))
+    said = "all pass"
+    if figures and check != _QUEUE_PAIRS:
+        said = f"{figures[0]:.4g} to {figures[-1]:.4g} Gb/s"
+    tested = Tested(hosts, hunt.rounds, hunt.tested(thing), hunt.untested(thing), device, said)
+    return verdicts(hunt.named(thing), hunt.said[thing], tested, kind())

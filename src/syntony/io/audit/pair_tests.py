@@ -1,0 +1,177 @@
+"""Bandwidth between two hosts: a program at each end for as long as the test lasts."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from syntony.audit.facts import UnreadableError
+from syntony.audit.hunt import Pair
+from syntony.audit.parse.perftest import parse_write_bw, telling_line
+from syntony.audit.speed_hunt import Speed
+from syntony.io.audit.collective import Ranks, finish
+
+WORKER = Path(__file__).with_name("pair_worker.py")
+PORT = 29_800
+QPS = (1, 2, 4, 8)
+BANDWIDTH_QPS = 2
+"""As OCI's node checks run it: one may not fill a 400 Gb/s port."""
+GPU_SHARE = 0.95
+"""Of the figure from host memory, that one from GPU memory reaches."""
+_MORE_S = 40.0
+"""Beyond the seconds of sending: logins, retries, perftest's own start."""
+_End = tuple[str, Mapping[str, Any]]
+"""A host, and what was said there."""
+QUEUE_PAIRS, BANDWIDTH, GPU_DIRECT = "be.conn.qp", "be.conn.bw", "be.conn.gdr"
+
+
+class PairTests:
+    """Runs them.
+
+    Args:
+        where: starts the program on a host.
+        seconds: of sending, each way.
+    """
+
+    def __init__(self, where: Ranks, seconds: int = 5) -> None:
+        self._where, self._seconds = where, seconds
+
+    def tcp(self, pair: Pair, streams: int) -> Speed:
+        """Several streams from one to the other, then back: the slower way counts."""
+        ways = [self._tcp(src, dst, streams) for src, dst in (pair, pair[::-1])]
+        return slower(ways)
+
+    def rdma(self, pair: Pair, asked: Asked) -> dict[str, Speed]:
+        """On all NICs side by side: `ib_write_bw` with each number of queue pairs, then from the
+        GPU's memory.
+
+        Returns:
+            ``be.conn.bw mlx5_0`` and so on, to what was measured.
+        """
+        found: dict[str, Speed] = {}
+        runs = {qps: [self._rdma(pair, asked, qps=qps)] for qps in QPS}
+        runs[BANDWIDTH_QPS].append(self._rdma(pair[::-1], asked, qps=BANDWIDTH_QPS))
+        for device in asked.devices:
+            every = [way[device] for ways in runs.values() for way in ways]
+            found[f"{QUEUE_PAIRS} {device}"] = _all_ran(every)
+            both = slower([way[device] for way in runs[BANDWIDTH_QPS]])
+            found[f"{BANDWIDTH} {device}"] = both
+        if asked.gpu:
+            ways = [self._rdma(each, asked, qps=BANDWIDTH_QPS, gpu=True)
+                    for each in (pair, pair[::-1])]  # fmt: skip
+            for device in asked.devices:
+                least = found[f"{BANDWIDTH} {device}"].gbps
+                speed = slower([way[device] for way in ways])
+                found[f"{GPU_DIRECT} {device}"] = Speed(
+                    gbps=speed.gbps, why=speed.why, broke=speed.broke, line_gbps=speed.line_gbps,
+                    least_gbps=None if least is None else GPU_SHARE * least,
+                )  # fmt: skip
+        return found
+
+    def _tcp(self, src: str, dst: str, streams: int) -> Speed:
+        served, sent = self._ends(src, dst, {"streams": streams, "secret": secrets.token_hex(16)})
+        for host, told in _worst_first((src, sent), (dst, served)):
+            if told.get("why"):
+                return Speed(why=f"{host}: {told['why']}", broke=not told.get("lost"))
+        lines = [_number(told.get("line_gbps")) for told in (served, sent)]
+        known = [line for line in lines if line is not None]
+        gbps = _number(served.get("gbps"))
+        why = "" if gbps is not None else f"{dst} told no figure"
+        return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None, why=why)
+
+    def _rdma(
+        self, pair: Pair, asked: Asked, *, qps: int, gpu: bool = False
+    ) -> dict[str, Speed]:  # fmt: skip
+        src, dst = pair
+        told = {"devices": list(asked.devices), "qps": qps, "gid": asked.gid, "gpu": gpu}
+        served, sent = self._ends(src, dst, told)
+        for host, end in _worst_first((src, sent), (dst, served)):
+            if end.get("why"):
+                return dict.fromkeys(asked.devices, Speed(why=f"{host}: {end['why']}"))
+        return {
+            device: _written(device, qps, (dst, _of(served, device)), (src, _of(sent, device)))
+            for device in asked.devices
+        }
+
+    def _ends(
+        self, src: str, dst: str, told: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What the receiver and the sender said."""
+        order = json.dumps({
+            **told, "address": self._where.address(dst), "port": PORT, "seconds": self._seconds,
+        })  # fmt: skip
+        ranks = [self._where.rank(dst, ["serve", order], {}),
+                 self._where.rank(src, ["send", order], {})]  # fmt: skip
+        ended = finish(ranks, 3 * self._seconds + _MORE_S)
+        said = []
+        for done in ended:
+            last = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
+            lost = {"why": done.trouble or "it said nothing", "lost": True}
+            said.append(_object(last) or lost)
+        return said[0], said[1]
+
+
+class Asked(NamedTuple):
+    """Which NICs, and how."""
+
+    devices: tuple[str, ...]
+    gid: int = -1
+    """GID index; -1 for perftest's own choice."""
+    gpu: bool = False
+
+
+def slower(ways: Sequence[Speed]) -> Speed:
+    """Of both directions, the worse."""
+    without = next((way for way in ways if way.gbps is None), None)
+    return without or min(ways, key=lambda way: way.gbps or 0.0)
+
+
+def _all_ran(every: Sequence[Speed]) -> Speed:
+    """A figure of 1 of 1 if all connected and ended, whatever their rate."""
+    failed = next((each for each in every if each.gbps is None), None)
+    return failed or Speed(gbps=1.0, least_gbps=1.0)
+
+
+def _worst_first(sent: _End, served: _End) -> tuple[_End, _End]:
+    """An end that said nothing explains what the other complains of; else the sender knows more."""
+    return (served, sent) if served[1].get("lost") else (sent, served)
+
+
+def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:
+    """What the two ends of one `ib_write_bw` come to."""
+    what = f"{device}, {qps} queue pair{'s' if qps > 1 else ''}"
+    for host, told in (sent, served):
+        if told.get("why"):
+            return Speed(why=f"{host}: {told['why']}")
+        if told.get("status") != 0:
+            line = telling_line(str(told.get("said", ""))) or f"exit status {told.get('status')}"
+            return Speed(why=f"{host}: {what}: {line}", broke=True)
+    try:
+        gbps = parse_write_bw(str(sent[1].get("said", "")))
+    except UnreadableError as error:
+        return Speed(why=f"{sent[0]}: {what}: {error}")
+    lines = [_number(told.get("line_gbps")) for _, told in (served, sent)]
+    known = [line for line in lines if line is not None]
+    return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None)
+
+
+def _of(told: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    devices = told.get("devices")
+    found = devices.get(device) if isinstance(devices, Mapping) else None
+    return found if isinstance(found, Mapping) else {"why": f"nothing was said of {device}"}
+
+
+def _object(line: str) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _number(value: Any) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
+    return float(value) if good else None
