@@ -57,7 +57,8 @@ def test_json_and_exit_status(fleet: Path, capsys: pytest.CaptureFixture[str]) -
     found = json.loads(capsys.readouterr().out)
     assert [list(each) for each in found] == [SHAPE] * len(found)
     assert {each["status"] for each in found} == {"pass", "skip"}
-    assert {each["subject"].partition("/")[0] for each in found} == {"a", "b", "c"}
+    assert {each["subject"].partition("/")[0] for each in found} == {"a", "b", "c", "fleet"}
+    assert {each["status"] for each in found if each["subject"] == "fleet"} == {"skip"}
     assert code == 0
 
 

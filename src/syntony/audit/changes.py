@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.audit.judge import UNREACHABLE
+from syntony.audit.registry import fleet_checks
 from syntony.audit.report.summary import ORDER, host_of
 from syntony.audit.result import Result, Status
 
@@ -37,7 +38,7 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
     of its own unless its expected value did not: counters and dates always differ.
     """
     before, after = list(before), list(after)
-    lost = {host_of(each) for each in before} - {host_of(each) for each in after}
+    lost = _hosts(before) - _hosts(after)
     old = _by_place(each for each in before if host_of(each) not in lost)
     new = _by_place(after)
     found = [_lost(host) for host in lost]
@@ -47,6 +48,12 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
             found.append(change)
     kinds = ("worse", "new", "gone", "changed", "better")
     return sorted(found, key=lambda each: (kinds.index(each.change), each.subject, each.check))
+
+
+def _hosts(results: Iterable[Result]) -> set[str]:
+    """Those that were asked; what is said of the fleet as a whole names cables, too."""
+    fleet = {check.id for check in fleet_checks()}
+    return {host_of(each) for each in results if each.check not in fleet}
 
 
 def _lost(host: str) -> Change:

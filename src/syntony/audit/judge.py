@@ -110,6 +110,8 @@ class Majority:
 
     def count(self, report: HostReport) -> None:
         """One host's readings are votes."""
+        if report.part:
+            return
         self._decided.clear()
         role = self._spec.role_of(report.host)
         self._peers[role] += not report.unreachable

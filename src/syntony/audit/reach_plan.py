@@ -30,6 +30,8 @@ AGAIN = 2
 """Rounds of re-tests at most."""
 CROSS_HOSTS = 8
 """Hosts whose other rails a NIC asks, the next in order: enough for a majority."""
+CROSS_PORTS = 3
+"""So few, and not one: one dead member of a group is no wall between rails."""
 CROSS_HOSTS_SAMPLED = 2
 """Of a large fleet: neighbours in name share leaves, and a chain of them shows a leaf's members."""
 
@@ -112,7 +114,7 @@ class Course:
         """What came of the turn; hosts that fell silent are left out."""
         passed: dict[Pair, bool] = {}
         for each in seen:
-            if each.same_rail and (each.sent > 1 or self._ports == 1):
+            if each.same_rail:
                 pair = _sorted(host_of(each.src), host_of(each.dst))
                 ok = each.answered and each.big is not False
                 passed[pair] = passed.get(pair, True) and ok
@@ -133,7 +135,7 @@ class Course:
                 yield Leg(self._name[nic], dst, self._ports, self._size)
 
     def _across(self, host: str) -> Iterator[Leg]:
-        """One flow to each NIC of the next hosts; those of the same rail only if not asked yet."""
+        """A few flows to each NIC of the next hosts; to those of the same rail if not asked yet."""
         here, count = self._place[host], len(self._hosts)
         width = CROSS_HOSTS_SAMPLED if self.sampled else CROSS_HOSTS
         met = set(self._partners.get(host, ()))
@@ -142,7 +144,7 @@ class Course:
             for nic in self._nics[host]:
                 for theirs in self._nics[other]:
                     if nic.name != theirs.name or other not in met:
-                        yield Leg(self._name[nic], self._name[theirs], 1, 0)
+                        yield Leg(self._name[nic], self._name[theirs], CROSS_PORTS, 0)
 
 
 def _sorted(a: str, b: str) -> Pair:

@@ -81,3 +81,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[Reading, ...] = ()
     unreachable: str = ""
     """Why nothing is known of the host; empty when something is."""
+    part: str = ""
+    """What was asked of the fleet as a whole (``network``): then no host's report, and `host` is
+    ``fleet``."""
+    asked: str = ""
+    """Of a part: whom and how, so that a resumed run knows whether it is the same."""

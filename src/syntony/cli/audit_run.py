@@ -16,6 +16,7 @@ from syntony.audit.report.documents import junit, markdown, page
 from syntony.audit.report.summary import ExitStyle, exit_code
 from syntony.audit.result import HostReport, Result, Status
 from syntony.audit.runfile import Head
+from syntony.cli.audit_parts import PartOptions, Wanted, fleet_reports, part_options, wanted
 from syntony.cli.audit_sources import Sources, collect, now_ns, source_options
 from syntony.cli.audit_view import one_line, show
 from syntony.cli.output import console, messages
@@ -45,6 +46,7 @@ def form_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @source_options
+@part_options
 @form_options
 @click.option(
     "--golden",
@@ -63,21 +65,24 @@ def form_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--report", is_flag=True, hidden=True, help="Print the host's report, not verdicts.")
 @click.pass_context
 def run(
-    context: click.Context, *, sources: Sources, form: str | None, everything: bool,
-    golden: str | None, save: Path | None, resume: bool, exit_style: str, report: bool,
+    context: click.Context, *, sources: Sources, parts: PartOptions, form: str | None,
+    everything: bool, golden: str | None, save: Path | None, resume: bool, exit_style: str,
+    report: bool,
 ) -> None:  # fmt: skip
     """Run all checks and say what is wrong, what it means, and what to do.
 
     On this host, on recorded trees (--root), over SSH (--hosts), or through agents (--lab,
-    --controller). Values are compared with --spec, else with --golden, else with the majority of
-    the hosts asked.
+    --controller): all sections side by side, each host and each part under its deadline. What
+    cannot be run here is skipped, and says why. NCCL runs if asked for (--nccl). Values are
+    compared with --spec, else with --golden, else with the majority of the hosts asked.
 
     Exit status (--exit-style nagios): 0 all pass, 1 a warning, 2 a failure, 3 something is unknown.
     npd: 0 ok, 1 not ok, 2 unknown. slurm: 1 for a failure, else 0.
 
     \b
-    Example:
+    Examples:
       syntony lab up --detach && syntony audit run --lab
+      syntony audit run --hosts 'gpu[001-128]' --nics 'eth[1-8]' --skip nccl --save run.jsonl
     """
     if resume and save is None:
         raise UsageError("--resume goes on with a run's file; name it with --save")
@@ -85,10 +90,12 @@ def run(
         for each in collect(sources):
             click.echo(msgspec.json.encode(each))
         return
+    todo = wanted(sources, parts)
     head = Head(taken_ns=now_ns(), checks=sources.checks, spec=sources.spec_data,
                 golden=golden or "")  # fmt: skip
     seen: set[Status] = set()
-    results = noted(verdicts(_collected(sources, head, save, resume=resume), sources.spec), seen)
+    collected = _collected(todo, parts, head, save, resume=resume)
+    results = noted(verdicts(collected, sources.spec), seen)
     style = ExitStyle(exit_style)
     if form is None and style is not ExitStyle.NAGIOS:
         click.echo(one_line(results, width=_NPD_WIDTH if style is ExitStyle.NPD else 200))
@@ -105,19 +112,22 @@ class Collected(NamedTuple):
     golden: str
 
 
-def _collected(sources: Sources, head: Head, save: Path | None, *, resume: bool) -> Collected:
+def _collected(
+    todo: Wanted, parts: PartOptions, head: Head, save: Path | None, *, resume: bool
+) -> Collected:
     """Everything that was said, on disk as it came: a fleet may be larger than memory."""
     kept = save or state_dir() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"
     try:
         with RunWriter(kept, head, resume=resume) as writer:
-            for report in collect(sources, writer.done):
+            for report in fleet_reports(todo, parts, writer.done, writer.parts):
                 writer.add(report)
     except OSError as error:
         if save is not None:
             raise InputError("not-writable", f"{kept}: {error.strerror}") from error
         messages.print(f"the run is not kept: {kept}: {error.strerror}", style="yellow")
-        found = list(collect(sources))
-        return Collected(found, tuple(report.host for report in found), head.golden)
+        found = list(fleet_reports(todo, parts, frozenset(), {}))
+        hosts = tuple(report.host for report in found if not report.part)
+        return Collected(found, hosts, head.golden)
     if save is None:
         forget_old(kept.parent)
     run = KeptRun(kept)

@@ -24,6 +24,8 @@ from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
 
+_WHOLE = frozenset({"change", "subject", "check"})
+"""Columns that are not broken: names are looked for."""
 _RUN = click.Path(path_type=Path)
 
 
@@ -100,7 +102,7 @@ def _kept(count: int) -> list[Path]:
 def _table(changes: list[Change]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("change", "subject", "check", "before", "after", "do"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in _WHOLE)
     for each in changes:
         table.add_row(each.change, each.subject, each.check, each.before, each.after,
                       each.result.remedy)  # fmt: skip

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from syntony.audit.check import Section
-from syntony.audit.registry import every_check
+from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
@@ -40,19 +40,28 @@ class _Told:
             lambda: defaultdict(list)
         )
         self.hosts: set[str] = set()
+        self.failures: list[Result] = []
+        self.idle: dict[Section, str] = {}
+        """A reason why something of a section was skipped."""
         self.undecided = 0
         self.ports: list[PortRow] = port_rows(self._pass(results, sections, everything=everything))
 
     def _pass(
         self, results: Iterable[Result], sections: dict[str, Section], *, everything: bool
     ) -> Iterator[Result]:
+        fleet_ids = {check.id for check in fleet_checks()}
         for result in results:
             section = sections.get(result.check, Section.NODE)
             host = host_of(result)
-            self.hosts.add(host)
+            if result.check not in fleet_ids:
+                self.hosts.add(host)
             self.counts[result.status] += 1
             self.by_section[section][result.status] += 1
             self.undecided += _undecided(result)
+            if result.status is Status.SKIP:
+                self.idle.setdefault(section, result.evidence)
+            if result.status is Status.FAIL:
+                self.failures.append(result)
             if everything or _worth_telling(result):
                 self.shown[section][host].append(result)
             yield result
@@ -71,12 +80,16 @@ def show(results: Iterable[Result], *, everything: bool = False) -> None:
     for section in Section:
         if section not in told.by_section:
             continue
-        twig = top.add(Text.assemble(f"{section.title}  ", _counted(told.by_section[section])))
+        why = told.idle[section] if set(told.by_section[section]) == {Status.SKIP} else ""
+        counted = _counted(told.by_section[section])
+        twig = top.add(Text.assemble(f"{section.title}  ", counted, (why, "dim")))
         for alike, said in _alike(told.shown[section]):
             _add_hosts(twig, alike, said, everything=everything)
     console.print(top)
     if told.ports:
         console.print(_ports(told.ports))
+    if len(told.failures) > 1:
+        console.print(_worst(told.failures))
     if told.undecided and not everything:
         console.print(
             f"{told.undecided} values have nothing to be compared with: give --spec or --golden, "
@@ -99,11 +112,29 @@ def one_line(results: Iterable[Result], *, width: int) -> str:
     return f"{first.subject} {first.check}: {first.got}; {counts}"[:width]
 
 
+def _worst(failures: list[Result]) -> Text:
+    """All that failed in a few lines: the last thing on the screen, below a tree of many hosts."""
+    text = Text(f"{len(failures)} failures\n", style="bold")
+    by_kind: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in failures:
+        by_kind[each.check, f"{each.suspect}"].append(each.subject)
+    for (check, suspect), subjects in sorted(by_kind.items(), key=lambda item: len(item[1])):
+        named = ", ".join(subjects[:_NAMED])
+        more = f" and {len(subjects) - _NAMED} more" if len(subjects) > _NAMED else ""
+        text.append("✗ ", style=_STYLES[Status.FAIL])
+        text.append(f"{check} ")
+        text.append(named + more, style="bold")
+        text.append(f"  suspect: {suspect}\n" if suspect else "\n", style="dim")
+    return text
+
+
 def _alike(by_host: dict[str, list[Result]]) -> list[tuple[list[str], list[Result]]]:
     """Hosts of which the same is said are shown once, fewest first: what is odd stands on top."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for host, said in sorted(by_host.items()):
-        groups.setdefault(tuple(_line(each).plain for each in worst_first(said)), []).append(host)
+        # A host's own name in what is said of it makes it no different from others.
+        alike = tuple(_line(each).plain.replace(host, "*") for each in worst_first(said))
+        groups.setdefault(alike, []).append(host)
     return [(hosts, by_host[hosts[0]]) for hosts in sorted(groups.values(), key=len)]
 
 

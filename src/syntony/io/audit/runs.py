@@ -49,10 +49,14 @@ class RunWriter:
     def __init__(self, path: Path, head: Head, *, resume: bool = False) -> None:
         self.done: frozenset[str] = frozenset()
         """Hosts that a resumed run had already reached."""
+        self.parts: dict[str, str] = {}
+        """Parts of the fleet as a whole that it had finished, and what was asked."""
         self._file: BinaryIO
         if resume and path.exists():
             _, found = read_run(path)
-            self.done = frozenset(report.host for report in found if not report.unreachable)
+            reports = list(found)
+            self.done = frozenset(r.host for r in reports if not r.unreachable and not r.part)
+            self.parts = {report.part: report.asked for report in reports if report.part}
             self._file = path.open("r+b")
             self._file.seek(_whole_bytes(path))
             self._file.truncate()
@@ -116,17 +120,21 @@ class KeptRun:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.head, found = read_run(path)
-        self._newest = {report.host: at for at, report in enumerate(found)}
+        self._newest = {_key(report): at for at, report in enumerate(found)}
 
     def __iter__(self) -> Iterator[HostReport]:
         for at, report in enumerate(_reports(self._path)):
-            if self._newest.get(report.host) == at:
+            if self._newest.get(_key(report)) == at:
                 yield report
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Everybody, in the order of the file."""
-        return tuple(self._newest)
+        return tuple(host for host, part in self._newest if not part)
+
+
+def _key(report: HostReport) -> tuple[str, str]:
+    return ("", report.part) if report.part else (report.host, "")
 
 
 def kept_runs(folder: Path) -> list[Path]:

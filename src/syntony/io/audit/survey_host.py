@@ -38,7 +38,8 @@ INITIAL_TTL = 64
 WAIT_S = 0.4
 FIRST_PORT = 49_152
 COMMAND_S = 10.0
-RAMP_S = 0.3
+SPREAD_S = 0.02
+RAMP_S = 1.0
 """Until a load fills its path."""
 CHUNK = bytes(1 << 16)
 BURST = 32
@@ -285,11 +286,11 @@ def load(
     """Of each flow its median round trip idle and while its path is filled, ns, and the rate of
     what filled it, bit/s. All NICs of the host are filled at once.
     """
-    idle = [_median_ns(flow, secret, port, count) for flow in flows]
+    idle = _medians_ns(flows, secret, port, count)
     blasts = [_blast(flow, secret, port) for flow in flows]
     began_s = time.monotonic()
     time.sleep(RAMP_S)
-    busy = [_median_ns(flow, secret, port, count) for flow in flows]
+    busy = _medians_ns(flows, secret, port, count)
     took_s = time.monotonic() - began_s
     sent = []
     for child, reading in blasts:
@@ -321,9 +322,14 @@ def _blast(flow: list[Any], secret: bytes, port: int) -> tuple[int, int]:
     os._exit(0)
 
 
-def _median_ns(flow: list[Any], secret: bytes, port: int, count: int) -> float:
-    trips = round_trips(flow, secret, port, count)
-    return statistics.median(trips) if trips else 0
+def _medians_ns(flows: list[list[Any]], secret: bytes, port: int, count: int) -> list[float]:
+    """All flows in turn, spread over time: a queue comes and goes."""
+    trips: list[list[int]] = [[] for _ in flows]
+    for _ in range(count):
+        for number, flow in enumerate(flows):
+            trips[number].extend(round_trips(flow, secret, port, 1))
+        time.sleep(SPREAD_S)
+    return [statistics.median(each) if each else 0 for each in trips]
 
 
 def round_trips(flow: list[Any], secret: bytes, port: int, count: int) -> list[int]:

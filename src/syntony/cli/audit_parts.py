@@ -1,0 +1,287 @@
+"""`syntony audit run` beyond single hosts: network, cabling and NCCL beside the hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import msgspec
+
+from syntony.audit.check import Section
+from syntony.audit.registry import fleet_checks, host_checks, named_checks
+from syntony.audit.result import HostReport, Result, Status
+from syntony.audit.sections import chosen_sections
+from syntony.cli.audit_fleet import (
+    CablingOptions,
+    NetworkOptions,
+    cabling_verdicts,
+    network_options,
+    network_verdicts,
+    of_lab,
+    over_ssh,
+    skipped,
+)
+from syntony.cli.audit_sources import Sources, Stepper, chosen_checks, collect, now_ns
+from syntony.errors import RemoteError, SyntonyError, UsageError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from syntony.cli.audit_fleet import Reached
+
+FLEET = "fleet"
+NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
+_FILE = click.Path(path_type=Path)
+_NCCL = frozenset({Section.NCCL})
+_NO_VERDICT = "no part of this run: see `syntony audit pairs`, `syntony audit nccl`"
+Step = Callable[[str], None]
+
+
+class PartOptions(NamedTuple):
+    """What the options say beyond the hosts."""
+
+    network: NetworkOptions
+    cabling: CablingOptions
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+    nccl: str | None
+    """Further words for `syntony audit nccl`; None: not asked for."""
+    nccl_deadline_s: float
+
+
+def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what concerns the fleet as a whole. It gets `parts`."""
+
+    @click.option("--only", multiple=True, metavar="SECTION", help="Only configuration, node, "
+                  "frontend, backend, nccl (1 to 5), or a twig: latency, 4.5.")  # fmt: skip
+    @click.option("--skip", multiple=True, metavar="SECTION", help="Not these. Repeatable.")
+    @network_options
+    @click.option("--ibnetdiscover", "subnet", type=_FILE, help="What `ibnetdiscover` printed.")
+    @click.option("--lldp", type=_FILE, multiple=True,
+                  help="HOST.json of `lldpctl -f json`, or a directory; repeatable.")  # fmt: skip
+    @click.option("--expected", type=_FILE, help="How all should be cabled.")
+    @click.option("--nccl", is_flag=False, flag_value="", default=None, metavar="WORDS",
+                  help="All-reduce too, with these words for `audit nccl`: "
+                  "--nccl='--launcher srun'.")  # fmt: skip
+    @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
+                  help="Seconds for all of NCCL.")  # fmt: skip
+    @wraps(command)
+    def wrapper(
+        *args: Any, network: NetworkOptions, subnet: Path | None, lldp: tuple[Path, ...],
+        expected: Path | None, only: tuple[str, ...], skip: tuple[str, ...], nccl: str | None,
+        nccl_deadline: float, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        cabling = CablingOptions(subnet, lldp, network.topology, expected)
+        if subnet is not None and lldp:
+            raise UsageError("give --ibnetdiscover or --lldp, not both")
+        parts = PartOptions(network, cabling, only, skip, nccl, nccl_deadline)
+        return command(*args, parts=parts, **kwargs)
+
+    return wrapper
+
+
+class Wanted(NamedTuple):
+    """What of the tree is to be run."""
+
+    sources: Sources
+    """With exactly the hosts' checks that are wanted."""
+    hosts: bool
+    """Any of them is."""
+    fleet: frozenset[str]
+    """Checks of the fleet as a whole."""
+
+
+def wanted(sources: Sources, options: PartOptions) -> Wanted:
+    """What --check, --only and --skip leave. Raises `UsageError`."""
+    named = {check.id for check in named_checks(sources.checks)}
+    fleet = {check.id: check.section for check in fleet_checks() if check.id in named}
+    if not options.only and not options.skip:
+        hosts = bool(host_checks(sources.checks, active=sources.active))
+        return Wanted(sources, hosts, frozenset(fleet))
+    sections = chosen_sections(options.only, options.skip)
+    chosen = tuple(check.id for check in chosen_checks(sources) if check.section in sections)
+    left = frozenset(check for check, section in fleet.items() if section in sections)
+    return Wanted(sources._replace(checks=chosen), bool(chosen), left)
+
+
+class _Part(NamedTuple):
+    """One thing to do for the fleet as a whole, on a thread of its own."""
+
+    name: str
+    asked: str
+    run: Callable[[Step], list[Result]]
+
+
+def fleet_reports(
+    todo: Wanted, options: PartOptions, done: frozenset[str], kept: Mapping[str, str]
+) -> Iterator[HostReport]:
+    """Reports of hosts as they come, with those of the fleet as a whole beside them.
+
+    Args:
+        todo: what is wanted.
+        options: of the fleet's part.
+        done: hosts that a resumed run has already.
+        kept: its finished parts, and what was asked then.
+    """
+    from syntony.cli.output import messages
+
+    parts = [each for each in _parts(todo, options) if kept.get(each.name) != each.asked]
+    bar: Progress | None = None
+    if messages.is_terminal:
+        from rich.progress import Progress as Shown
+
+        bar = Shown(console=messages, transient=True)
+        bar.start()
+    try:
+        ended = _start(parts, bar)
+        if todo.hosts:
+            yield from collect(todo.sources, done, bar)
+        for _ in parts:
+            yield ended.get()
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _start(parts: Sequence[_Part], bar: Progress | None) -> queue.SimpleQueue[HostReport]:
+    """One after the other (NCCL would disturb delays), beside the hosts' own checks."""
+    ended: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
+
+    def work() -> None:
+        for part in parts:
+            with Stepper(part.name, bar) as step:
+                results = _guarded(part, step)
+            ended.put(
+                HostReport(host=FLEET, taken_ns=now_ns(), results=tuple(results),
+                           part=part.name, asked=part.asked)
+            )  # fmt: skip
+
+    threading.Thread(target=work, name="audit of the fleet", daemon=True).start()
+    return ended
+
+
+def _guarded(part: _Part, step: Step) -> list[Result]:
+    """What goes wrong in a part is its verdict; the rest of the audit goes on."""
+    sections = [Section.NCCL] if part.name == "nccl" else [*NETWORK]
+    try:
+        return part.run(step)
+    except SyntonyError as error:
+        why = str(error)
+    except Exception as error:  # noqa: BLE001 - supervisor: one part's fault is its verdict
+        why = f"{type(error).__name__}: {error}"
+    found = skipped(sections, why)
+    return [msgspec.structs.replace(each, status=Status.UNKNOWN) for each in found]
+
+
+def _parts(todo: Wanted, options: PartOptions) -> Iterator[_Part]:
+    sections = {c.id: c.section for c in fleet_checks()}
+    asked_for = {sections[check] for check in todo.fleet}
+
+    def only(results: Sequence[Result], of: frozenset[Section]) -> list[Result]:
+        told = {each.check for each in results}
+        rest = [e for e in skipped([*of], _NO_VERDICT) if e.check not in told]
+        return [each for each in (*results, *rest) if each.check in todo.fleet]
+
+    digest = _digest(todo.sources, options)
+    if asked_for & NETWORK:
+        yield _Part("network", digest, lambda step: only(_network(todo, options, step), NETWORK))
+    if Section.NCCL in asked_for:
+        yield _Part("nccl", digest, lambda step: only(_nccl(todo.sources, options, step), _NCCL))
+
+
+def _digest(sources: Sources, options: PartOptions) -> str:
+    """Whom and how: a resumed run asks a part again if it would be asked otherwise."""
+    text = repr((sorted(sources.hosts), sources.lab, sources.controller, options))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _network(todo: Wanted, options: PartOptions, step: Step) -> list[Result]:
+    """Connectivity, latency and routes where hosts can be reached; cabling from what is known."""
+    sources = todo.sources
+    found: list[Result]
+    told: Mapping[str, str] = {}
+    why = _unreached(sources)
+    if why:
+        found = skipped([*NETWORK], why)
+        found = [each for each in found if not _is_cabling(each.check)]
+    else:
+        reached = _reached(sources, options.network)
+        found, seen = network_verdicts(reached, options.network, sources.spec, step)
+        if not seen.nics and not seen.silent:
+            text = "no NIC has an RDMA device and an IPv4 address: name them with --nics"
+            found = [msgspec.structs.replace(each, status=Status.SKIP, evidence=text)
+                     if each.status is Status.UNKNOWN else each for each in found]  # fmt: skip
+        told = seen.lldp
+    step("cabling")
+    return found + cabling_verdicts(options.cabling, told)
+
+
+def _is_cabling(check: str) -> bool:
+    return check.startswith("be.topo.") and check != "be.topo.routes"
+
+
+def _unreached(sources: Sources) -> str:
+    """Why no survey can be made; empty where one can."""
+    if sources.hosts or sources.lab is not None:
+        return ""
+    if sources.controller is not None:
+        return "agents do not carry the survey: add --hosts, to reach them over SSH"
+    if sources.roots or sources.replays:
+        return "recorded hosts cannot be asked who reaches whom"
+    return "one host cannot tell: name the fleet with --hosts or --lab"
+
+
+def _reached(sources: Sources, options: NetworkOptions) -> Reached:
+    if sources.lab is not None:
+        return of_lab(sources.lab or None, options)
+    from syntony.cli.fleet import fleet_target
+
+    controller = sources.controller
+    delays = fleet_target(None, controller, sources.tls) if controller else None
+    return over_ssh(sources.hosts, sources.ssh, options, delays)
+
+
+def _nccl(sources: Sources, options: PartOptions, step: Step) -> list[Result]:
+    """`syntony audit nccl` in a process of its own: nothing of it stays in this one."""
+    if options.nccl is None:
+        return skipped([Section.NCCL], "it takes all GPUs for minutes: ask with --nccl")
+    if sources.lab is not None:
+        where = ["--lab", sources.lab or _lab_name()]
+    elif sources.hosts:
+        where = ["--hosts", ",".join(sources.hosts)]
+    else:
+        return skipped([Section.NCCL], "name the hosts with --hosts or --lab")
+    plan = options.cabling.topology or options.cabling.subnet
+    words = [*where, *(["--topology", str(plan)] if plan else []), *shlex.split(options.nccl)]
+    step("all-reduce")
+    limit_s = options.nccl_deadline_s
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "syntony", "audit", "nccl", *words, "--json"],
+            capture_output=True, text=True, timeout=limit_s, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise RemoteError(f"NCCL did not end in {limit_s:g} s (--nccl-deadline)") from error
+    try:
+        told = json.loads(done.stdout)
+        return [msgspec.convert(each, Result) for each in told]
+    except (ValueError, msgspec.ValidationError) as error:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise RemoteError(last[0].removeprefix("syntony: ")[:300]) from error
+
+
+def _lab_name() -> str:
+    from syntony.lab.client import open_lab
+
+    return open_lab(None).name
