@@ -183,6 +183,40 @@ def test_a_jump_of_a_tenth_of_a_second_is_told_and_absorbed(at: float) -> None:
     assert any("step" in text for text in told)
 
 
+@pytest.mark.parametrize("at", [0.76, 0.97])
+def test_a_jump_in_the_last_window_is_no_confident_bound(at: float) -> None:
+    """Of the clocks of a ring, the one that jumped is DISRUPTED; the others stay what they were."""
+    columns = recorded((0, 1), (1, 2), (2, 0), (0, 3), (2, 3), (1, 3))
+    clocks = SimulatedClocks(4, seed=1)
+    at_ns = clocks.read(1, np.array([EPOCH_NS + round(at * LENGTH_NS)]))[0]
+    for stamps_name, node_name in (("t_tx_ns", "src"), ("t_rx_ns", "dst")):
+        late = (columns[node_name] == "h1") & (columns[stamps_name] >= at_ns)
+        columns[stamps_name] = columns[stamps_name] + late * 100_000_000
+    found = {node.node: node for node in last(columns, reference=None).nodes}
+    assert found["h1"].state is ClockState.DISRUPTED
+    assert "step" in found["h1"].reason
+    for node in ("h0", "h2", "h3"):
+        assert found[node].state is ClockState.SYNCHRONIZED
+
+
+def test_epochs_that_are_years_apart_cost_a_floats_last_digit() -> None:
+    columns = recorded((0, 1), (1, 2), (2, 0))
+    right = {node.node: node for node in last(columns, "h1").nodes}
+    for stamps_name, node_name in (("t_tx_ns", "src"), ("t_rx_ns", "dst")):
+        of_node = columns[node_name] == "h0"
+        columns[stamps_name] = columns[stamps_name] - np.where(of_node, EPOCH_NS, 0)
+    found = {node.node: node for node in last(columns, "h1").nodes}
+    for node in ("h0", "h2"):
+        told, truth = found[node], right[node]
+        assert told.offset_ns is not None
+        assert truth.offset_ns is not None
+        assert told.bound_ns is not None
+        # The reference's instant is told on every clock: one that counts from 0 is years away.
+        assert told.bound_ns > 128
+    moved = (found["h2"].offset_ns or 0) - (right["h2"].offset_ns or 0)
+    assert abs(moved) <= (found["h2"].bound_ns or 0)
+
+
 def test_a_lone_pair_is_not_better_than_half_its_round_trip() -> None:
     columns = recorded((0, 1), ways=(Way(floor_ns=15e3), QUIET))
     clocks = SimulatedClocks(4, seed=1)
@@ -244,6 +278,19 @@ def test_the_command_prints_what_the_library_says(tmp_path: Path) -> None:
     ran = CliRunner().invoke(solve, [str(file), "--series", "--window", "4s", "--json"])
     assert len(json.loads(ran.stdout)["windows"]) == 2
     assert "SYNCHRONIZED" in CliRunner().invoke(solve, [str(file)]).stdout
+
+
+def test_the_command_warns_of_islands_and_repeats(tmp_path: Path) -> None:
+    file = tmp_path / "probes.parquet"
+    columns = recorded((0, 1), (2, 3))
+    repeated = {name: np.repeat(values, 2) for name, values in columns.items()}
+    parquet.write_table(pa.table(repeated), file)
+    ran = CliRunner().invoke(solve, [str(file)])
+    assert ran.exit_code == 1
+    assert "island" in ran.stdout
+    assert "2 islands (h0, h2)" in ran.stderr.replace("\n", " ")
+    assert f"{len(columns['src']):,} repeated rows" in ran.stderr
+    assert CliRunner().invoke(solve, [str(file), "--reference", "h0"]).exit_code == 3
 
 
 def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:

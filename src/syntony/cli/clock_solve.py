@@ -9,9 +9,10 @@ import click
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from rich.progress import Progress
 from rich.table import Table
 
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
@@ -38,21 +39,47 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     """Offset, drift and bound of every clock in FILE, a Parquet file of probes.
 
     Columns: src, dst, t_tx_ns (src's clock), t_rx_ns (dst's clock); optional pair, path.
-    Exit status: 0 all synchronized, 1 some not, 3 some unknown.
+    Exit status: 0 all synchronized, 1 some not or on several islands, 3 some unknown.
 
     \b
     Example:
       syntony clock solve probes.parquet --reference h0 --json
     """
     probes = check_probes(_columns(file))
-    results = solve_probes(probes, window_ns=parse_duration_ns(window), reference=reference)
+    window_ns = parse_duration_ns(window)
+    with Progress(console=messages, transient=True, disable=not messages.is_terminal) as bar:
+        task = bar.add_task("solving", total=None)
+        results = solve_probes(
+            probes,
+            window_ns=window_ns,
+            reference=reference,
+            progress=lambda done, of: bar.update(task, completed=done, total=of),
+        )
     shown = results if series else results[-1:]
     if as_json:
         print_json(_document(shown, series, probes.duplicates))
     else:
         for result in shown:
             console.print(_table(result))
+        _tell(results[-1], probes.duplicates)
     context.exit(_exit_code(results[-1]))
+
+
+def _tell(result: WindowResult, duplicates: int) -> None:
+    """What the table does not say."""
+    if duplicates:
+        messages.print(f"{duplicates:,} repeated rows were dropped", style="dim")
+    islands = _islands(result)
+    if len(islands) > 1:
+        messages.print(
+            f"{len(islands)} islands ({', '.join(islands)}): offsets of different islands cannot be"
+            " compared; --reference NODE says which one counts",
+            style="yellow",
+        )
+
+
+def _islands(result: WindowResult) -> list[str]:
+    return sorted({node.component for node in result.nodes} - {""})
 
 
 def _columns(file: Path) -> dict[str, NDArray[Any]]:
@@ -80,9 +107,13 @@ def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) ->
 
 
 def _table(result: WindowResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", title=f"at {result.ref_ns}")
-    for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", "reason"):
-        left = heading in {"clock", "state", "reason"}
+    known = any(node.offset_ns is not None for node in result.nodes)
+    title = f"at {result.ref_ns}" if known else "nothing can be said"
+    table = Table(box=None, pad_edge=False, header_style="dim", title=title)
+    several = len(_islands(result)) > 1
+    island = ("island",) if several else ()
+    for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", *island, "reason"):
+        left = heading in {"clock", "state", "island", "reason"}
         table.add_column(heading, justify="left" if left else "right")
     for node in result.nodes:
         table.add_row(
@@ -92,6 +123,7 @@ def _table(result: WindowResult) -> Table:
             "" if node.drift_ppb is None else f"{node.drift_ppb:.1f}",
             _time(node.sigma_ns),
             _time(node.bound_ns),
+            *((node.component,) if several else ()),
             node.reason,
         )
     return table
@@ -105,4 +137,4 @@ def _exit_code(result: WindowResult) -> int:
     states = {node.state for node in result.nodes}
     if ClockState.UNKNOWN in states:
         return 3
-    return 0 if states == {ClockState.SYNCHRONIZED} else 1
+    return int(states != {ClockState.SYNCHRONIZED} or len(_islands(result)) > 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -40,7 +41,7 @@ class EdgeArrays(NamedTuple):
                 (
                     edge.theta_ns,
                     edge.drift_ppb * 1e-9,
-                    max(edge.sigma_ns, LEAST_SIGMA_NS),
+                    max(edge.sigma_ns, LEAST_SIGMA_NS, math.ulp(edge.theta_ns)),
                     edge.drift_sigma_ppb * 1e-9,
                     edge.rtt_floor_ns,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,11 @@ class NetworkSolver:
                 by_prober[edge.a].append(edge)
         for prober, mine in by_prober.items():
             self._edges[prober] = (now_ns, tuple(mine))
+
+    def forget(self, probers: Iterable[str]) -> None:
+        """Their edges say nothing any more: they measured, and what they measured was no edge."""
+        for prober in probers:
+            self._edges.pop(prober, None)
 
     def solve(self, now_ns: int) -> tuple[Timeline, ...]:
         """Every known clock's timeline, sorted by node.

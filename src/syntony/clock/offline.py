@@ -7,6 +7,7 @@ directions of a pair are cut by the same clock, so a window never splits a probe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from syntony.errors import UsageError
 from syntony.model import ClockState, Edge, S, Timeline
 
 WINDOW_NS = 2 * S
+TORN = "inconsistent: a clock stepped inside the window, or stamps are not of one clock"
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,11 @@ class _Measured(NamedTuple):
 
 
 def solve_probes(
-    probes: Probes, *, window_ns: int = WINDOW_NS, reference: str | None = None
+    probes: Probes,
+    *,
+    window_ns: int = WINDOW_NS,
+    reference: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[WindowResult, ...]:
     """The clocks of every window that has probes, oldest first, at least one.
 
@@ -90,6 +96,7 @@ def solve_probes(
         probes: checked.
         window_ns: length of a window; a last one under half of it joins the one before.
         reference: node whose clock is to be fleet time; None for the mean of all.
+        progress: is told how many windows are done, and of how many.
 
     Raises:
         UsageError: the reference is not in the file, or the window is not longer than 0.
@@ -103,12 +110,16 @@ def solve_probes(
     solver = NetworkSolver()
     estimators = [PairEstimator(probes.nodes[one.a], probes.nodes[one.b]) for one in all_series]
     results = []
-    for number in np.unique(window).tolist():
+    numbers = np.unique(window).tolist()
+    for done, number in enumerate(numbers):
+        if progress is not None:
+            progress(done, len(numbers))
         measured = [
             _measure(probes, one, estimator, window == number)
             for one, estimator in zip(all_series, estimators, strict=True)
         ]
         now_ns = (number + 1) * window_ns
+        solver.forget(probes.nodes[each.series.a] for each in measured if each.reason == TORN)
         solver.update([each.edge for each in measured if each.edge is not None], now_ns)
         lines = solver.solve(now_ns)
         results.append(_result(probes, lines, solver.verdicts, measured, reference))
@@ -188,7 +199,7 @@ def _measure(
         )
     )
     if edge is None:
-        reason = "inconsistent: a clock stepped inside the window, or stamps are not of one clock"
+        reason = TORN
     return _Measured(one, count, edge, reason)
 
 
@@ -214,14 +225,14 @@ def _result(
     anchor = by_node.get(reference) if reference is not None else None
     ref_ns = anchor.ref_ns if anchor else max((line.ref_ns for line in lines), default=0)
     results = []
-    for node in probes.nodes:
+    for place, node in enumerate(probes.nodes):
         line = by_node.get(node)
         if line is None:
             results.append(_unknown(node, _why(probes, node, measured)))
         elif reference is not None and (anchor is None or anchor.component != line.component):
             results.append(_unknown(node, f"island: not connected to {reference}"))
         else:
-            results.append(_node(line, anchor, ref_ns))
+            results.append(_torn(_node(line, anchor, ref_ns), place, measured))
     judged = {id(verdict.edge): verdict for verdict in verdicts}
     edges = tuple(_edge(probes, each, judged) for each in measured if each.probes)
     return WindowResult(
@@ -257,6 +268,15 @@ def _node(line: Timeline, anchor: Timeline | None, ref_ns: int) -> NodeResult:
         component=line.component,
         reason=line.reason,
     )
+
+
+def _torn(result: NodeResult, place: int, measured: list[_Measured]) -> NodeResult:
+    """A clock that nothing confirms because its pairs contradict themselves is not held over."""
+    if result.state is not ClockState.HOLDOVER:
+        return result
+    if not any(each.reason == TORN and place in each.series[:2] for each in measured):
+        return result
+    return msgspec.structs.replace(result, state=ClockState.DISRUPTED, reason=TORN)
 
 
 def _unknown(node: str, reason: str) -> NodeResult:

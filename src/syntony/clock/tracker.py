@@ -16,18 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.envelope import lowest
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import touches_floor
+from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
 
 WANDER_PPB = 7.0
 """Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
 FIRST_DRIFT_SIGMA = 1e-6
 """Least doubt of a first window's drift, so that one lucky envelope binds nobody."""
-STEP_NS = 1_000.0
-STEP_SIGMAS = 8.0
-"""An innovation this large (both) with the round trip unchanged is a clock's step."""
 SLACK_SIGMAS = 4.0
 MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
@@ -55,8 +52,6 @@ directions: then a queue may stand in one of them, and hide up to half the round
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
-HALF_DEPTH = 3
-"""Order statistic that tells a half window's floor in the search for a step inside a window."""
 
 Matrix = NDArray[np.float64]
 
@@ -152,7 +147,7 @@ class PairTracker:
             return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
-        if _stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
+        if stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
             return None
         prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
         fit = self._fitted(clouds, prior)
@@ -435,19 +430,3 @@ def _floor(side: Matrix, width_ns: float) -> Matrix:
     together = np.flatnonzero(widths <= width_ns)
     first = int(together[0]) if len(together) else 0
     return low[first : first + depth]
-
-
-def _stepped_inside(clouds: Clouds, slope: float, sigma: float) -> bool:
-    """Whether both directions shift alike between the window's halves, as no queue makes them."""
-    heights = clouds.heights(slope)
-    late = clouds.t > 0
-    shifts, scatter_ns = [], 0.0
-    for part, sign in ((slice(0, clouds.forward), 1.0), (slice(clouds.forward, None), -1.0)):
-        halves = [heights[part][~late[part]], heights[part][late[part]]]
-        if min(map(len, halves)) < HALF_DEPTH:
-            return False
-        lows = [lowest(half, HALF_DEPTH) for half in halves]
-        scatter_ns += sum(low - float(half.min()) for low, half in zip(lows, halves, strict=True))
-        shifts.append(sign * (lows[1] - lows[0]))
-    least_ns = max(STEP_NS, STEP_SIGMAS * (sigma * clouds.span_ns / 2 + scatter_ns))
-    return shifts[0] * shifts[1] > 0 and min(map(abs, shifts)) > least_ns

@@ -84,7 +84,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
         ``asymmetry + 4·√(σ² + (σ_drift·Δ)² + walk²·Δ³/3) + swing(Δ)`` with Δ the distance from
         `ref_ns`: four sigmas of what was measured and of a drift that walks at random, and what a
-        temperature ramp does (see docs/reference/clock.md).
+        temperature ramp does (see docs/reference/clock.md). Offsets of years are not told to the
+        nanosecond by a float: its last digit is added.
         """
         if self.state is ClockState.UNKNOWN:
             return math.inf
@@ -94,7 +95,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         walk_ns = WALK_PPB * seconds**1.5 / math.sqrt(3)
         ramp_ns = min(RAMP_PPB_PER_S * seconds**2 / 2, SWING_PPB * seconds)
         sigmas_ns = BOUND_SIGMAS * math.hypot(self.sigma_ns, drift_ns, walk_ns)
-        return self.asymmetry_ns + sigmas_ns + ramp_ns
+        return self.asymmetry_ns + sigmas_ns + ramp_ns + math.ulp(self.offset_ns)
 
     def to_local_ns(self, fleet_ns: int) -> int:
         """The local instant at which this clock's fleet time is `fleet_ns`."""
