@@ -102,18 +102,19 @@ def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
     assert all("tester" in row.evidence for row in rows())
 
 
-def test_an_agent_killed_in_the_middle_leaves_the_job_running_and_takes_over_again(
-    fleet: Fleet,
+@pytest.mark.parametrize("kind", ["agent-kill", "agent-stop"])
+def test_an_agent_killed_or_hung_leaves_the_job_running_and_takes_over_again(
+    fleet: Fleet, kind: str
 ) -> None:
-    with fleet.job("killed") as job:
-        await_true(lambda: fleet.both("killed"), "a subflow over each rail")
-        kill = fleet.lab.inject("agent-kill", "h0")
+    with fleet.job(kind) as job:
+        await_true(lambda: fleet.both(kind), "a subflow over each rail")
+        gone = fleet.lab.inject(kind, "h0")
         # The peer's agent alone has to leave the dead path now; ours comes back to the rest.
         fault = fleet.lab.inject("blackhole", "h0/rail0")
-        await_true(lambda: fleet.rails("killed", "h2") == {"rail1"}, "the peer has left the path")
-        fleet.lab.clear(kill.id)
+        await_true(lambda: fleet.rails(kind, "h2") == {"rail1"}, "the peer has left the path")
+        fleet.lab.clear(gone.id)
         fleet.lab.clear(fault.id)
-        await_true(lambda: fleet.both("killed"), "both rails again, with the agent back")
+        await_true(lambda: fleet.both(kind), "both rails again, with the agent back")
         job.steps()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -58,7 +59,63 @@ def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(
         fleet.lab.clear(fault.id)
         await_true(lambda: both(fleet, name, ("plain", "rail0")), "back on its own way")
         account = job.steps()
-    print(account)
     assert account["longest_s"] < STALL_S
-    actions = {row.action for row in fleet.log(name)}
-    assert {"detour", "return"} <= actions
+    told = {"detour", "return"}
+    await_true(lambda: told <= {row.action for row in fleet.log(name)}, "both ways in the log")
+
+
+def spine_of(fleet: Fleet, job: str) -> str:
+    """Of what h0 sends on the job's connection."""
+    conn = fleet.connections(job)["h0"]
+    near, far = (int(end.rpartition(":")[2]) for end in conn.subflows[0].path.split(" > "))
+    (way,) = fleet.lab.paths("h0/rail0", "h2/rail0", [near], far, proto="tcp")
+    assert way.spine is not None
+    return way.spine
+
+
+def test_a_spine_that_swallows_is_passed_by(fleet: Fleet) -> None:
+    with fleet.job("plain-spine", plain=True) as job:
+        await_true(lambda: both(fleet, "plain-spine", ("plain", "rail0")), "known at both ends")
+        fault = fleet.lab.inject("blackhole", f"leaf0-0/{spine_of(fleet, 'plain-spine')}")
+        await_true(lambda: state(fleet, "plain-spine", "h0")[0] == "detour", "another way")
+        await_true(lambda: progress(fleet), "answers on the other way")
+        fleet.lab.clear(fault.id)
+        account = job.steps()
+    assert account["longest_s"] < STALL_S
+    await_true(lambda: "fabric" in {r.cause for r in fleet.log("plain-spine")}, "why, in the log")
+
+
+def progress(fleet: Fleet) -> bool:
+    """Whether h0's plain connection is answered within a moment, by the kernel's own count."""
+
+    address = fleet.lab.addresses(4)["h2/rail0"]
+
+    def acked() -> int:
+        lines = fleet.lab.run("h0", "ss", "-tniH", "state", "established", "dst", address)
+        return sum(map(int, re.findall(r"bytes_acked:(\d+)", lines)))
+
+    before = acked()
+    return acked() > before > 0
+
+
+def test_what_a_hung_agent_has_changed_is_undone_by_the_kernel(fleet: Fleet) -> None:
+    with fleet.job("plain-hung", plain=True) as job:
+        await_true(lambda: both(fleet, "plain-hung", ("plain", "rail0")), "known at both ends")
+        fault = fleet.lab.inject("link-down", "h0/rail0", {"side": "leaf"})
+        await_true(lambda: both(fleet, "plain-hung", ("detour", "rail1")), "the detour")
+        hung = fleet.lab.inject("agent-stop", "h0")
+        fleet.lab.clear(fault.id)
+        await_true(lambda: not switched(fleet), "the dead man's switches open")
+        await_true(lambda: state(fleet, "plain-hung", "h2") == ("plain", "rail0"), "the peer back")
+        await_true(lambda: progress(fleet), "the job on its own way")
+        fleet.lab.clear(hung.id)
+        await_true(lambda: switched(fleet), "the agent has taken over again")
+        await_true(lambda: both(fleet, "plain-hung", ("plain", "rail0")), "back on its own way")
+        account = job.steps()
+    assert account["longest_s"] < STALL_S
+
+
+def switched(fleet: Fleet) -> bool:
+    """Whether anything that h0's agent changed is in force."""
+    alive = fleet.lab.run("h0", "nft", "list", "set", "inet", "syntony_detours", "alive")
+    return "tcp" in alive or "lookup 8621" in fleet.lab.run("h0", "ip", "rule")

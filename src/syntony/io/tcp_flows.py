@@ -104,7 +104,7 @@ class TcpFlows:
 
     def samples(self, rows: NDArray[np.void], at_ns: int) -> list[FlowSample]:
         """As records; flows that are gone are left out."""
-        living = rows[_is_sending(rows)]
+        living = rows[is_sending(rows)]
         if len(self._tuples) > 4 * len(living) + 1024:
             self._tuples.clear()
         fields = (living[name].tolist() for name in _FIELDS)
@@ -227,7 +227,8 @@ def _text(raw: bytes, family: int) -> str:
     return str(ipaddress.IPv6Address(raw))
 
 
-def _is_sending(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+def is_sending(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which of them are connected, shape (n,)."""
     sending: NDArray[np.bool_] = (1 << rows["state"].astype(np.int64) & SENDING_STATES) != 0
     return sending
 

@@ -18,6 +18,14 @@ FIRST_SUBFLOW_ID, LAST_SUBFLOW_ID = 32, 255
 otherwise. Below are the ids of announced NICs: rail + 1."""
 
 
+LOSSY_NS = 5 * S
+"""A flow that lost segments and went on within so long stands in a full queue, it seems: what it
+loses now says less about its way."""
+LOSSY_BACKOFF = 2
+"""Of such a flow two retransmissions by the timer, 200 and 400 ms apart, have to be lost too: in a
+queue that drops every third segment that happens to one loss in nine."""
+
+
 class State(enum.Enum):
     """Of a subflow."""
 
@@ -29,8 +37,8 @@ class Subflow:
     """One way of a connection."""
 
     __slots__ = (
-        "acked", "acked_ns", "flow", "local_id", "meter", "nic", "rate_bps", "retransmits",
-        "retransmits_now", "seen_ns", "since_ns", "stalled", "state", "told",
+        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "rate_bps",
+        "retransmits", "retransmits_now", "seen_ns", "since_ns", "stalled", "state", "told",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -46,6 +54,8 @@ class Subflow:
         self.retransmits = 0
         """As of the last progress."""
         self.retransmits_now = 0
+        self.lossy_ns: int | None = None
+        """When it last went on after a loss."""
         self.acked_ns = now_ns
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
@@ -57,7 +67,8 @@ class Subflow:
 
         Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
         account and by ours, and the kernel has retransmitted meanwhile; or three times as long
-        whatever it did (a lone segment is not retransmitted before 200 ms, TCP_RTO_MIN).
+        whatever it did (a lone segment is not retransmitted before 200 ms, TCP_RTO_MIN). A flow
+        that loses segments all the time is judged by its timer's retransmissions only.
         """
         self.meter.take(sample)
         elapsed_ns = sample.at_ns - self.seen_ns
@@ -69,11 +80,16 @@ class Subflow:
         self.seen_ns = max(self.seen_ns, sample.at_ns)
         self.retransmits_now = sample.retransmits
         if sample.bytes_acked != self.acked or not sample.unacked:
+            if 0 <= self.acked < sample.bytes_acked and sample.retransmits > self.retransmits:
+                self.lossy_ns = sample.at_ns
             self.acked, self.acked_ns = sample.bytes_acked, sample.at_ns
             self.retransmits = sample.retransmits
             self.stalled = None
             return False
         if self.stalled is not None or self.state is not State.UP:
+            return False
+        lossy = self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS
+        if lossy and sample.backoff < LOSSY_BACKOFF:
             return False
         silent_ns = min(sample.last_ack_ns, sample.at_ns - self.acked_ns)
         patience_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)

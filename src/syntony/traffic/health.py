@@ -14,12 +14,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.policy import Policy
 
+PROGRESS_NS = 15 * MS
+"""Data acknowledged so much later (and one round trip) than the last answered probe were sent after
+it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
+tick, 4 ms at 250 Hz and 10 at 100."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -65,6 +69,9 @@ class _PairState:
         self.misses = 0
         self.died_ns: int | None = None
         """When the last of its flows died; None while any lives."""
+        self.carries_until_ns = 0
+        """Until then it is not believed dead: data on it were acknowledged after the probes' last
+        answer."""
         self.dead: Reason | None = None
         """Set once it has been dead long enough to be believed."""
         self.hold = HoldDown()
@@ -197,6 +204,23 @@ class Health:
             pair.died_ns = event.at_ns
         return False
 
+    def pending(self, now_ns: int) -> list[Pair]:
+        """Pairs whose death is to be decided now: whose flows should be looked at before."""
+        return [] if self.isolated else self._due(now_ns)
+
+    def progress(self, nic: str, remote: str, acked_ns: int, rtt_ns: int) -> None:
+        """A job's own data on a pair were acknowledged.
+
+        Args:
+            nic: local.
+            remote: address.
+            acked_ns: when the newest were, at the latest.
+            rtt_ns: that connection's, with the queue it stands in.
+        """
+        pair = self._pairs.get((nic, remote))
+        if pair is not None and acked_ns - rtt_ns - PROGRESS_NS > pair.since_ns:
+            pair.carries_until_ns = acked_ns + rtt_ns + PROGRESS_NS
+
     def stall(self, event: StallEvent) -> None:
         """We were not scheduled ourselves: silence up to now proves nothing yet."""
         self._stalled_until_ns = event.at_ns + self._policy.stall_grace_ns
@@ -208,21 +232,22 @@ class Health:
         if self.isolated:
             return None
         waiting = [
-            self._decide_ns(pair.died_ns)
+            self._decide_ns(pair)
             for pair in self._pairs.values()
             if pair.died_ns is not None and pair.dead is None
         ]
         return min(waiting, default=None)
 
-    def conclude(self, now_ns: int) -> list[Pair]:
-        """Pairs that are dead for good as of now."""
-        due = [
+    def _due(self, now_ns: int) -> list[Pair]:
+        return [
             key
             for key, pair in self._pairs.items()
-            if pair.died_ns is not None
-            and pair.dead is None
-            and self._decide_ns(pair.died_ns) <= now_ns
+            if pair.died_ns is not None and pair.dead is None and self._decide_ns(pair) <= now_ns
         ]
+
+    def conclude(self, now_ns: int) -> list[Pair]:
+        """Pairs that are dead for good as of now."""
+        due = self._due(now_ns)
         self.isolated = bool(due) and self._all_dead()
         if self.isolated:
             return []
@@ -272,10 +297,12 @@ class Health:
             pair.hold.until_ns if pair is not None else 0,
         )
 
-    def _decide_ns(self, died_ns: int) -> int:
-        soon_ns = died_ns + self._policy.settle_ns
+    def _decide_ns(self, pair: _PairState) -> int:
+        soon_ns = (pair.died_ns or 0) + self._policy.settle_ns
         # A host that stalls all the time must not wait for ever.
-        return min(max(soon_ns, self._stalled_until_ns), soon_ns + 4 * self._policy.stall_grace_ns)
+        excused_ns = soon_ns + 4 * self._policy.stall_grace_ns
+        own_ns = min(max(soon_ns, self._stalled_until_ns), excused_ns)
+        return max(own_ns, pair.carries_until_ns)
 
     def _flows_alive(self, nic: str, remote: str) -> Iterable[bool]:
         """Flows never heard of count as dead: they prove nothing."""

@@ -40,8 +40,8 @@ class PlainFlow:
     """One connection."""
 
     __slots__ = (
-        "asked", "failed", "flow", "follows", "heard_ns", "inode", "job", "judge", "kept",
-        "moved_ns", "repeats", "wait", "ways", "wire",
+        "asked", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode", "job", "judge",
+        "kept", "moved_ns", "repeats", "wait", "ways", "wire",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
@@ -63,6 +63,9 @@ class PlainFlow:
         """It is there because the peer is, not because anything was wrong with what we sent."""
         self.heard_ns = 0
         """When the peer was last heard on the way that we follow it on."""
+        self.deaf_ns = 0
+        """Until then a peer is not followed: it may be following us. Of two that follow each other
+        one has to go back first."""
         self.moved_ns: int | None = None
         """When it was put on another way, until the kernel has sent something again there."""
         self.repeats = 0
@@ -162,7 +165,7 @@ class PlainPaths:
             return []
         if known.kept is not None and not known.follows:
             return []  # we have our own reasons for where we are
-        if not self._fit(known, event.wire, event.at_ns):
+        if event.at_ns < known.deaf_ns or not self._fit(known, event.wire, event.at_ns):
             return []
         reason = Reason(Cause.PEER, "the peer sends this way", event.at_ns, event.at_ns)
         known.heard_ns, known.follows = event.at_ns, True
@@ -265,6 +268,7 @@ class PlainPaths:
         was = known.kept.cause if known.kept else Cause.PEER
         reason = Reason(Cause.RETURN, f"{was}, {since_ms} ms ago", now_ns, now_ns)
         known.follows = False
+        known.deaf_ns = now_ns + 2 * QUIET_NS
         out = self._put(known, own, reason, now_ns)
         known.kept = None
         return out

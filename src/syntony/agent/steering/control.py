@@ -307,6 +307,7 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
+        self._weigh(now_ns)
         self._carry_out(self._failover.tick(now_ns))
         if ready:
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
@@ -316,6 +317,17 @@ class PathControl:
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
+
+    def _weigh(self, now_ns: int) -> None:
+        """Before the probes' word on a path is believed, the job's own data on it are asked."""
+        health = self._failover.health
+        pending = health.pending(now_ns)
+        if not pending:
+            return
+        for flow, acked_ns, rtt_ns in self._flows.progress({far for _, far in pending}, now_ns):
+            nic = health.nic_of(flow.local)
+            if nic is not None:
+                health.progress(nic, flow.remote, acked_ns, rtt_ns)
 
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.io.tcp_flows import TcpFlows
+from syntony.io.tcp_flows import TcpFlows, is_sending
 from syntony.model import MS
-from syntony.model.paths import FlowSample, PathEvent
+from syntony.model.paths import FlowSample, FourTuple, PathEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -51,6 +51,8 @@ class FlowWatch:
         self._since = np.zeros(len(self._rows), np.int64)
         self._baseline = self._rows.copy()
         self._told = np.zeros(len(self._rows), bool)
+        self._acked = np.zeros(len(self._rows), np.int64)
+        """When bytes were last acknowledged, at the latest; 0: never seen."""
         self._next_ns = 0
         self._all_ns = 0
 
@@ -67,6 +69,18 @@ class FlowWatch:
     def refresh(self) -> None:
         """There is a flow that we may not know yet."""
         self._all_ns = 0
+
+    def progress(self, remotes: Collection[str], now_ns: int) -> list[tuple[FourTuple, int, int]]:
+        """Flows to these addresses now: when data were last acknowledged, and the round trip."""
+        self._flows.sample(self._rows)
+        self._progress(now_ns)
+        found = self._flows.samples(self._rows, now_ns)
+        living = self._acked[is_sending(self._rows)].tolist()
+        return [
+            (sample.flow, acked_ns, sample.rtt_ns)
+            for sample, acked_ns in zip(found, living, strict=True)
+            if acked_ns and sample.flow.remote in remotes
+        ]
 
     def poll(self, now_ns: int) -> list[PathEvent]:
         if now_ns < self._next_ns:
@@ -98,13 +112,18 @@ class FlowWatch:
         baseline, told = rows.copy(), np.zeros(len(rows), bool)
         since[kept], told[kept] = self._since[before], self._told[before]
         baseline[kept] = self._baseline[before]
+        acked = np.zeros(len(rows), np.int64)
+        acked[kept] = self._acked[before]
         self._rows, self._since, self._baseline, self._told = rows, since, baseline, told
+        self._acked = acked
         self._progress(now_ns)
         return rows if self._plain is None else found
 
     def _progress(self, now_ns: int) -> None:
         rows = self._rows
-        moved = (rows["bytes_acked"] != self._baseline["bytes_acked"]) | (rows["unacked"] == 0)
+        acked = rows["bytes_acked"] != self._baseline["bytes_acked"]
+        self._acked[acked] = now_ns - rows["last_ack_ms"][acked].astype(np.int64) * MS
+        moved = acked | (rows["unacked"] == 0)
         # A closed window is the peer's wish, not a fault of the path.
         moved |= rows["window_probes"] > 0
         self._since[moved] = now_ns

@@ -52,7 +52,14 @@ KERNEL_MPTCP = Mode(
     name="kernel-mptcp", title="kernel MPTCP alone", wrap=_RUN, own_mptcp=True, endpoints=True
 )
 SYNTONY = Mode(name="syntony", title="Syntony", wrap=_RUN, agents=True)
-MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY)}
+SYNTONY_TCP = Mode(
+    name="syntony-tcp",
+    title="Syntony, plain TCP",
+    # As on a host without MPTCP, or with a program that nothing can be put in front of.
+    wrap=("env", "SYNTONY_TCP=off", *_RUN),
+    agents=True,
+)
+MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTONY_TCP)}
 
 
 @contextmanager

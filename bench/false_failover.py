@@ -1,0 +1,162 @@
+"""Failovers without a failure: a lab where nothing breaks, and everything else happens.
+
+    .venv/bin/python -m bench.false_failover --minutes 60
+    .venv/bin/python -m bench.false_failover --minutes 10 --rate 30 --latency 5   # crowded
+    .venv/bin/python -m bench.false_failover --minutes 10 --mode syntony-tcp
+
+Each minute: a checked job runs for 25 s, goes on for 20 s while busy loops on two hosts take the
+processor from it and from the agents, and ends; the rest is idle. Every path that an agent leaves
+meanwhile is left without a reason, and is counted by its cause, with the steps done and the longest
+one. One line a minute on stderr; the result at the end, or at the first Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+
+from syntony.controller.client import ask_for
+from syntony.errors import RemoteError
+from syntony.lab.client import Lab
+from syntony.lab.drill import modes, place
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.jobs import programs
+from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.runner import Job
+from syntony.lab.plan import FabricSpec
+from syntony.lab.world import World, new_lab
+from syntony.model import MS, S
+from syntony.wire.messages import FailoverLog, FailoverLogQuery, PathEventRow
+
+CALM_S, HOGS_S, CYCLE_S = 25, 20, 60
+START_S = 60.0
+LEAVING = frozenset({"destroy", "detour", "keep-last-path"})
+"""What an agent does, or would do, because it takes a path for dead. A path that a peer gives up is
+counted where it was given up and where that was heard."""
+HARMLESS = frozenset({"contention", "surplus", "dead-man", "operator"})
+
+
+class Tally:
+    """What was seen so far."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.causes: Counter[str] = Counter()
+        self.rows: list[PathEventRow] = []
+        self.steps = 0
+        self.longest_s = 0.0
+        self.broken = 0
+        """Jobs that did not end as asked."""
+        self.wrong = 0
+        self._seen: set[tuple[int, str, str, str]] = set()
+
+    def read(self, lab: Lab) -> None:
+        """Whatever the agents have told since the last time."""
+        query = FailoverLogQuery(window_ns=3 * CYCLE_S * S, limit=10_000)
+        for row in ask_for(f"unix:{lab.controller_socket}", query, FailoverLog).events:
+            key = (row.ts_ns, row.host, row.connection, row.action)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            if row.action in LEAVING and row.cause not in HARMLESS:
+                self.causes[row.cause] += 1
+                self.rows.append(row)
+
+    def took(self, job: Job) -> None:
+        """A job has ended."""
+        self.broken += not job.finished()
+        steps = [record for record in job.records() if isinstance(record, Step)]
+        self.steps += job.steps_done()
+        self.wrong += sum(step.wrong for step in steps)
+        self.longest_s = max([self.longest_s, *((s.end_ns - s.start_ns) / S for s in steps)])
+
+    def line(self) -> str:
+        minutes = (time.monotonic() - self.began_s) / 60
+        told = ", ".join(f"{n} {cause}" for cause, n in self.causes.most_common()) or "none"
+        return (
+            f"{minutes:.1f} min: left without a failure: {told}; {self.steps} steps, the longest "
+            f"{self.longest_s:.2f} s; load {os.getloadavg()[0]:.0f}"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "minutes": (time.monotonic() - self.began_s) / 60,
+            "false_failovers": sum(self.causes.values()),
+            "by_cause": dict(self.causes),
+            "steps": self.steps,
+            "longest_step_s": self.longest_s,
+            "wrong": self.wrong,
+            "jobs_broken": self.broken,
+            "load_1m": os.getloadavg()[0],
+            "rows": [[r.host, r.action, r.cause, r.evidence, r.old_path] for r in self.rows],
+        }
+
+
+def cycle(lab: Lab, mode: modes.Mode, kind: str, tally: Tally, end_s: float) -> None:
+    """One minute, or what is left."""
+    until_s = min(end_s, time.monotonic() + CYCLE_S)
+    framework, what = programs.by_name(kind)
+    spec = place.job_spec(lab, framework=framework, kind=what, python=sys.executable)
+    with Job(lab, spec, wrap=mode.wrap) as job:
+        try:
+            job.wait_steps(1, START_S)
+            _pause(min(CALM_S, until_s - time.monotonic()))
+            for host in lab.status().hosts[:2]:
+                lab.inject("cpu-hog", host)
+            _pause(min(HOGS_S, until_s - time.monotonic()))
+            lab.clear()
+            job.wish_end()
+            job.wait_end(START_S)
+        finally:
+            lab.clear()
+            tally.took(job)
+    _pause(until_s - time.monotonic())
+    tally.read(lab)
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(max(0.0, seconds))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--quick", action="store_true", help="one minute and a half")
+    parser.add_argument("--hosts", type=int, default=place.HOSTS)
+    parser.add_argument("--rate", type=int, default=200, help="Mb/s of every link")
+    parser.add_argument("--latency", type=int, default=20, help="ms, depth of every queue")
+    parser.add_argument("--job", choices=("builtin", "builtin-all-to-all"),
+                        default="builtin-all-to-all")  # fmt: skip
+    parser.add_argument("--mode", choices=("syntony", "syntony-tcp"), default="syntony")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    spec = FabricSpec(
+        hosts=asked.hosts, rate_bps=asked.rate * 1_000_000, latency_ns=asked.latency * MS
+    )
+    with World(new_lab(f"false-{os.getpid()}", spec), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        wait_ready(lab)
+        tally = Tally()
+        end_s = tally.began_s + (90 if asked.quick else asked.minutes * 60)
+        try:
+            while time.monotonic() < end_s:
+                cycle(lab, modes.MODES[asked.mode], asked.job, tally, end_s)
+                print(tally.line(), file=sys.stderr, flush=True)
+        except (KeyboardInterrupt, RemoteError) as error:
+            print(f"ended early: {error!r}", file=sys.stderr)
+    if asked.json:
+        print(json.dumps(tally.as_json(), indent=1))
+    else:
+        print(tally.line())
+        for row in tally.rows:
+            print(f"  {row.host} {row.action} {row.cause}: {row.evidence}; {row.old_path}")
+    return 1 if tally.causes or tally.broken or tally.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""A crowded path is not a dead one: what probes lose in a queue, and what data say of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
+from syntony.traffic.connection import State, Subflow
+from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.policy import Policy
+
+FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
+RTT_NS = 20 * MS
+LAST_REPLY_NS = 1_000 * MS
+DIED_NS = LAST_REPLY_NS + 40 * MS
+
+
+def health_of_a_dying_pair() -> Health:
+    """Two NICs; the probes of one pair have gone unanswered since `LAST_REPLY_NS`."""
+    nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1",)) for k in (0, 1)]
+    health = Health(Policy(), nics)
+    health.watch([WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)])
+    for flow_id in (0, 1):
+        health.liveness(event(0, flow_id, alive=True))
+    health.liveness(event(DIED_NS, 0, alive=False))
+    return health
+
+
+def event(at_ns: int, flow_id: int, *, alive: bool) -> LivenessEvent:
+    return LivenessEvent(
+        at_ns=at_ns, flow_id=flow_id, alive=alive, since_ns=LAST_REPLY_NS, misses=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("acked_ms", "believed"),
+    [
+        (None, True),  # no data on that pair: the probes alone
+        (-500, True),  # none acknowledged of late
+        (20, True),  # acknowledged after the last reply, but sent before: was under way
+        (34, True),
+        (36, False),  # sent after it: the path carries, the probes stood in a queue
+        (45, False),
+    ],
+)
+def test_probes_are_believed_unless_data_got_through_after_them(
+    acked_ms: int | None, *, believed: bool
+) -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS + Policy().settle_ns
+    assert health.pending(now_ns) == [("n0", "10.0.0.2")]
+    if acked_ms is not None:
+        health.progress("n0", "10.0.0.2", LAST_REPLY_NS + acked_ms * MS, RTT_NS)
+    assert bool(health.conclude(now_ns)) is believed
+    assert (health.dead("n0", "10.0.0.2") is not None) is believed
+
+
+def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:
+    health = health_of_a_dying_pair()
+    health.progress("n0", "10.0.0.2", DIED_NS, RTT_NS)
+    due_ns = health.due_ns()
+    assert due_ns is not None
+    assert due_ns <= DIED_NS + RTT_NS + 20 * MS
+    assert not health.conclude(due_ns - 1)
+    assert health.conclude(due_ns) == [("n0", "10.0.0.2")]
+
+
+def stalled_after_ms(*, lossy: bool) -> int:
+    """How long a flow is silent before it is judged; the kernel's timer runs 200, 400, 800 ms."""
+    judge = Subflow(FLOW, "n0", State.UP, 0)
+    lost = 0
+    for at_ms in range(0, 1_000, 100):  # it goes on all the time, with losses or without
+        lost += 3 if lossy else 0
+        judge.take(sample(at_ms, acked=1 + at_ms, retransmits=lost), Policy())
+    for silent_ms in range(0, 3_000, 15):
+        fired = sum(silent_ms >= each for each in (200, 600, 1_400))
+        news = sample(900 + silent_ms, 901, retransmits=lost + fired, backoff=fired,
+                      silent_ms=silent_ms)  # fmt: skip
+        if judge.take(news, Policy()):
+            return silent_ms
+    raise AssertionError("never")
+
+
+def sample(
+    at_ms: int, acked: int, retransmits: int, backoff: int = 0, silent_ms: int = 0
+) -> FlowSample:
+    return FlowSample(
+        at_ns=S + at_ms * MS, flow=FLOW, token=7, inode=1, bytes_acked=acked, bytes_received=0,
+        unacked=5, notsent_bytes=0, retransmits=retransmits, backoff=backoff,
+        last_ack_ns=silent_ms * MS, rtt_ns=5 * MS, pacing_bps=1, delivery_bps=1,
+    )  # fmt: skip
+
+
+def test_a_flow_that_loses_segments_all_the_time_is_given_two_timeouts() -> None:
+    assert stalled_after_ms(lossy=False) == 180
+    assert stalled_after_ms(lossy=True) == 600
