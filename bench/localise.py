@@ -23,6 +23,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from syntony.fabric.candidates import IMPLIED_PRICE
+from syntony.fabric.locate import MIN_REPLIES_LOSS
 from syntony.fabric.loss import STRICTNESS, find_losses
 from syntony.fabric.tally import tally_losses
 from syntony.sim.fabric import Clos, Clos3, Counts, Fabric, draw_flows, prices, probe, round_trips
@@ -41,7 +43,12 @@ class Case(NamedTuple):
     fabric: Fabric
     counts: Counts
     bad: list[int]
-    round_trip: bool
+    answering: NDArray[np.int64] | None
+    """Of round trips: the NIC that answers, (paths,)."""
+
+    @property
+    def round_trip(self) -> bool:
+        return self.answering is not None
 
     def matrix(self) -> tuple[sp.csc_array, Floats, Floats]:
         """Paths × directional links, sent, lost: what the other methods work on."""
@@ -57,10 +64,20 @@ class Case(NamedTuple):
 
 
 def ours(case: Case) -> list[int]:
-    tally = tally_losses(
-        case.counts.crossings, case.counts.sent, case.counts.lost, case.fabric.candidates
-    )
-    return [found.candidate for found in find_losses(tally, prices(case.fabric))]
+    """As `syntony.fabric.candidates` numbers them: of round trips, what a NIC answers with is a
+    candidate too, and told of only if it is bad (`locate.MIN_REPLIES_LOSS`)."""
+    crossings, price, size = case.counts.crossings, prices(case.fabric), case.fabric.candidates
+    if case.answering is not None:
+        replies = (size + case.answering).astype(np.int32)
+        crossings = np.concatenate((crossings, replies[:, None]), axis=1)
+        price = np.append(price, np.full(case.fabric.nics, price[0] + IMPLIED_PRICE))
+        size += case.fabric.nics
+    tally = tally_losses(crossings, case.counts.sent, case.counts.lost, size)
+    return [
+        found.candidate
+        for found in find_losses(tally, price)
+        if found.candidate < case.fabric.candidates or found.loss >= MIN_REPLIES_LOSS
+    ]
 
 
 def voting(case: Case, share: float = 0.02) -> list[int]:
@@ -184,17 +201,19 @@ def draw(scenario: Scenario, seed: int) -> Case:
     stalling[rng.choice(fabric.nics, fabric.nics // 50, replace=False)] = STALL * (
         10 if scenario.round_trip else 1
     )
+    flows = draw_flows(fabric, rng, peers=PEERS, ports=PORTS)
     counts = probe(
         fabric,
-        draw_flows(fabric, rng, peers=PEERS, ports=PORTS),
+        flows,
         risk,
         rng,
         probes_per_flow=scenario.pps * scenario.seconds / (PEERS * PORTS),
         stale=scenario.stale,
         stalling=stalling,
     )
-    counts = round_trips(counts) if scenario.round_trip else counts
-    return Case(fabric, counts, bad.tolist(), scenario.round_trip)
+    if scenario.round_trip:
+        return Case(fabric, round_trips(counts), bad.tolist(), flows.dst)
+    return Case(fabric, counts, bad.tolist(), None)
 
 
 def known_as(case: Case, found: int) -> int:

@@ -124,6 +124,8 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
     sheet.put("paths_events_total", counters.events)
     sheet.put("paths_created_total", counters.created)
     sheet.put("paths_destroyed_total", counters.destroyed)
+    for cause, count in list(counters.left.items()):
+        sheet.put("paths_left_total", count, cause=cause)
     sheet.put("paths_refused_total", counters.refused)
     sheet.put("paths_noted_total", counters.notes)
     sheet.put("paths_events_lost_total", counters.events_lost)

@@ -48,6 +48,13 @@ class AuditDesk:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self.ordered = self.reported = 0
+        """Audits, and hosts' reports, since this began."""
+
+    @property
+    def waiting(self) -> int:
+        """Hosts whose report is not in."""
+        return sum(len(run.waiting) for run in self._runs.values())
 
     def start(
         self, command: AuditCommand, who: str, connected: Collection[str], fleet_ns: int
@@ -73,6 +80,7 @@ class AuditDesk:
         told = tuple(host for host in wanted if host in connected)
         order = secrets.token_hex(16)
         self._runs[order] = _Run(told)
+        self.ordered += 1
         while len(self._runs) > MAX_RUNS:
             self._runs.popitem(last=False)
         _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(told), by)
@@ -99,6 +107,7 @@ class AuditDesk:
             _log.warning("audit report dropped host=%s order=%s", host, report.order[:40])
             return
         run.waiting.discard(host)
+        self.reported += 1
         refused = report.refused[: 2 * _MAX_TEXT]
         if len(report.report) > MAX_REPORT_BYTES:
             refused = f"a report of {len(report.report)} bytes is too long"

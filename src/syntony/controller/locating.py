@@ -129,6 +129,11 @@ class LocateLoop:
         pieces = (self._rows(self.answer), self.changes.settle(fleet_now_ns))
         return [piece for piece in pieces if piece is not None]
 
+    @property
+    def ways(self) -> int:
+        """Learnt ways, each direction of a flow by itself."""
+        return len(self._book)
+
     def paths(self) -> tuple[LearntPath, ...]:
         """Every learnt path."""
         ways = self._book.known()

@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 from syntony import __version__
 from syntony.alerts.incidents import Incident, State
-from syntony.controller.config import ControllerConfig
+from syntony.controller.audits import AuditDesk
+from syntony.controller.config import ControllerConfig, PlacementMode
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import LoopCount, Loops
-from syntony.controller.sla import SlaDesk
+from syntony.controller.placing import PlacingDesk
+from syntony.controller.sla import SlaDesk, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficDesk
 from syntony.io.process import own_usage
@@ -26,9 +28,10 @@ from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow, SlaStatus
 
+MOVE_RESULTS = ("ordered", "would-move", "no-port", "helped", "undone", "failed")
 PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
 
@@ -44,6 +47,8 @@ class Exporter(NamedTuple):
     locating: LocateLoop
     slas: SlaDesk
     alerts: AlertDesk
+    placing: PlacingDesk
+    audits: AuditDesk
     fleet_now: Callable[[], int | None]
 
     async def sheet(self) -> Sheet:
@@ -56,6 +61,10 @@ class Exporter(NamedTuple):
         put_loops(sheet, self.loops.counts)
         put_findings(sheet, self.locating.answer.findings)
         put_slas(sheet, self.slas.rows)
+        put_fabric(sheet, self.locating)
+        put_queues(sheet, self.locating.queues, self.traffic)
+        put_placement(sheet, self.placing)
+        put_audits(sheet, self.audits)
         await asyncio.to_thread(put_incidents, sheet, self.alerts)
         return sheet
 
@@ -170,6 +179,47 @@ def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
     statuses = Counter(row.status for row in rows)
     for status in SlaStatus:
         sheet.put("sla_pairs", statuses[status], status=status.value)
+
+
+def put_fabric(sheet: Sheet, locating: LocateLoop) -> None:
+    """The learnt fabric; what is not known before its first look is absent."""
+    sheet.put("fabric_ways", locating.ways)
+    standing = locating.changes.standing
+    if standing is not None:
+        sheet.put("fabric_cables", standing.cables)
+        sheet.put("fabric_cables_lost", len(standing.lost))
+        sheet.put("fabric_nics_misplaced", len(standing.misplaced))
+    for (change, what), count in list(locating.changes.counts.items()):
+        sheet.put("fabric_changes_total", count, change=change, what=what)
+
+
+def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficDesk) -> None:
+    """Links at which packets wait: few; absent before the first look."""
+    if queues is None:
+        return
+    told = with_flows(queues, traffic.flows())
+    sheet.put("queues", len(told))
+    for each in told:
+        sheet.put("queue_delay_seconds", each.delay_ns / S, component=each.component)
+        sheet.put("queue_flows", len(each.flows), component=each.component)
+
+
+def put_placement(sheet: Sheet, placing: PlacingDesk) -> None:
+    """What may be done about contention, and what was."""
+    sheet.state("placement_mode", PlacementMode, placing.mode, label="mode")
+    sheet.put("placement_deciding", placing.deciding[0])
+    placed = sum(row.flow is not None for row in placing.rows)
+    sheet.put("placement_flows", placed, state="placed")
+    sheet.put("placement_flows", len(placing.rows) - placed, state="unknown")
+    for result in MOVE_RESULTS:
+        sheet.put("placement_moves_total", placing.counts[result], result=result)
+
+
+def put_audits(sheet: Sheet, audits: AuditDesk) -> None:
+    """Audits through agents; their verdicts are made where the reports are read."""
+    sheet.put("audits_ordered_total", audits.ordered)
+    sheet.put("audit_reports_total", audits.reported)
+    sheet.put("audit_reports_waiting", audits.waiting)
 
 
 def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
-from syntony.fabric.names import CABLE, cable_name, crosses, link_ends
+from syntony.fabric.names import CABLE, ComponentKind, cable_name, crosses, link_ends
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
@@ -134,8 +134,13 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
 
 
 def of_findings(findings: Iterable[Finding]) -> list[Observation]:
-    """What localisation blames: loss by the kind of part, delay whatever the part."""
-    return [_of_finding(found) for found in findings if found.fault != "clock"]
+    """What localisation blames: loss by the kind of part, delay whatever the part. What is no part
+    of the fabric (a clock, a host slow to answer probes) is not an incident of it."""
+    return [
+        _of_finding(found)
+        for found in findings
+        if found.fault != "clock" and found.kind != ComponentKind.REPLIES
+    ]
 
 
 def _of_finding(found: Finding) -> Observation:

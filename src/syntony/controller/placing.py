@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,6 +102,8 @@ class PlacingDesk:
         self._rest: dict[tuple[str, str, int], int] = {}
         """(src, dst, source port) to until when it is left alone."""
         self._log = PathLog()
+        self.counts: Counter[str] = Counter()
+        """What was done about flows, and what came of it; see `placement_moves_total`."""
         self._epoch = secrets.token_hex(4)
         self._count = 0
         self.delays = FlowDelays()
@@ -244,6 +246,7 @@ class PlacingDesk:
 
     def _close(self, turn: _Turn, record: _Record, result: str) -> None:
         record.view = msgspec.structs.replace(record.view, result=result)
+        self.counts[result if result in {"helped", "undone"} else "failed"] += 1
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
@@ -270,6 +273,8 @@ class PlacingDesk:
             view = msgspec.structs.replace(view, result="would move")
         elif port is None:
             view = msgspec.structs.replace(view, result="no source port known to lead there")
+        kinds = {"ordered": "ordered", "would move": "would-move"}
+        self.counts[kinds.get(view.result, "no-port")] += 1
         record = _Record(view, row.host)
         self._records.append(record)
         turn.pieces.append(self._row(view, turn.now_ns, "move"))

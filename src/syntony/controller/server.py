@@ -161,6 +161,8 @@ class Controller:
             locating=self._locating,
             slas=self._slas,
             alerts=self._alerts,
+            placing=self._placement.desk,
+            audits=self._audits,
             fleet_now=self._fleet_now,
         )
 

@@ -42,7 +42,8 @@ _CLAIM = {
     ComponentKind.CABLE: 4,
     ComponentKind.HOST: 5,
     ComponentKind.LINK: 6,
-    ComponentKind.CLOCK: 7,
+    ComponentKind.REPLIES: 7,
+    ComponentKind.CLOCK: 8,
 }
 """Among candidates that cannot be told apart the first kind here is named."""
 
@@ -88,6 +89,7 @@ def make_candidates(listing: Listing, kind_of: Kinds = guess_kind) -> Candidates
     builder = _Builder(listing, kind_of)
     builder.add_listed()
     builder.add_implied()
+    builder.add_replies()
     builder.add_clocks()
     return builder.done()
 
@@ -152,6 +154,27 @@ class _Builder:
             chosen = numbers[which.reshape(-1)] if ends else np.zeros(0, dtype=np.int64)
             ones = np.ones(len(chosen), dtype=np.int64)
             self._triples.append((self._path[inner], chosen, ones))
+
+    def add_replies(self) -> None:
+        """What answers on each round trip. A NIC that loses does so for its own probes too; a host
+        that stalls loses what others ask of it, and nothing of the fabric is to blame."""
+        listing, flat = self._listing, self._listing.flat
+        if not listing.paths:
+            return
+        first, last = flat[listing.starts[:-1]], flat[listing.starts[1:] - 1]
+        nic = np.array([self._kind_of(name) is ComponentKind.NIC for name in listing.names])
+        other = nic[flat] & (flat != first[self._path]) & (first == last)[self._path]
+        least = np.full(listing.paths, len(nic), dtype=np.int64)
+        most = np.full(listing.paths, -1, dtype=np.int64)
+        np.minimum.at(least, self._path[other], flat[other])
+        np.maximum.at(most, self._path[other], flat[other])
+        paths = np.flatnonzero(least == most)
+        numbers = {
+            number: self._new(f"replies of {listing.names[number]}", ComponentKind.REPLIES, True)
+            for number in np.unique(most[paths]).tolist()
+        }
+        chosen = np.array([numbers[number] for number in most[paths].tolist()], dtype=np.int64)
+        self._triples.append((paths, chosen, np.ones(len(paths), dtype=np.int64)))
 
     def add_clocks(self) -> None:
         """The clock of every end: a jump makes paths to it longer and paths from it shorter."""

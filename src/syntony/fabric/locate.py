@@ -22,6 +22,8 @@ from syntony.model.findings import Finding
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
 MAX_ALTERNATIVES = 8
+MIN_REPLIES_LOSS = 0.01
+"""A host that answers less often than this late is no news: every host does now and then."""
 OVER_NATS = 7.0
 """Newer seconds that speak so strongly against a fault (1,000 to 1) end it."""
 PLAIN_NATS = 40.0
@@ -135,6 +137,8 @@ def _losses(
             ),
         )
         for found in search.findings
+        if found.loss >= MIN_REPLIES_LOSS
+        or candidates.kinds[found.candidate] is not ComponentKind.REPLIES
     ]
 
 

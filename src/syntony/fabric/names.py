@@ -33,6 +33,9 @@ class ComponentKind(enum.StrEnum):
     CABLE = "cable"
     GROUP = "group"
     """Parts between two known ones, not known one by one."""
+    REPLIES = "replies"
+    """What a NIC answers with, seen from round trips alone: a host that stalls, not a fabric that
+    loses."""
     CLOCK = "clock"
     """A host's clock: nothing of the fabric."""
     COMPONENT = "component"

@@ -104,6 +104,8 @@ _PATHS = (
     _agent("paths_events_total", "counter", "", "events that path control has looked at"),
     _agent("paths_created_total", "counter", "", "paths taken"),
     _agent("paths_destroyed_total", "counter", "", "paths left"),
+    _agent("paths_left_total", "counter", "cause",
+           "paths left, by what was to blame: failovers, moves for contention, what was surplus"),
     _agent("paths_refused_total", "counter", "", "changes that the kernel refused"),
     _agent("paths_noted_total", "counter", "", "changes decided on and not made, with the reason"),
     _agent("paths_events_lost_total", "counter", "",
@@ -202,6 +204,39 @@ _INCIDENTS = (
     _controller("messages_shed_total", "counter", "", "messages shed: too many waited"),
 )  # fmt: skip
 
+_FABRIC = (
+    _controller("fabric_ways", "gauge", "", "ways of probe flows, each direction, that are known"),
+    _controller("fabric_cables", "gauge", "", "cables that they cross; absent before the first "
+                "look is over"),
+    _controller("fabric_cables_lost", "gauge", "",
+                "cables between switches that no path takes any more, of the past 7 days"),
+    _controller("fabric_nics_misplaced", "gauge", "",
+                "NICs at another switch than the topology says, or than they were at"),
+    _controller("fabric_changes_total", "counter", "change what",
+                "changes of the fabric told: added, removed, moved, rerouted, unseen"),
+)  # fmt: skip
+
+_PLACEMENT = (
+    _controller("queues", "gauge", "", "links at which packets wait, second after second"),
+    _controller("queue_delay_seconds", "gauge", "component", "how long packets wait there"),
+    _controller("queue_flows", "gauge", "component", "jobs' flows that may share it"),
+    _controller("placement_mode", "gauge", "mode", "1 for what may be done about contention"),
+    _controller("placement_deciding", "gauge", "", "1 while this controller may decide"),
+    _controller("placement_flows", "gauge", "state",
+                "jobs' flows: placed, or unknown while their path is not known"),
+    _controller("placement_moves_total", "counter", "result",
+                "moves: ordered, would-move, no-port; and what came of them: helped, undone, "
+                "failed"),
+)  # fmt: skip
+
+_AUDITS = (
+    _controller("audits_ordered_total", "counter", "", "audits that agents were told to run"),
+    _controller("audit_reports_total", "counter", "", "hosts' reports that came in"),
+    _controller(
+        "audit_reports_waiting", "gauge", "", "hosts whose report on an audit under way is not in"
+    ),
+)
+
 GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Process", _BOTH),
     ("Clock", _CLOCK),
@@ -213,6 +248,9 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Ingest and store", _STORE),
     ("The controller's loops", _LOOPS),
     ("Incidents and findings", _INCIDENTS),
+    ("The fabric as learnt", _FABRIC),
+    ("Contention and placement", _PLACEMENT),
+    ("Audits", _AUDITS),
 )
 EVERY: dict[str, Metric] = {metric.name: metric for _, group in GROUPS for metric in group}
 """By name without the prefix."""

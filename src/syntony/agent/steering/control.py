@@ -104,6 +104,8 @@ class PathCounters(msgspec.Struct):
     events_lost: int = 0
     """Times the kernel had to leave events out."""
     routes_restored: int = 0
+    left: dict[str, int] = msgspec.field(default_factory=dict)
+    """Paths left, by cause."""
     slowest_ns: int = 0
     """Longest time from reading an event to having acted on it."""
 
@@ -431,6 +433,9 @@ class PathControl:
         counters.created += isinstance(instruction, Create)
         counters.destroyed += isinstance(instruction, Destroy)
         counters.notes += isinstance(instruction, Note)
+        if isinstance(instruction, Destroy) and not result:
+            cause = str(instruction.reason.cause)
+            counters.left[cause] = counters.left.get(cause, 0) + 1
         if not is_news(instruction):
             return
         if len(self._rows) >= MAX_ROWS:
