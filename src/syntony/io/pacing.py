@@ -23,8 +23,9 @@ from syntony.model.paths import FourTuple
 HANDLE = "5a1:"
 """Of our qdisc, on any NIC; 0x5a1 means nothing to anyone."""
 BURST_NS = 2 * MS
-"""A timer may be so late without a class losing rate; what a flow may send at once."""
-FRAMES_BYTES = 2 * 1514
+"""A timer may be so late without a class losing rate; what a flow may send at once…"""
+BURST_BYTES = 10 * 1514
+"""… but at least an initial window (RFC 6928)."""
 MIN_BPS = 64_000
 _CLASSES = range(0x10, 0xFFFF)
 _PATIENCE_S = 2.0
@@ -172,7 +173,7 @@ def _place(nic: str) -> str:
 
 
 def _class(verb: str, nic: str, number: int, bps: int) -> str:
-    burst = max(FRAMES_BYTES, bps * BURST_NS // S // 8)
+    burst = max(BURST_BYTES, bps * BURST_NS // S // 8)
     return (
         f"class {verb} dev {nic} parent {HANDLE} classid {HANDLE}{number:x} htb "
         f"rate {bps}bit burst {burst}b cburst {burst}b quantum 1514"

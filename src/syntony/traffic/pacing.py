@@ -55,7 +55,7 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     most: float = 4.0
     """Of a link's rate, may be promised to its flows together, while they leave some of it: jobs
     that pause in turns."""
-    spare: float = 0.15
+    spare: float = 0.25
     """Of the link's rate: left over that much, more is promised."""
     floor: float = 0.5
     """Of a link's rate: below it our flows make room for nobody."""
@@ -64,8 +64,11 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     it sums up, and what a rate needs to be in force."""
     stale_ns: int = 5 * S
     """Older delays decide nothing."""
-    headroom: float = 1.2
-    """A flow that uses less than it may could use this much more than it does."""
+    headroom: float = 2.0
+    """A flow that uses less than it may is left so many times what it uses: senders that wait for
+    each other at every step must not lose to those that they wait for…"""
+    headroom_above: float = 1.2
+    """… but this much where there are flows of a lower class, which get the rest."""
     binding: float = 0.9
     """A flow that sends this part of its rate or more would send more if it might."""
     forget: float = 0.8
@@ -272,15 +275,17 @@ class Pacer:
         and for a while what it wanted before: jobs pause between two steps."""
         passed_s = 0.0 if self._last_ns is None else max(0, now_ns - self._last_ns) / S
         self._last_ns = now_ns
-        fade = self.policy.forget**passed_s
+        policy, fade = self.policy, self.policy.forget**passed_s
+        lowest = max((each.priority for each in sendings), default=Priority.STANDARD)
         demands = {}
         for each in sendings:
             rate = self._rates.get(each.flow_id)
-            if rate is None or each.rate_bps >= self.policy.binding * rate:
+            if rate is None or each.rate_bps >= policy.binding * rate:
                 demands[each.flow_id] = math.inf
                 continue
             before = min(self._demand.get(each.flow_id, math.inf), float(rate))
-            wanted = self.policy.headroom * each.rate_bps
+            above = each.priority < lowest
+            wanted = each.rate_bps * (policy.headroom_above if above else policy.headroom)
             demands[each.flow_id] = max(wanted, before * fade)
         self._demand = demands
 
