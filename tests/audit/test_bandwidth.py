@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -16,8 +17,10 @@ from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Blame, Pair
 from syntony.audit.parse.perftest import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
+from syntony.cli import run
 from syntony.io.audit.pair_tests import WORKER, Asked, PairTests
 from syntony.io.audit.ranks import LocalRanks
+from syntony.lab.testing import live
 
 HOSTS = tuple(f"gpu{number:02}" for number in range(8))
 WRITE_BW = """\
