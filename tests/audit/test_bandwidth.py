@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -16,8 +17,10 @@ from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Blame, Pair
 from syntony.audit.parse.perftest import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
+from syntony.cli import run
 from syntony.io.audit.pair_tests import WORKER, Asked, PairTests
 from syntony.io.audit.ranks import LocalRanks
+from syntony.lab.testing import live
 
 HOSTS = tuple(f"gpu{number:02}" for number in range(8))
 WRITE_BW = """\
@@ -231,3 +234,30 @@ def test_tcp_really_runs_over_loopback() -> None:
     assert speed.gbps is not None
     assert speed.gbps > 0.01
     assert speed.line_gbps is None  # loopback is not real
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_a_slow_host_of_a_lab_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with live("bandwidth", "--hosts", "4", "--rails", "1") as lab:
+        lab.inject("rate", "h2/rail0", {"to": "10Mbit"})
+        words = ["--lab", "bandwidth", "--nic", "rail0", "--at-least", "0.04", "--seconds", "1"]
+        assert run(["audit", "bandwidth", *words, "--streams", "2", "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["check"], each["status"], each["subject"]) for each in told] == [
+        ("fe.bw", "fail", "h2")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--hosts", "a"], ["--hosts", "a,b", "--lab", "x"], ["--hosts", "a,b", "--gdr"],
+     ["--lab", "x", "--rdma", "mlx5_0"], ["--hosts", "a,b", "--rdma", "-x"]],
+)  # fmt: skip
+def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "bandwidth", *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_plan_needs_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", "bandwidth", "--hosts", "gpu[00-07]", "--every-pair", "--plan"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 7

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from syntony.audit.facts import Facts
 
 MAX_REASON = 300
+_OF_SYS = ("DEVICE", "NETDEV", "ADDRESS")
+"""Words of commands that stand for names found below /sys."""
 
 
 def examine(check: HostCheck, host: Facts) -> list[Result | Reading]:
@@ -26,7 +28,19 @@ def examine(check: HostCheck, host: Facts) -> list[Result | Reading]:
         said.append(unknown(check, host.host, reason))
     if not said:
         said.append(check.result(Status.SKIP, host.host, evidence="nothing here to look at"))
-    return said
+    return [_not_blind(each, check, host) for each in said]
+
+
+def _not_blind(each: Result | Reading, check: HostCheck, host: Facts) -> Result | Reading:
+    """Where nothing is there that the check reads, it cannot say that it does not apply."""
+    if not isinstance(each, Result) or each.status is not Status.SKIP:
+        return each
+    tops = {f"/{path.split('/')[1]}" for path in check.reads if path.startswith(("/sys", "/proc"))}
+    # Commands are asked of what /sys has.
+    tops |= {"/sys" for path in check.reads for mark in _OF_SYS if mark in path}
+    if not tops or any(host.exists(top) for top in tops):
+        return each
+    return unknown(check, each.subject, f"no {' or '.join(sorted(tops))} here: {each.evidence}")
 
 
 def unknown(check: HostCheck, subject: str, reason: str) -> Result:

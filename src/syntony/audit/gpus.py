@@ -56,6 +56,32 @@ def _has(host: Facts, vendor: int, driver: str, command: tuple[str, ...]) -> boo
     return True
 
 
+def without_gpu(check: HostCheck, host: Facts, why: str) -> Result:
+    """Skipped where something tells that there is none; else nobody knows."""
+    if _told(host):
+        return check.skip(host, why)
+    return check.unknown(
+        host, "neither the PCI bus nor a vendor's tool tells whether GPUs are here"
+    )
+
+
+def _told(host: Facts) -> bool:
+    try:
+        devices(host)
+    except FactError:
+        return any(_asked(host, command) for command in (SMI_QUERY, AMD_STATIC))
+    return True
+
+
+def _asked(host: Facts, command: tuple[str, ...]) -> bool:
+    """Whether it is known what the tool says, or that it is not there."""
+    try:
+        host.run(*command)
+    except FactError as error:
+        return isinstance(error, AbsentError) or "was not recorded" not in str(error)
+    return True
+
+
 def nvidia_smi(host: Facts) -> Smi:
     """Everything `nvidia-smi` tells. Raises `FactError`."""
     try:
@@ -84,8 +110,8 @@ class NvidiaCheck(HostCheck):
     """A check that hosts without an NVIDIA GPU skip."""
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        if has_nvidia(host):
-            yield from self.look(host)
+        if has_nvidia(host) or not _told(host):
+            yield from self.look(host)  # of what was recorded, if that is all
         else:
             yield self.skip(host, "no NVIDIA GPU here")
 

@@ -147,6 +147,14 @@ def text(host: Facts, path: str) -> str:
         return ""
 
 
+def number_of(text_: str) -> int | None:
+    """``0x1d`` or ``29``"""
+    try:
+        return int(text_, 0)
+    except ValueError:
+        return None
+
+
 def _port(host: Facts, seen: PortSnapshot) -> RdmaPort:
     device, _, number = seen.rdma.rpartition(":")
     path = f"{CLASS}/{device}/ports/{number}"

@@ -15,6 +15,7 @@ from syntony.audit.rdma import (
     RdmaCheck,
     RdmaPort,
     RdmaPortCheck,
+    number_of,
     rdma_devices,
     text,
 )
@@ -57,7 +58,7 @@ class PortActive(RdmaPortCheck):
 
     def _managed(self, host: Facts, port: RdmaPort) -> Iterator[Result]:
         for name, value in (("lid", port.lid), ("sm_lid", port.sm_lid)):
-            number = _number(value)
+            number = number_of(value)
             if number is not None:
                 yield self.verdict(number != 0, host, f"{name} {value}", f"{name} ≠ 0",
                                    f"{port.path}/{name}", at=port.name,
@@ -73,14 +74,6 @@ class PortActive(RdmaPortCheck):
             yield self.unknown(host, str(error), port.name)
             return
         yield self.verdict(state == "up", host, f"{port.netdev} {state}", "up", path, at=port.name)
-
-
-def _number(text_: str) -> int | None:
-    """``0x1d`` or ``29``"""
-    try:
-        return int(text_, 0)
-    except ValueError:
-        return None
 
 
 class PortRate(RdmaCheck):
@@ -186,7 +179,7 @@ class PartitionKeys(RdmaCheck):
             except AbsentError as error:
                 yield self.unknown(host, str(error), port.name)
                 continue
-            raw = (_number(text(host, f"{port.path}/pkeys/{name}")) for name in names)
+            raw = (number_of(text(host, f"{port.path}/pkeys/{name}")) for name in names)
             keys = sorted({key for key in raw if key})
             said = " ".join(f"0x{key:04x}" for key in keys) or "none"
             full = any(key & _FULL for key in keys)
@@ -218,6 +211,9 @@ class Homogeneous(RdmaCheck):
         for device in active:
             kinds.setdefault(boards.get(device, ""), []).append(device)
         for board, devices in sorted(kinds.items()):
+            if len(devices) == 1:
+                yield self.skip(host, "the only card of its kind", board or "cards")
+                continue
             counts = sorted(active[device] for device in devices)
             usual = max(set(counts), key=counts.count)
             below = [device for device in devices if active[device] < usual]

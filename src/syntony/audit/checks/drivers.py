@@ -246,7 +246,7 @@ class NicFirmware(HostCheck):
         if not found:
             yield self.skip(host, "no RDMA NIC here")
         for device in found:
-            if not device.firmware:
+            if not re.search(r"\d", device.firmware):
                 yield self.unknown(host, f"{device.path}/fw_ver cannot be read", device.name)
                 continue
             yield self.reading(

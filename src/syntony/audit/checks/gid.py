@@ -12,7 +12,7 @@ from syntony.audit.checks.environment import inherited
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gids import Gid, Preference, gid_table, nccl_choice, preference
 from syntony.audit.parse.text import json_of
-from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, text
+from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, number_of, text
 from syntony.audit.result import Suspect
 from syntony.links.ports import PortState
 
@@ -239,14 +239,17 @@ class GidInfiniBand(RdmaCheck):
             yield self.skip(host, "no InfiniBand port here")
             return
         active = [port for port in wanted if port.state is PortState.ACTIVE]
-        lids = Counter(port.lid for port in active if port.lid)
+        lids = Counter(port.lid for port in active if number_of(port.lid) is not None)
+        for port in active:
+            if port.lid and port.lid not in lids:
+                yield self.unknown(host, f"{port.path}/lid: {port.lid[:40]!r}", port.name)
         twice = sorted(lid for lid, count in lids.items() if count > 1)
         if lids:
             yield self.verdict(not twice, host, " ".join(twice) or "all different", "all different",
                                f"{CLASS}/*/ports/*/lid", at="lid")  # fmt: skip
         for port in active:
             # Planes and rails may be subnets of their own: a NIC is compared with its namesakes.
-            if port.sm_lid:
+            if number_of(port.sm_lid) is not None:
                 yield self.reading(host, "be.gid.sm-lid", port.sm_lid, port.name,
                                    variant=port.name, evidence=f"{port.path}/sm_lid")  # fmt: skip
             prefix = text(host, f"{port.path}/gids/0")[:19]

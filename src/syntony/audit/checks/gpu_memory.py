@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.gpus import AMD_BAD_PAGES, NvidiaCheck, amd_smi, has_amd, nvidia_smi
+from syntony.audit.gpus import AMD_BAD_PAGES, NvidiaCheck, amd_smi, has_amd, nvidia_smi, without_gpu
 from syntony.audit.result import Status, Suspect
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class GpuBadPages(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         if not has_amd(host):
-            yield self.skip(host, "no AMD GPU here")
+            yield without_gpu(self, host, "no AMD GPU here")
             return
         for number, gpu in enumerate(amd_smi(host, *AMD_BAD_PAGES)):
             waiting = [

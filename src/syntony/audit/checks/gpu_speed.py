@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
-from syntony.audit.gpus import has_amd, has_nvidia, nvidia_smi
+from syntony.audit.gpus import has_amd, has_nvidia, nvidia_smi, without_gpu
 from syntony.audit.nccl.diagnosis import floor_of
 from syntony.audit.nccl.output import parse_table
 from syntony.audit.parse.bandwidth import (
@@ -79,7 +79,7 @@ class GpuBandwidth(HostCheck):
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
-            yield self.skip(host, "no GPU of NVIDIA or AMD here")
+            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
         if nvidia:
             text = _asked(host, NVBANDWIDTH, "nvbandwidth")
             yield from self._judged(host, parse_nvbandwidth(text), _models(host), NVBANDWIDTH)
@@ -250,7 +250,7 @@ class LocalAllReduce(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         if not has_nvidia(host) and not has_amd(host):
-            yield self.skip(host, "no GPU of NVIDIA or AMD here")
+            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
             return
         gpus = _driven(host)
         if gpus < 2:

@@ -16,6 +16,7 @@ from syntony.audit.gpus import (
     has_nvidia,
     nvidia_smi,
     on_bus,
+    without_gpu,
 )
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import Xid, xids
@@ -134,7 +135,7 @@ class GpuHealth(HostCheck):
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
-            yield self.skip(host, "no GPU of NVIDIA or AMD here")
+            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
         if nvidia:
             for gpu in nvidia_smi(host).gpus:
                 yield from self._nvidia(host, gpu)
@@ -238,7 +239,7 @@ class Xids(HostCheck):
         text = kernel_log(host)
         found = xids(text)
         if not nvidia and not amd and not found:
-            yield self.skip(host, "no GPU of NVIDIA or AMD here")
+            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
             return
         worst: dict[tuple[str, int], Xid] = {}
         for each in found:
