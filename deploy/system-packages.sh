@@ -25,6 +25,7 @@ fi
 if [ "${1:-}" = "--test" ] || [ "${1:-}" = "--slow" ]; then
     need prometheus prometheus
     need prometheus-alertmanager prometheus-alertmanager
+    need shellcheck shellcheck
 fi
 if [ "${1:-}" = "--slow" ]; then
     need clickhouse-server clickhouse-server
@@ -32,6 +33,7 @@ if [ "${1:-}" = "--slow" ]; then
     need opensm opensm
     need ibnetdiscover infiniband-diags
     need chronyd chrony
+    need sshd openssh-server # Debian starts it, too: not for everybody who runs `make test`
 fi
 if [ "${1:-}" = "--bench" ]; then
     need chronyd chrony

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from syntony.agent.audit import MAX_LIFE_NS, AuditService
 from syntony.agent.config import AuditMode
-from syntony.controller.audits import MAX_REPORT_BYTES, AuditDesk
-from syntony.errors import UsageError
+from syntony.controller.audits import EXPIRE_NS, GRACE_NS, MAX_REPORT_BYTES, AuditDesk
+from syntony.controller.client import ask_for
+from syntony.controller.server import Controller
+from syntony.errors import RemoteError, UsageError
 from syntony.lab.testing import eventually, live, syntony
 from syntony.model import S
-from syntony.wire.messages import AuditCommand, AuditOrder, AuditReport, AuditReportsQuery
+from syntony.wire.messages import (
+    AuditCommand,
+    AuditOrder,
+    AuditReport,
+    AuditReportsQuery,
+    AuditStarted,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +115,47 @@ def test_the_desk_keeps_what_comes_until_it_is_fetched() -> None:
     assert rest.waiting == ()
 
 
+def test_a_second_audit_waits_for_the_first() -> None:
+    """The outbox keeps one order of an agent: a second one is refused, never put over the first."""
+    desk = AuditDesk()
+    started, _ = desk.start(AuditCommand(hosts=("h0", "h1"), by="ann"), "", {"h0", "h1"}, NOW_NS)
+    again = AuditCommand(hosts=("h1", "h2"), by="bob")
+    with pytest.raises(UsageError, match=r"by ann is under way on 1 of these hosts \(h1\)"):
+        desk.start(again, "", {"h1", "h2"}, NOW_NS + S)
+    others, _ = desk.start(AuditCommand(hosts=("h2",), by="bob"), "", {"h2"}, NOW_NS)
+    assert others.hosts == ("h2",)
+    for host in ("h0", "h1"):
+        desk.take(host, AuditReport(order=started.order, report=b"{}"))
+    desk.take("h2", AuditReport(order=others.order, report=b"{}"))
+    third, _ = desk.start(again, "", {"h1", "h2"}, NOW_NS + 2 * S)
+    assert third.hosts == ("h1", "h2")
+    # Agents that never answer hold nobody up for ever.
+    late_ns = NOW_NS + 2 * S + EXPIRE_NS + again.deadline_ns + GRACE_NS
+    assert desk.start(again, "", {"h1"}, late_ns)[0].hosts == ("h1",)
+
+
+def test_orders_are_logged_with_who_gave_them(caplog: pytest.LogCaptureFixture) -> None:
+    AuditDesk().start(AuditCommand(hosts=("h0",), by="ann"), "ops", {"h0"}, NOW_NS)
+    agent = Agent()
+    agent.service.take(order(host="h1"), NOW_NS)
+    agent.service.take(order(order="o7"), NOW_NS)
+    said = [record.getMessage() for record in caplog.records]
+    assert "hosts=1 by=ops ann" in said[0]
+    assert said[1].startswith("audit refused order=o1 by=me reason=the order is for 'h1'")
+    assert said[2] == "audit ordered order=o7 by=me"
+    eventually(lambda: len(agent.sent) == 2, "a report")
+
+
+def test_an_agents_certificate_gives_no_orders() -> None:
+    """Whoever takes over one host cannot have the others run anything."""
+    hub = object.__new__(Controller)
+    hub._fleet = SimpleNamespace(members={"h0": None})  # type: ignore[assignment]
+    with pytest.raises(UsageError, match="agents give no commands"):
+        asyncio.run(hub.answer(AuditCommand(by="me"), "h0"))
+    with pytest.raises(UsageError, match="agents give no commands"):
+        asyncio.run(hub.answer(AuditReportsQuery(order="x"), "h0"))
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -138,3 +189,8 @@ def test_a_lab_is_audited_by_its_agents(tmp_path: Path, monkeypatch: pytest.Monk
                 for each in bad] == [("h2", "1280", "1500")]  # fmt: skip
         assert done.returncode == 2
         assert syntony("audit", "diff").returncode == 1
+        where = f"unix:{lab.controller_socket}"
+        command = AuditCommand(checks=("sw.os",), by="ann")
+        assert len(ask_for(where, command, AuditStarted).hosts) == 4
+        with pytest.raises(RemoteError, match="an audit by ann is under way on 4"):
+            ask_for(where, command, AuditStarted)

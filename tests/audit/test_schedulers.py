@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,35 @@ def test_only_a_failure_drains(code: int, prolog: int, drained: bool, tmp_path: 
     assert log.exists() is drained
     if drained:
         assert "state=DRAIN reason=syntony: h0/mlx5_0:1 be.act.rate: 1X" in log.read_text()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+@pytest.mark.parametrize("script", sorted(DEPLOY.glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_are_sound(script: Path) -> None:
+    done = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    assert not done.stdout
+
+
+def test_the_real_audit_drains_a_node_that_is_not_as_specified(tmp_path: Path) -> None:
+    """The health check with the program itself: only Slurm's own commands stand in."""
+    spec = tmp_path / "spec.toml"
+    programs = {"scontrol": _SCONTROL, "sinfo": "#!/bin/sh\necho idle\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "syntony").symlink_to(Path(sys.executable).parent / "syntony")
+    log = tmp_path / "log"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOG": str(log), "SYNTONY_SPEC": str(spec),
+                   "XDG_STATE_HOME": str(tmp_path)}  # fmt: skip
+    spec.write_text('[roles.all]\nhosts = ["*"]\n[roles.all.expect]\n"sw.os" = "another"\n')
+    subprocess.run([DEPLOY / "healthcheck.sh"], env=environment, check=True, capture_output=True)
+    assert "state=DRAIN" in log.read_text()
+    log.unlink()
+    spec.write_text("[roles.all\n")  # a bad spec drains nobody
+    done = subprocess.run([DEPLOY / "healthcheck.sh"], env=environment, check=True,
+                          capture_output=True, text=True)  # fmt: skip
+    assert not log.exists()
+    assert "could not run" in done.stderr
 
 
 def test_a_node_that_is_drained_keeps_its_reason(tmp_path: Path) -> None:

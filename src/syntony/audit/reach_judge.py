@@ -170,6 +170,10 @@ def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator
         yield check.result(Status.PASS, FLEET, evidence=text)
         return
     expected = "rails are joined" if wanted else "rails are separate"
+    if len(wrong) == len(told):
+        got = "rails are separate" if wanted else "rails are joined"
+        yield check.result(Status.FAIL, FLEET, got, expected, said, suspect=Suspect.FABRIC)
+        return
     suspects = bad_nics(wrong, [each.pair for each in told])
     for nic in suspects:
         mine = [pair for pair in wrong if nic in pair]

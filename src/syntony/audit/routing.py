@@ -127,7 +127,7 @@ class _Fleet:
 
     def _odd(self, role: str, tables: Sequence[Table]) -> Iterator[Result]:
         often = Counter(place for each in tables for place in {_place(r) for r in each.routes})
-        usual = {place for place, count in often.items() if 3 * count >= 2 * len(tables)}
+        usual = {place for place, count in often.items() if _usual(place, count, tables)}
         widths: dict[tuple[str, Network], Counter[int]] = defaultdict(Counter)
         for each in tables:
             for route in each.routes:
@@ -146,6 +146,7 @@ class _Fleet:
             f"{network} (table {name})"
             for name, network in sorted(usual, key=str)
             if not any(r.table == name and _covers(r.network, network) for r in table.routes)
+            and not _at_home(table, network)
         ]
         if lost:
             yield self._fail(
@@ -269,6 +270,23 @@ def _place(route: Route) -> tuple[str, Network]:
 
 def _covers(wide: Network, narrow: Network) -> bool:
     return wide.version == narrow.version and narrow.subnet_of(wide)  # type: ignore[arg-type]
+
+
+def _usual(place: tuple[str, Network], count: int, tables: Sequence[Table]) -> bool:
+    """Whether two thirds have it, of those that it is not the own side of."""
+    if 3 * count < len(tables):
+        return False
+    elsewhere = sum(not _at_home(table, place[1]) for table in tables)
+    return 3 * count >= 2 * elsewhere
+
+
+def _at_home(table: Table, network: Network) -> bool:
+    """Whether the destination is the device's own side: it has an address there, or a part of it is
+    connected.
+    """
+    if any(ipaddress.ip_address(own) in network for own in table.own):
+        return True
+    return any(not r.hops and not r.thrown and _covers(network, r.network) for r in table.routes)
 
 
 def _distances(topology: Topology | None, start: str) -> dict[str, int]:

@@ -32,14 +32,20 @@ MAX_RUNS = 8
 MAX_REPORT_BYTES = 2 << 20
 MAX_ANSWER_BYTES = 8 << 20
 MAX_CHECKS = 500
+GRACE_NS = 15 * S
+"""Beyond an audit's deadline: for processes to start and reports to travel."""
 _MAX_TEXT = 200
+_NAMED = 4
 
 
 class _Run:
     """One audit."""
 
-    def __init__(self, waiting: Collection[str]) -> None:
+    def __init__(self, waiting: Collection[str], by: str, until_ns: int) -> None:
         self.waiting = set(waiting)
+        self.by = by
+        self.until_ns = until_ns
+        """Fleet time at which who has not answered never will."""
         self.reports: list[HostAudit] = []
 
 
@@ -67,7 +73,9 @@ class AuditDesk:
             fleet_ns: now.
 
         Raises:
-            UsageError: nobody says so, or it asks for what cannot be.
+            UsageError: nobody says so, it asks for what cannot be, or another audit is under way
+                on one of the hosts: an order that waits for its agent would be replaced by ours,
+                and an agent audits once at a time.
         """
         by = " ".join(f"{who} {command.by}".split())[:_MAX_TEXT]
         if not by:
@@ -78,8 +86,10 @@ class AuditDesk:
             raise UsageError("a check has a name that cannot be one")
         wanted = command.hosts or tuple(sorted(connected))
         told = tuple(host for host in wanted if host in connected)
+        self._refuse_while_busy(frozenset(told), fleet_ns)
         order = secrets.token_hex(16)
-        self._runs[order] = _Run(told)
+        until_ns = fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS
+        self._runs[order] = _Run(told, by, until_ns)
         self.ordered += 1
         while len(self._runs) > MAX_RUNS:
             self._runs.popitem(last=False)
@@ -99,6 +109,17 @@ class AuditDesk:
             for host in told
         ]
         return AuditStarted(order=order, hosts=told, absent=absent), orders
+
+    def _refuse_while_busy(self, told: frozenset[str], fleet_ns: int) -> None:
+        for run in self._runs.values():
+            busy = sorted(told & run.waiting)
+            if busy and fleet_ns < run.until_ns:
+                left_s = (run.until_ns - fleet_ns) // S
+                named = ", ".join(busy[:_NAMED]) + (" …" if len(busy) > _NAMED else "")
+                raise UsageError(
+                    f"an audit by {run.by} is under way on {len(busy)} of these hosts ({named}); "
+                    f"wait for it, {left_s} s at most, or name other hosts"
+                )
 
     def take(self, host: str, report: AuditReport) -> None:
         """An agent's answer; one that nobody waits for is dropped."""

@@ -10,8 +10,8 @@ from syntony.wire.messages import ControllerMessage
 
 class Outbox:
     """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
-    is an order that waited until the next one, so the box is bounded by the number of kinds however
-    slowly an agent reads.
+    is an order that waited until the next one (audits are not ordered while one is under way), so
+    the box is bounded by the number of kinds however slowly an agent reads.
     """
 
     def __init__(self) -> None:

@@ -74,10 +74,21 @@ def ask_over_ssh(
         named = _named(name) + script
         archive = _record(host, named, words, sudo=sudo, deadline_ns=deadline_ns)
         with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
+            _refuse_text(archive)
             unpack(archive, Path(folder))
             return examine_tree(recorded_host(Path(folder), name), checks, now_ns())
 
     return ask
+
+
+def _refuse_text(archive: bytes) -> None:
+    """A login script that prints stands in front of what was asked for. Raises `RemoteError`."""
+    first = archive[:120].partition(b"\n")[0]
+    if first.isascii() and first.decode().isprintable() and first:
+        raise RemoteError(
+            f"the host did not send a recorded tree: it said {first.decode()!r}; does a login "
+            "script (.bashrc) print to whom is no terminal?"
+        )
 
 
 def _named(host: str) -> bytes:

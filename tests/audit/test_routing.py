@@ -1,0 +1,192 @@
+"""Routing tables: what is missing, narrow, off the plan, thrown away, or goes round in circles."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.audit.facts import UnreadableError
+from syntony.audit.parse.routes import Route, Table, parse_routes
+from syntony.audit.result import Result, Status
+from syntony.audit.routing import judge_routes
+from syntony.io.audit.tables import read_tables
+from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.routes import routes as planned_routes
+from syntony.lab.topology import topology
+
+PLAN = make_plan(FabricSpec(hosts=8, spines=4))
+TOPOLOGY = topology(PLAN)
+
+
+def tables(failed: Sequence[str] = ()) -> dict[str, Table]:
+    """Of the lab's switches, as its routing has them."""
+    made = planned_routes(PLAN, failed)
+    return {
+        name: Table(name, frozenset(a for d in TOPOLOGY.devices if d.name == name
+                                    for a in d.addresses),
+                    tuple(Route("main", ipaddress.ip_network(r.prefix),
+                                tuple(hop.via for hop in r.hops)) for r in made[name]))
+        for name in (*PLAN.leaves, *PLAN.spines)
+    }  # fmt: skip
+
+
+def bad(results: Sequence[Result]) -> dict[str, Result]:
+    return {r.subject: r for r in results if r.status is Status.FAIL}
+
+
+def test_a_good_fabric_passes_with_and_without_a_plan() -> None:
+    for plan in (TOPOLOGY, None):
+        (result,) = judge_routes(list(tables().values()), plan)
+        assert result.status is Status.PASS, result
+        assert "8 tables" in result.evidence
+
+
+def test_a_lost_member_is_the_cable_with_a_plan_and_the_switch_without() -> None:
+    """A session that is down on a link that is up: nothing is lost, all crowd on three of four."""
+    seen = tables()
+    leaf = seen["leaf0-0"]
+    gone = next(r.hops[0] for r in leaf.routes if r.hops)
+    spine = TOPOLOGY.by_address[gone]
+    seen["leaf0-0"] = leaf._replace(
+        routes=tuple(r._replace(hops=tuple(h for h in r.hops if TOPOLOGY.by_address[h] != spine))
+                     for r in leaf.routes)
+    )  # fmt: skip
+    found = bad(judge_routes(list(seen.values()), TOPOLOGY))
+    assert list(found) == [f"leaf0-0--{spine}"]
+    assert found[f"leaf0-0--{spine}"].suspect == "port"
+    found = bad(judge_routes(list(seen.values())))
+    assert list(found) == ["leaf0-0"]
+    assert found["leaf0-0"].expected == "4 as most leaf devices have"
+    assert "3 of 4" in found["leaf0-0"].evidence
+
+
+def test_a_destination_that_one_leaf_does_not_know() -> None:
+    seen = tables()
+    leaf = seen["leaf0-1"]
+    seen["leaf0-1"] = leaf._replace(routes=leaf.routes[2:])
+    assert set(bad(judge_routes(list(seen.values()), TOPOLOGY))) == {
+        f"leaf0-1--spine{n}" for n in range(4)
+    }
+    (said,) = bad(judge_routes(list(seen.values()))).values()
+    assert said.subject == "leaf0-1"
+    assert "no route to" in said.got
+
+
+def test_a_next_hop_that_is_no_way() -> None:
+    seen = tables()
+    leaf = seen["leaf0-0"]
+    detour = TOPOLOGY.neighbours["h0/rail0"]
+    assert detour == ("leaf0-0",)
+    host = next(d for d in TOPOLOGY.devices if d.name == "h0/rail0").addresses[0]
+    odd = leaf.routes[0]._replace(hops=(*leaf.routes[0].hops, host))
+    seen["leaf0-0"] = leaf._replace(routes=(odd, *leaf.routes[1:]))
+    (said,) = bad(judge_routes(list(seen.values()), TOPOLOGY)).values()
+    assert said.subject == "leaf0-0"
+    assert said.got.endswith("goes by h0/rail0")
+
+
+def test_a_circle_and_a_thrown_away_destination() -> None:
+    net = ipaddress.ip_network("10.1.0.0/24")
+
+    def table(name: str, own: str, *hops: str, thrown: str = "") -> Table:
+        return Table(name, frozenset({own}), (Route("main", net, hops, thrown),))
+
+    seen = [table("r1", "1.1.1.1", "2.2.2.2"), table("r2", "2.2.2.2", "3.3.3.3"),
+            table("r3", "3.3.3.3", "1.1.1.1", "4.4.4.4"), table("r4", "4.4.4.4")]  # fmt: skip
+    found = bad(judge_routes(seen))
+    assert [r for r in found if r.count("->") == 3] != []
+    (circle,) = [r for r in found.values() if "circle" in r.got]
+    assert {"r1", "r2", "r3"} <= set(circle.subject.split(" -> "))
+    found = bad(judge_routes([table("r1", "1.1.1.1", thrown="blackhole"), *seen[1:2], seen[3]]))
+    assert "blackhole 10.1.0.0/24" in found["r1"].evidence
+
+
+def test_nothing_to_compare_with_is_no_pass() -> None:
+    two = list(tables().values())[:2]
+    assert [r.status for r in judge_routes(two)] == [Status.UNKNOWN]
+    assert [r.status for r in judge_routes([])] == [Status.SKIP]
+    silent = judge_routes([], silent={"leaf9": "no answer"})
+    assert [(r.subject, r.status) for r in silent] == [("leaf9", Status.UNKNOWN)]
+
+
+IPROUTE: list[Mapping[str, Any]] = [
+    {"type": "local", "dst": "10.0.0.1", "dev": "eth0", "table": "local"},
+    {"type": "broadcast", "dst": "10.0.0.255", "dev": "eth0", "table": "local"},
+    {"dst": "10.0.0.0/24", "dev": "eth0", "protocol": "kernel", "flags": []},
+    {"dst": "default", "gateway": "10.0.0.254", "dev": "eth0", "table": "100", "flags": []},
+    {"dst": "10.7.0.0/16", "flags": [], "nexthops": [
+        {"gateway": "10.0.0.2", "dev": "eth0", "weight": 1, "flags": []},
+        {"via": {"family": "inet6", "host": "fe80::1"}, "dev": "eth1", "flags": []},
+        {"gateway": "10.0.0.3", "dev": "eth2", "weight": 1, "flags": ["dead", "linkdown"]}]},
+    {"type": "blackhole", "dst": "10.8.0.0/16", "flags": []},
+    {"dst": "ff00::/8", "dev": "eth0", "type": "multicast", "table": "local"},
+    {"dst": "default", "gateway": "fe80::9", "dev": "eth0", "flags": []},
+]  # fmt: skip
+
+
+def test_iproutes_json() -> None:
+    table = parse_routes(json.dumps(IPROUTE), "leaf1")
+    told = {(r.table, str(r.network)): (r.hops, r.thrown) for r in table.routes}
+    assert table.own == {"10.0.0.1"}
+    assert told == {
+        ("main", "10.0.0.0/24"): ((), ""),
+        ("100", "0.0.0.0/0"): (("10.0.0.254",), ""),
+        ("main", "10.7.0.0/16"): (("10.0.0.2", "fe80::1"), ""),  # the dead one is no way
+        ("main", "10.8.0.0/16"): ((), "blackhole"),
+        ("main", "::/0"): (("fe80::9",), ""),
+    }
+
+
+def test_frrs_json() -> None:
+    told = {"10.7.0.0/16": [
+        {"prefix": "10.7.0.0/16", "protocol": "bgp", "selected": True, "vrfName": "main",
+         "nexthops": [{"ip": "10.0.0.2", "fib": True, "active": True},
+                      {"ip": "10.0.0.3", "active": False}]},
+        {"prefix": "10.7.0.0/16", "protocol": "static", "nexthops": [{"ip": "9.9.9.9"}]},
+    ]}  # fmt: skip
+    (route,) = parse_routes(json.dumps(told), "leaf1").routes
+    assert route.hops == ("10.0.0.2",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "5", '"x"', '[{"dst": "10.0.0.0/24"', '[{"type": "unicast"}]', "[5]",
+     '[{"dst": "nonsense", "gateway": "1.1.1.1"}]', '{"10.0.0.0/8": 5}', '{"x": [{"selected": 1}]}',
+     "Zielnetz  Router"],
+)  # fmt: skip
+def test_what_is_no_table_is_said(text: str) -> None:
+    with pytest.raises(UnreadableError, match="leaf1"):
+        parse_routes(text, "leaf1")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
+        st.sampled_from(["dst", "gateway", "nexthops", "type", "flags", "via", "selected", "ip"]),
+        inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(_JSON)
+def test_hostile_tables_are_unreadable_or_harmless(told: Any) -> None:
+    try:
+        table = parse_routes(json.dumps(told), "leaf1")
+    except UnreadableError:
+        return
+    judge_routes([table, table._replace(device="leaf2"), table._replace(device="leaf3")])
+
+
+def test_tables_from_files(tmp_path: Path) -> None:
+    (tmp_path / "leaf1.json").write_text(json.dumps(IPROUTE))
+    (tmp_path / "leaf2.json").write_text("[{")
+    read, silent = read_tables(tmp_path)
+    assert [each.device for each in read] == ["leaf1"]
+    assert list(silent) == ["leaf2"]
