@@ -1,0 +1,182 @@
+"""Plain connections: which ways there are, when one is left, followed, and gone back to."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
+from syntony.traffic import events
+from syntony.traffic.failover import Event, Failover
+from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Redirect
+from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.ways import REDRAWS, redraw, ways_of
+
+PORTS = range(61_000, 65_536)
+OWN = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
+OTHER = OWN._replace(local="10.1.0.1", remote="10.1.0.2")
+INODE = 9
+
+
+def mirrored(flow: FourTuple) -> FourTuple:
+    return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
+
+
+@given(near=st.integers(1, 65_535), far=st.integers(1, 65_535), rails=st.integers(1, 4))
+def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
+    flow = FourTuple("10.0.0.1", near, "10.0.0.2", far)
+    mine = {f"10.{rail}.0.1": rail for rail in range(rails)}
+    theirs = {f"10.{rail}.0.2": rail for rail in range(rails)}
+    ways = ways_of(flow, mine, theirs, PORTS)
+    back = ways_of(mirrored(flow), theirs, mine, PORTS)
+    assert set(map(mirrored, back)) == set(ways)
+    assert len(ways) == REDRAWS + rails**2 - 1
+    for draw in range(REDRAWS):
+        assert min(near, far) in redraw(flow, draw, PORTS)[1::2], "a listener's port stays"
+
+
+class Host:
+    """The machine of one host with two NICs and one peer, told of things as its agent tells it."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1",)) for k in (0, 1)]
+        self.machine = Failover(policy or Policy(mode=Mode.ACT), nics, seed=1)
+        self.machine.watch([WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)],
+                           0)  # fmt: skip
+        self.now_ns = 0
+        for flow_id in (0, 1):
+            self.tell(self.probes(flow_id, alive=True))
+        self.tell(self.sample())
+        found = events.SocketOwner(at_ns=0, inode=INODE, job="train")
+        self.first = self.tell(found)
+
+    def tell(self, event: Event | PathEvent) -> list[Instruction]:
+        return self.machine.handle(event)
+
+    def probes(self, flow_id: int, *, alive: bool) -> LivenessEvent:
+        return LivenessEvent(at_ns=self.now_ns, flow_id=flow_id, alive=alive,
+                             since_ns=self.now_ns, misses=5)  # fmt: skip
+
+    def carrier(self, nic: str, *, up: bool) -> list[Redirect]:
+        address = f"10.{nic[1:]}.0.1"
+        event = LinkEvent(at_ns=self.now_ns, nic=nic, carrier=up, admin_up=True,
+                          addresses=(address,), carrier_down_count=0)  # fmt: skip
+        return redirects(self.tell(event))
+
+    def sample(self, acked: int = 1, **changes: int) -> FlowSample:
+        usual = FlowSample(
+            at_ns=self.now_ns, flow=OWN, token=0, inode=INODE, bytes_acked=acked, bytes_received=0,
+            unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=MS,
+            pacing_bps=1, delivery_bps=1,
+        )  # fmt: skip
+        return msgspec.structs.replace(usual, **changes)
+
+    def after(self, duration_ns: int) -> list[Redirect]:
+        """Time passes, event by event; the connection is listed twice a second."""
+        end_ns, out = self.now_ns + duration_ns, list[Redirect]()
+        while self.now_ns < end_ns:
+            due_ns = self.machine.next_due_ns()
+            self.now_ns = min(end_ns, max(self.now_ns + MS, due_ns or end_ns))
+            out += redirects(self.machine.tick(self.now_ns))
+        return out
+
+    def silent(self, duration_ns: int, retransmits: int, acked: int) -> list[Redirect]:
+        """Data under way, unanswered."""
+        out = list[Redirect]()
+        for silent_ns in range(0, duration_ns, 15 * MS):
+            self.now_ns += 15 * MS
+            out += redirects(self.tell(self.sample(
+                acked, unacked=5, retransmits=retransmits, last_ack_ns=silent_ns
+            )))  # fmt: skip
+        return out
+
+
+def redirects(instructions: list[Instruction]) -> list[Redirect]:
+    return [each for each in instructions if isinstance(each, Redirect)]
+
+
+def test_whatever_comes_on_another_way_is_expected_before_anything_fails() -> None:
+    (expect,) = [each for each in Host().first if isinstance(each, Expect)]
+    assert expect.flow == OWN
+    assert OTHER in expect.wires
+    assert len(expect.wires) == REDRAWS + 3
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Policy(mode=Mode.OBSERVE), Policy(mode=Mode.ACT, jobs=("other-*",)),
+     Policy(mode=Mode.ACT, plain=False)],
+)  # fmt: skip
+def test_nothing_is_touched_unless_it_may_be(policy: Policy) -> None:
+    host = Host(policy)
+    assert not host.first
+    assert not host.carrier("n0", up=False)
+
+
+def test_what_is_observed_is_told_once() -> None:
+    host = Host(Policy(mode=Mode.OBSERVE))
+    event = LinkEvent(at_ns=0, nic="n0", carrier=False, admin_up=True, addresses=("10.0.0.1",),
+                      carrier_down_count=1)  # fmt: skip
+    (note,) = [each for each in host.tell(event) if isinstance(each, Note)]
+    assert (note.action, note.old, note.new) == ("would-detour", OWN, OTHER)
+
+
+def test_a_lost_carrier_moves_it_at_once_and_it_returns_after_the_hold_down() -> None:
+    host = Host()
+    (moved,) = host.carrier("n0", up=False)
+    assert (moved.flow, moved.wire, moved.reason.cause) == (OWN, OTHER, Cause.MY_CARRIER)
+    host.now_ns += 3 * S
+    assert not host.carrier("n0", up=True)
+    assert not host.after(host.machine.health._policy.hold_down_ns - 10 * MS)
+    (back,) = host.after(100 * MS)
+    assert (back.wire, back.reason.cause) == (OWN, Cause.RETURN)
+
+
+def test_a_dead_pair_moves_it_and_a_dying_one_is_no_refuge() -> None:
+    host = Host()
+    host.now_ns += S
+    host.tell(host.probes(0, alive=False))
+    (moved,) = host.after(50 * MS)
+    assert moved.wire == OTHER
+    host = Host()
+    host.now_ns += S
+    for flow_id in (0, 1):  # everything at once is no matter of one path
+        host.tell(host.probes(flow_id, alive=False))
+    assert not host.after(S)
+
+
+def test_a_stalled_one_takes_other_ports_first_and_not_before_the_kernel_has_tried() -> None:
+    host = Host()
+    (first,) = host.silent(400 * MS, retransmits=1, acked=1)
+    assert first.reason.cause is Cause.FABRIC
+    assert first.wire[0::2] == OWN[0::2], "the NICs live: the same pair, another port"
+    # As many retransmissions as before: nothing has been sent on the new way yet.
+    assert not host.silent(2 * S, retransmits=1, acked=1)
+    (second,) = host.silent(600 * MS, retransmits=2, acked=1)
+    assert second.wire not in {OWN, first.wire}
+
+
+def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first() -> None:
+    host = Host()
+    heard = events.WireHeard(at_ns=host.now_ns, wire=OTHER)
+    (moved,) = redirects(host.tell(heard))
+    assert (moved.wire, moved.reason.cause) == (OTHER, Cause.PEER)
+    (back,) = host.after(4 * S)  # not heard any more
+    assert back.wire == OWN
+    # The peer may still be there because we were: it is given time to come back.
+    assert not redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
+    host.now_ns += 5 * S
+    assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
+
+
+def test_one_that_is_over_is_expected_no_more() -> None:
+    host = Host()
+    host.now_ns += 10 * S
+    other = msgspec.structs.replace(host.sample(), inode=INODE + 1, flow=OWN._replace(local_port=7))
+    host.tell(other)
+    assert Expect(flow=OWN, wires=()) in host.machine.forget(host.now_ns)
+    assert not list(host.machine.plain.managed())
