@@ -100,6 +100,22 @@ def test_all_paths_dead_is_left_alone() -> None:
         assert rails(world, each) == [0, 1]
 
 
+@pytest.mark.parametrize("mine", [0, 1])
+def test_when_no_rail_lives_at_both_ends_it_goes_across_and_comes_back(mine: int) -> None:
+    world = settled(11)
+    gone = ("a", f"nic{mine}"), ("b", f"nic{1 - mine}")
+    for host, nic in gone:
+        world.link(host, nic, up=False)
+        world.run(3 * S)
+    (flow,) = world.living("a")
+    assert (rail_of(flow.local), rail_of(flow.remote)) == (1 - mine, mine)
+    for host, nic in gone:
+        world.link(host, nic, up=True)
+    world.run(2 * world.policy.hold_down_max_ns)
+    assert {(rail_of(f.local), rail_of(f.remote)) for f in world.living("a")} == {(0, 0), (1, 1)}
+    assert rails(world, "a") == rails(world, "b") == [0, 1]
+
+
 def test_one_nic_only_means_hands_off() -> None:
     world = settled(6, rails=1)
     world.black.add(("a", "nic0"))

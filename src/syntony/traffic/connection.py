@@ -163,6 +163,8 @@ class Connection:
         """Address of its first subflow: of the family that all others have."""
         self.local_port = 0
         self.announced_ns = now_ns
+        self.alone_ns: int | None = None
+        """Since when it has no living subflow."""
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns

@@ -274,8 +274,15 @@ class Health:
         if (nic, remote) in self._pairs:
             return False
         near = any(any(self._flows_alive(*pair)) for pair in self._by_nic.get(nic, ()))
-        return near and any(
-            any(self._flows_alive(*pair)) for pair in self._by_remote.get(remote, ())
+        return near and not self._blamed(remote)
+
+    def _blamed(self, remote: str) -> bool:
+        """Whether a remote NIC is dead as far as any NIC of ours that lives can tell."""
+        pairs = self._by_remote.get(remote, ())
+        if not pairs or any(any(self._flows_alive(*pair)) for pair in pairs):
+            return False
+        return any(
+            any(self._flows_alive(*other)) for nic, _ in pairs for other in self._by_nic[nic]
         )
 
     def settled(self, nic: str, now_ns: int) -> bool:

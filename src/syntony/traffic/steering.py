@@ -276,6 +276,10 @@ class Steering:
         if conn.accepted:
             return
         alone = not self.living(conn)
+        if not alone:
+            conn.alone_ns = None
+        elif conn.alone_ns is None:
+            conn.alone_ns = turn.now_ns
         for way in self._wanted(conn, family):
             if _has(conn, way.pair) or self._health.dead(*way.pair) is not None:
                 continue
@@ -285,22 +289,64 @@ class Steering:
                 turn.dues.append(due_ns)
             else:
                 self.create(turn, way, _why(conn, way.pair, turn.now_ns))
+        if alone and not any(
+            self._health.dead(*way.pair) is None and way.remote.withdrawn is None
+            for way in self._wanted(conn, family)
+        ):
+            self._join_across(turn, family)
+
+    def _join_across(self, turn: Turn, family: int) -> None:
+        """No rail is left whose both NICs live, as far as anyone knows: one rail's NIC here and
+        another's there, or an address that the peer gave up and may have again, for it has no path
+        left to say so. Not every fabric routes between rails; the handshake tells."""
+        conn = turn.conn
+        if any(each.state is State.COMING for each in conn.subflows.values()):
+            return
+        # Two ends that were each told of another path's death find together by themselves, soon.
+        from_ns = (conn.alone_ns or 0) + 2 * self._policy.join_ns
+        if turn.now_ns < from_ns:
+            turn.dues.append(from_ns)
+            return
+        ways = [
+            way
+            for across in (False, True)
+            for way in self._wanted(conn, family, across=across)
+            if not _has(conn, way.pair) and self._health.dead(*way.pair) is None
+        ]
+        ways.sort(key=lambda way: not self._health.reaches(*way.pair))
+        for way in ways:
+            due_ns = conn.free_from_ns(*way.pair)
+            if turn.now_ns < due_ns:
+                turn.dues.append(due_ns)
+                continue
+            reason = Reason(Cause.JOIN, "no rail lives at both ends", turn.now_ns, turn.now_ns)
+            self.create(turn, way, reason)
+            return
+
+    def _is_across(self, conn: Connection, subflow: Subflow) -> bool:
+        rails = {nic.name: nic.rail for nic in self._health.nics()}
+        far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
+        return far >= 0 and rails.get(subflow.nic or "", far) != far
 
     def _trim(self, turn: Turn) -> None:
         """One subflow a pair is enough; the initiator decides which, when both are settled."""
         if turn.conn.accepted or turn.conn.moving:
             return
         seen: set[tuple[str | None, str]] = set()
-        for subflow in self.living(turn.conn):
+        living = self.living(turn.conn)
+        across = [each for each in living if self._is_across(turn.conn, each)]
+        needed = len(across) == len(living)
+        for subflow in living:
             pair = (subflow.nic, subflow.flow.remote)
-            if pair not in seen:
+            if pair not in seen and (needed or subflow not in across):
                 seen.add(pair)
                 continue
             due_ns = subflow.since_ns + self._policy.hold_down_ns
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
                 continue
-            reason = Reason(Cause.SURPLUS, "two over one pair", turn.now_ns, turn.now_ns)
+            what = "across rails, and not needed" if subflow in across else "two over one pair"
+            reason = Reason(Cause.SURPLUS, what, turn.now_ns, turn.now_ns)
             self.end(turn, subflow, reason)
 
     def _given_back_ns(self, remote: Remote) -> int:
@@ -309,14 +355,15 @@ class Steering:
         withdrawn = remote.withdrawn
         return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
 
-    def _wanted(self, conn: Connection, family: int) -> Iterator[Way]:
+    def _wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[Way]:
+        """Pairs of one rail, or of two."""
         for nic in self._health.nics():
             local = _of_family(nic, family)
             if local is None:
                 continue
             for remote in conn.remotes.values():
-                same = remote.rail == nic.rail and _family(remote.address) == family
-                if same:
+                fits = remote.rail >= 0 and _family(remote.address) == family
+                if fits and (remote.rail != nic.rail) is across:
                     yield Way(nic.name, local, remote)
 
     def create(
