@@ -126,6 +126,7 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
     sheet.put("paths_destroyed_total", counters.destroyed)
     for cause, count in list(counters.left.items()):
         sheet.put("paths_left_total", count, cause=cause)
+    sheet.put("paths_redirected_total", counters.redirected)
     sheet.put("paths_refused_total", counters.refused)
     sheet.put("paths_noted_total", counters.notes)
     sheet.put("paths_events_lost_total", counters.events_lost)
@@ -136,7 +137,7 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
 
 def _subflows(report: PathsReport) -> dict[str, int]:
     states = Tally(sub.state for conn in report.connections for sub in conn.subflows)
-    return {"up": 0, "coming": 0, "stalled": 0} | states
+    return {"up": 0, "coming": 0, "stalled": 0, "plain": 0, "detour": 0} | states
 
 
 def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:

@@ -106,6 +106,10 @@ _PATHS = (
     _agent("paths_destroyed_total", "counter", "", "paths left"),
     _agent("paths_left_total", "counter", "cause",
            "paths left, by what was to blame: failovers, moves for contention, what was surplus"),
+    _agent(
+        "paths_redirected_total", "counter", "",
+        "times that a plain connection was sent another way, or back",
+    ),
     _agent("paths_refused_total", "counter", "", "changes that the kernel refused"),
     _agent("paths_noted_total", "counter", "", "changes decided on and not made, with the reason"),
     _agent("paths_events_lost_total", "counter", "",
