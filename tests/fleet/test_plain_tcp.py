@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-from tests.fleet.failing import Fleet, await_true, four_hosts
+from tests.fleet.failing import Fleet, await_true, four_hosts, status
 
 pytestmark = pytest.mark.lab
 
@@ -50,9 +51,9 @@ def away(fleet: Fleet, job: str, nic: str) -> bool:
     ("kind", "target", "options"),
     [
         ("link-down", "h0/rail0", {}),
-        ("link-down", "h2/rail0", {"side": "leaf"}),
-        ("blackhole", "h0/rail0", {}),
-        ("blackhole", "h0/rail0", {"direction": "from"}),
+        pytest.param("link-down", "h2/rail0", {"side": "leaf"}, marks=pytest.mark.slow),
+        pytest.param("blackhole", "h0/rail0", {}, marks=pytest.mark.slow),
+        pytest.param("blackhole", "h0/rail0", {"direction": "from"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(
@@ -105,6 +106,7 @@ def progress(fleet: Fleet) -> bool:
     return acked() > before > 0
 
 
+@pytest.mark.slow
 def test_what_a_hung_agent_has_changed_is_undone_by_the_kernel(fleet: Fleet) -> None:
     with fleet.job("plain-hung", plain=True) as job:
         await_true(lambda: both(fleet, "plain-hung", ("plain", "rail0")), "known at both ends")
@@ -126,3 +128,59 @@ def switched(fleet: Fleet) -> bool:
     """Whether anything that h0's agent changed is in force."""
     alive = fleet.lab.run("h0", "nft", "list", "set", "inet", "syntony_detours", "alive")
     return "tcp" in alive or "lookup 8621" in fleet.lab.run("h0", "ip", "rule")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [True, False])
+def test_no_rail_alive_at_both_ends(fleet: Fleet, *, plain: bool) -> None:
+    name = f"across-{plain}"
+
+    def normal() -> bool:
+        return both(fleet, name, ("plain", "rail0")) if plain else fleet.both(name)
+
+    def across() -> bool:
+        ways = [each.path for conn in fleet.connections(name).values() for each in conn.subflows]
+        return len(ways) == 2 and all("h0/rail1:" in w and "h2/rail0:" in w for w in ways)
+
+    with fleet.job(name, plain=plain) as job:
+        await_true(normal, "known at both ends")
+        fleet.lab.inject("link-down", "h0/rail0", {"side": "leaf"})
+        fleet.lab.inject("blackhole", "h2/rail1")
+        await_true(across, "from one rail to the other")
+        fleet.lab.clear()
+        await_true(normal, "as before")
+        account = job.steps()
+    assert account["longest_s"] < STALL_S
+
+
+@pytest.mark.slow
+def test_hosts_without_mptcp(fleet: Fleet) -> None:
+    def modes() -> set[str]:
+        return {h.report.mode for h in status(fleet).hosts if h.host in {"h0", "h2"}}
+
+    with without_mptcp(fleet, "h0"), without_mptcp(fleet, "h2"):
+        await_true(lambda: all("plain TCP only" in each for each in modes()), "said so")
+        with fleet.job("no-mptcp", plain=True) as job:
+            await_true(lambda: both(fleet, "no-mptcp", ("plain", "rail0")), "known at both ends")
+            fault = fleet.lab.inject("link-down", "h0/rail0")
+            await_true(lambda: away(fleet, "no-mptcp", "h0/rail0"), "the detour at both ends")
+            fleet.lab.clear(fault.id)
+            account = job.steps()
+    assert account["longest_s"] < STALL_S
+    await_true(lambda: modes() == {"act"}, "MPTCP again")
+
+
+@contextmanager
+def without_mptcp(fleet: Fleet, host: str) -> Iterator[None]:
+    set_mptcp(fleet, host, 0)
+    try:
+        yield
+    finally:
+        set_mptcp(fleet, host, 1)
+
+
+def set_mptcp(fleet: Fleet, host: str, enabled: int) -> None:
+    """With an agent that finds it so when it starts."""
+    kill = fleet.lab.inject("agent-kill", host)
+    fleet.lab.run(host, "sysctl", "-q", "-w", f"net.mptcp.enabled={enabled}")
+    fleet.lab.clear(kill.id)
