@@ -1,11 +1,12 @@
-"""A crowded path is not a dead one: what probes lose in a queue, and what data say of it."""
+"""What is known of paths: a crowded one is not a dead one, and a NIC's name is not the NIC."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
+from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.connection import State, Subflow
 from syntony.traffic.health import Health, LocalNic, WatchedFlow
 from syntony.traffic.policy import Policy
@@ -95,3 +96,23 @@ def sample(
 def test_a_flow_that_loses_segments_all_the_time_is_given_two_timeouts() -> None:
     assert stalled_after_ms(lossy=False) == 180
     assert stalled_after_ms(lossy=True) == 600
+
+
+def test_what_is_known_of_a_nic_survives_its_name() -> None:
+    health = health_of_a_dying_pair()
+    renamed = LinkEvent(
+        at_ns=DIED_NS, nic="eth7", carrier=True, admin_up=True, addresses=("10.0.0.1",),
+        carrier_down_count=0,
+    )  # fmt: skip
+    health.link(renamed)
+    health.link(msgspec.structs.replace(renamed, nic="n0", carrier=False, addresses=()))
+    assert health.configured("eth7") == "n0"
+    assert health.conclude(DIED_NS + Policy().settle_ns) == [("eth7", "10.0.0.2")]
+    assert not health.conclude(DIED_NS + S)
+    health.liveness(event(DIED_NS + S, 0, alive=True))
+    assert health.dead("eth7", "10.0.0.2") is None
+    # A new plan calls it by the name in the configuration.
+    health.watch([WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)])
+    health.liveness(event(DIED_NS + 2 * S, 0, alive=False))
+    assert health.conclude(DIED_NS + 3 * S) == [("eth7", "10.0.0.2")]
+    assert health.nic_of("10.0.0.1") == "eth7"

@@ -54,7 +54,7 @@ Pair = tuple[str, str]
 
 class _Nic:
     def __init__(self, nic: LocalNic) -> None:
-        self.name = nic.name
+        self.name = self.configured = nic.name
         self.rail = nic.rail
         self.addresses = nic.addresses
         self.up = True
@@ -96,7 +96,10 @@ class Health:
     # --- who is whom ---
 
     def watch(self, flows: Sequence[WatchedFlow]) -> None:
-        """Take a new plan; what is known of flows that stay is kept."""
+        """Take a new plan, which names NICs as they are configured; what is known of flows that
+        stay is kept."""
+        now = {nic.configured: nic.name for nic in self._nics.values()}
+        flows = [flow._replace(nic=now.get(flow.nic, flow.nic)) for flow in flows]
         self._flows = {flow.flow_id: flow for flow in flows}
         old, self._pairs = self._pairs, {}
         self._by_remote.clear()
@@ -132,6 +135,11 @@ class Health:
             if address in nic.addresses:
                 return nic.name
         return None
+
+    def configured(self, nic: str) -> str:
+        """What a NIC is called in the configuration and in plans, whatever its name is now."""
+        state = self._nics.get(nic)
+        return nic if state is None else state.configured
 
     def nics(self) -> list[LocalNic]:
         """All of them, as they are now."""
@@ -178,11 +186,26 @@ class Health:
         for nic in self._nics.values():
             if set(nic.addresses) & set(event.addresses):
                 del self._nics[nic.name]
-                self._by_nic[event.nic] = self._by_nic.pop(nic.name, [])
+                self._rekey(nic.name, event.nic)
                 nic.name = event.nic
                 self._nics[event.nic] = nic
                 return nic
         return None
+
+    def _rekey(self, old: str, new: str) -> None:
+        """A NIC is called otherwise; what is known of its paths stays."""
+
+        def renamed(pair: Pair) -> Pair:
+            return (new, pair[1]) if pair[0] == old else pair
+
+        self._pairs = {renamed(pair): state for pair, state in self._pairs.items()}
+        for remote, pairs in self._by_remote.items():
+            self._by_remote[remote] = [renamed(pair) for pair in pairs]
+        self._by_nic[new] = [renamed(pair) for pair in self._by_nic.pop(old, [])]
+        self._flows = {
+            flow_id: flow._replace(nic=new) if flow.nic == old else flow
+            for flow_id, flow in self._flows.items()
+        }
 
     def liveness(self, event: LivenessEvent) -> bool:
         """A probed flow died or came back; whether its pair is well again with it."""

@@ -466,9 +466,11 @@ class PathControl:
     def _watch(self) -> None:
         if self._liveness is None:
             return
-        chosen = choose(self._flow_plan, self._watched)
+        health = self._failover.health
+        watched = frozenset((health.configured(nic), remote) for nic, remote in self._watched)
+        chosen = choose(self._flow_plan, watched)
         self._liveness.watch(chosen)
-        self._failover.health.only(frozenset(flow.flow_id for flow in chosen))
+        health.only(frozenset(flow.flow_id for flow in chosen))
 
     # --- what need not be prompt ---
 
