@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import delay, loss
-from syntony.fabric.candidates import Candidates
+from syntony.fabric.candidates import REPLIES_REBATE, Candidates
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints, tally_losses
@@ -137,8 +137,8 @@ def _losses(
             ),
         )
         for found in search.findings
-        if found.loss >= MIN_REPLIES_LOSS
-        or candidates.kinds[found.candidate] is not ComponentKind.REPLIES
+        if candidates.kinds[found.candidate] is not ComponentKind.REPLIES
+        or (found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE)
     ]
 
 
