@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -291,6 +292,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="append each injection here; go on from it")
     arguments = parser.parse_args()
     results = read(arguments.out)
+    # Ended from outside, the lab comes down and the table is printed all the same.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure(arguments, results)
     except KeyboardInterrupt:
