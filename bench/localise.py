@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from syntony.fabric.candidates import IMPLIED_PRICE
+from syntony.fabric.candidates import REPLIES_REBATE
 from syntony.fabric.locate import MIN_REPLIES_LOSS
 from syntony.fabric.loss import STRICTNESS, find_losses
 from syntony.fabric.tally import tally_losses
@@ -70,7 +70,7 @@ def ours(case: Case) -> list[int]:
     if case.answering is not None:
         replies = (size + case.answering).astype(np.int32)
         crossings = np.concatenate((crossings, replies[:, None]), axis=1)
-        price = np.append(price, np.full(case.fabric.nics, price[0] + IMPLIED_PRICE))
+        price = np.append(price, np.full(case.fabric.nics, price[0] - REPLIES_REBATE))
         size += case.fabric.nics
     tally = tally_losses(crossings, case.counts.sent, case.counts.lost, size)
     return [

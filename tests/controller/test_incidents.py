@@ -298,6 +298,24 @@ def test_an_incident_names_the_jobs_it_hits(control: Control) -> None:
     assert jobs == {"leaf0->spine0": ["far"], "h1/rail0": ["near"]}
 
 
+def test_so_does_one_of_a_port_or_of_a_silent_host(control: Control) -> None:
+    nics = {end for pairs in JOBS.values() for pair in pairs for end in pair}
+    (nic, *_) = sorted(end for end in nics if end.startswith("h1/"))
+    control.store.links.seen = (port(nic, flaps=9),)
+    control.silent["h0"] = 60 * S
+    control.tick(2)
+    jobs = {
+        each["subject"]: each["jobs"] for each in control.desk.incidents(IncidentsQuery()).incidents
+    }
+    for subject in (nic, "h0"):
+        hit = [
+            job
+            for job, pairs in JOBS.items()
+            if any(end == subject or end.startswith(f"{subject}/") for p in pairs for end in p)
+        ]
+        assert jobs[subject] == sorted(hit) != []
+
+
 def test_a_queue_is_one_incident_with_who_shares_it(control: Control) -> None:
     queue = Queue(
         component="leaf0->spine0", delay_ns=300_000.0, since_ns=T0, confidence=1.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.controller.traffic import TrafficDesk
+from syntony.controller.traffic import USED_NS, TrafficDesk
 from syntony.errors import UsageError
 from syntony.wire.messages import (
     ConnectionsQuery,
@@ -70,3 +70,14 @@ def test_jobs_are_known_by_the_nics_their_connections_join() -> None:
         ("h0/rail0->h1/rail0", 5),
         ("h0/rail1->h1/rail1", 5),
     ]
+
+
+def test_a_path_that_was_left_is_the_jobs_for_a_while() -> None:
+    """Failover has left a dead NIC before its incident opens."""
+    desk = TrafficDesk()
+    desk.take("h0", report("a"), 0)
+    desk.take("h0", report(), 5)
+    both = frozenset({("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")})
+    assert desk.pairs() == {}
+    assert desk.used(USED_NS - 1) == {"a": both}
+    assert desk.used(USED_NS) == {}

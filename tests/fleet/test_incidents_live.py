@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.fleet import waiting
+from tests.fleet.failing import Job
 
 from syntony.controller.client import ask_for
 from syntony.errors import MissingError, RemoteError
@@ -22,7 +23,14 @@ from syntony.lab.world import unshare_argv
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.model import S
 from syntony.model.sla import SlaStatus
-from syntony.wire.messages import IncidentsQuery, IncidentsReply, SlaChecked, SlaCheckQuery
+from syntony.wire.messages import (
+    ConnectionsQuery,
+    FleetConnections,
+    IncidentsQuery,
+    IncidentsReply,
+    SlaChecked,
+    SlaCheckQuery,
+)
 
 pytestmark = pytest.mark.lab
 NAME = "t-incidents"
@@ -74,6 +82,12 @@ class Watched:
     def live(self) -> set[tuple[str, str]]:
         """(rule, subject) of the incidents that are nobody's evidence."""
         return {(each["rule"], each["subject"]) for each in self.incidents() if not each["cause"]}
+
+    def runs(self, job: str) -> bool:
+        """Whether both ends of the job's connection are known."""
+        target = f"unix:{self.lab.controller_socket}"
+        hosts = ask_for(target, ConnectionsQuery(job=job), FleetConnections).hosts
+        return sum(bool(each.report.connections) for each in hosts) == 2
 
     def checked(self, host: str) -> SlaChecked:
         target = f"unix:{self.lab.controller_socket}"
@@ -139,7 +153,7 @@ def test_prometheus_scrapes_every_daemon(watched: Watched, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("kind", "target", "incident"),
     [
-        ("link-down", "h3/rail0", ("port-down", "h3/rail0")),
+        ("link-down", "h0/rail0", ("port-down", "h0/rail0")),
         pytest.param("agent-stop", "h2", ("host-silent", "h2"), marks=pytest.mark.slow),
     ],
 )
@@ -147,8 +161,16 @@ def test_a_fault_is_an_incident_about_the_very_part_until_it_is_healed(
     watched: Watched, kind: str, target: str, incident: tuple[str, str]
 ) -> None:
     assert incident not in watched.live()
-    watched.lab.inject(kind, target)
-    await_true(lambda: incident in watched.live(), f"{incident} open")
+    addresses = watched.lab.addresses(4)
+    job = Job(watched.lab, "llm", addresses["h0/rail0"], addresses["h2/rail0"])
+    try:
+        await_true(lambda: watched.runs("llm"), "the job's connection known")
+        watched.lab.inject(kind, target)
+        await_true(lambda: incident in watched.live(), f"{incident} open")
+    finally:
+        job.end()
+    (told,) = (i for i in watched.incidents() if (i["rule"], i["subject"]) == incident)
+    assert told["jobs"] == ["llm"]
     assert syntony("incidents", "list", "--lab", NAME).returncode == 2
     host = target.partition("/")[0]
     found = [item for item in watched.checked(host).items if item.check == "incident"]

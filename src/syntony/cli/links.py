@@ -251,7 +251,7 @@ def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> Table
 def _local_table(ports: Iterable[PortSnapshot]) -> Table:
     table = _table("port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses")
     for port in ports:
-        losses = [port.counters[key] for key in _CARRIER_LOSSES if key in port.counters]
+        losses = [_read(key, port.counters[key]) for key in _CARRIER_LOSSES if key in port.counters]
         table.add_row(
             port.name,
             port.rdma or "–",
@@ -260,7 +260,7 @@ def _local_table(ports: Iterable[PortSnapshot]) -> Table:
             port.driver or "–",
             Text(port.state, style=_style(port.state)),
             _speed(port.rate.gbps if port.rate else None),
-            str(losses[0]) if losses and losses[0] is not None else "unknown",
+            losses[0] if losses else "unknown",
         )
     return table
 
@@ -278,6 +278,14 @@ def _notable(ports: Sequence[PortSnapshot]) -> Iterable[Text]:
                 found.setdefault((key, value), []).append(port.name)
     for (key, value), names in sorted(found.items(), key=lambda item: item[0][0]):
         yield _counter_line(EVERY[key], value, names)
+
+
+def _read(key: str, value: int | None) -> str:
+    """A count as it was read: one at its ceiling is no more than a lower bound."""
+    if value is None:
+        return "unknown"
+    ceiling = EVERY[key].ceiling
+    return f"at least {value}" if ceiling is not None and value >= ceiling else str(value)
 
 
 def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 from rich.table import Table
@@ -30,6 +32,8 @@ _CODES = {SlaStatus.OK: 0, SlaStatus.WARNING: 1, SlaStatus.BREACH: 2, SlaStatus.
 """Nagios' exit codes."""
 SHOWN = 40
 _DASH = "–"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_BY = click.Choice(["pair", "host", "rail"])
 
 
 @click.group()
@@ -109,12 +113,53 @@ def report(
     """
     query = SlaReportQuery(by=by, window_ns=parse_duration_ns(window))
     found = ask(target, query, SlaReport, until=lambda answer: bool(answer.rows) or by == "job")
+    _tell(context, found, everything=everything, as_json=as_json)
+
+
+@command.command()
+@click.argument("rows", type=_FILE)
+@click.option("--by", type=_BY, default="pair", show_default=True, help="As of a report.")
+@click.option(
+    "--window", default="60s", show_default=True, help="How far back from the newest row."
+)
+@click.option("--sla", "terms", default="", metavar="FILE", help="Objectives.")
+@click.option("--paths", type=_FILE, help="PATHS of `fabric paths --parquet`: classes of pairs.")
+@click.option("--all", "everything", is_flag=True, help=f"More than the worst {SHOWN}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def recorded(
+    context: click.Context,
+    rows: Path,
+    *,
+    by: str,
+    window: str,
+    terms: str,
+    paths: Path | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """The same report over recorded rows of probe_1s (Parquet), by the same code, with no fleet.
+
+    Exit status as of `report`.
+
+    \b
+    Example:
+      syntony sla recorded rows.parquet --sla deploy/config/sla.toml --window 10min
+    """
+    from syntony.cli.sla_recorded import recorded_report
+
+    window_ns = parse_duration_ns(window)
+    found = recorded_report(rows, by=by, window_ns=window_ns, terms=terms, paths=paths)
+    _tell(context, found, everything=everything, as_json=as_json)
+
+
+def _tell(context: click.Context, found: SlaReport, *, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
         _print_report(found, everything=everything)
     known = [row.status for row in found.rows if row.status is not SlaStatus.UNKNOWN]
-    context.exit(max((_CODES[status] for status in known), default=3 if by != "job" else 0))
+    context.exit(max((_CODES[status] for status in known), default=3 if found.by != "job" else 0))
 
 
 def _print_report(found: SlaReport, *, everything: bool) -> None:

@@ -124,7 +124,9 @@ class AlertDesk:
             StoreError: the store failed; nothing has changed.
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
-        seen = self._observations(fleet_ns, silent_ns, silent, timelines)
+        seen = observe.with_jobs_at(
+            self._observations(fleet_ns, silent_ns, silent, timelines), slas.jobs
+        )
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS

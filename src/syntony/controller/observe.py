@@ -195,6 +195,27 @@ def with_jobs(
     ]
 
 
+def with_jobs_at(
+    found: Iterable[Observation], jobs: Mapping[str, frozenset[tuple[str, str]]]
+) -> list[Observation]:
+    """The same for ports and hosts, of which there may be many: each with the jobs whose
+    connections end there.
+
+    Args:
+        found: observations of NICs and hosts.
+        jobs: job → the pairs of NICs that its connections go between.
+    """
+    at: dict[str, set[str]] = {}
+    for job, pairs in jobs.items():
+        for nic in {end for pair in pairs for end in pair}:
+            at.setdefault(nic, set()).add(job)
+            at.setdefault(nic.partition("/")[0], set()).add(job)
+    return [
+        each._replace(jobs=tuple(sorted(at[each.subject]))) if each.subject in at else each
+        for each in found
+    ]
+
+
 def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
     at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
     return at_end or crosses(subject, crossing.get("->".join(pair), ()))

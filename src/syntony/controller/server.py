@@ -16,8 +16,9 @@ from syntony.controller.audits import AuditDesk
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
-from syntony.controller.incidents import STARTING_NS, AlertDesk, Slas
+from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.judging import Judging
 from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
@@ -25,7 +26,7 @@ from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
-from syntony.controller.sla import SlaDesk, SlaQuestions, with_flows
+from syntony.controller.sla import SlaDesk, SlaQuestions
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
@@ -112,8 +113,16 @@ class Controller:
         self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
-        self._up_ns = time.monotonic_ns()
         self._traffic = TrafficDesk()
+        self._judging = Judging(
+            alerts=self._alerts,
+            fleet=self._fleet,
+            solving=self._solving,
+            locating=self._locating,
+            slas=self._slas,
+            traffic=self._traffic,
+            fleet_now=self._fleet_now,
+        )
         self._placement = Placement(store, config.placement, config.pacing, self._locating.topology)
         questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
@@ -181,7 +190,7 @@ class Controller:
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
-                group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._judge)),
+                group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._judging.judge)),
                 group.create_task(self._loops.every(TELL_INTERVAL_NS, self._tell)),
                 group.create_task(self._loops.every(LOOK_INTERVAL_NS, self._look)),
             ]
@@ -396,6 +405,7 @@ class Controller:
             return
         for piece in pieces:
             self._ingest.put_local(piece)
+        await self._judging.news()
 
     def _ports(self) -> dict[tuple[str, str], int]:
         """(prober, target) to the target's port, of the plan in force."""
@@ -455,34 +465,6 @@ class Controller:
             session = self._sessions.get(host)
             if session is not None:
                 session.outbox.put(plan)
-
-    async def _judge(self) -> None:
-        fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is None:
-            return
-        silent_ns = self._fleet.silent(time.monotonic_ns(), self._up_ns + STARTING_NS)
-        try:
-            await asyncio.to_thread(
-                self._alerts.evaluate,
-                fleet_now_ns,
-                silent_ns,
-                self._solving.timelines,
-                self._locating.answer.findings,
-                await self._found_slas(),
-                fabric=self._locating.changes.standing,
-            )
-        except StoreError as error:
-            _log.error("rules not evaluated reason=%s", error)
-
-    async def _found_slas(self) -> Slas:
-        queues, flows, jobs = self._locating.queues, self._traffic.flows(), self._traffic.pairs()
-        crossed = await asyncio.to_thread(self._locating.crossings)
-        return Slas(
-            self._slas.rows,
-            None if queues is None else with_flows(queues, flows),
-            {pair: each.components for pair, each in crossed.items()},
-            jobs,
-        )
 
     async def _look(self) -> None:
         fleet_now_ns = self._fleet_now()

@@ -92,19 +92,11 @@ class SlaDesk:
         if not 0 < window_ns <= MAX_WINDOW_NS:
             raise UsageError(f"a window of {window_ns} ns; ask for up to {MAX_WINDOW_NS // S} s")
         last_ns = (fleet_ns - SETTLED_NS) // S * S
-        now = self._latencies(grouping, last_ns - window_ns, last_ns, jobs)
+        now = latencies(self._store, grouping, last_ns - window_ns, last_ns, jobs)
         usual = self._usual_of(grouping, last_ns, jobs)
         classes = self._classes() if grouping == "pair" else {}
-        peers = peers_by_class(now, classes)
-        rows = [
-            judge(
-                subject, classes.get(subject, ""), latency, self.terms,
-                usual=usual.get(subject), peers=peers.get(classes.get(subject, "")),
-            )
-            for subject, latency in now.items()
-        ]  # fmt: skip
-        rows.sort(key=lambda row: (_RANK[row.status], -(row.now.p99_ns or 0), row.subject))
-        return SlaReport(by=grouping, window_ns=window_ns, rows=tuple(rows))
+        rows = judged(now, usual, classes, self.terms)
+        return SlaReport(by=grouping, window_ns=window_ns, rows=rows)
 
     def check(
         self, host: str, window_ns: int, fleet_ns: int, incidents: Iterable[tuple[str, str]]
@@ -142,34 +134,17 @@ class SlaDesk:
 
     # --- within ---
 
-    def _latencies(
-        self, grouping: str, first_ns: int, last_ns: int, jobs: JobPairs
-    ) -> dict[str, Latency]:
-        latency = self._store.latency
-        if grouping == "host":
-            return _of_two(latency.by("host", first_ns, last_ns))
-        if grouping == "rail":
-            return latency.by("rail", first_ns, last_ns)
-        if grouping == "job":
-            return {job: latency.of_pairs(pairs, first_ns, last_ns) for job, pairs in jobs.items()}
-        found = latency.by("pair", first_ns, last_ns)
-        for cell in self._store.matrix(first_ns, last_ns):
-            # Here broken round trips are told apart by direction as well.
-            subject = f"{cell.src}->{cell.dst}"
-            known = found.get(subject, Latency(sent=0, lost=0, measured=0))
-            found[subject] = structs.replace(known, sent=cell.sent, lost=cell.lost)
-        return found
-
     def _usual_of(self, grouping: str, now_ns: int, jobs: JobPairs) -> dict[str, Latency]:
         """What has been usual; only subjects with enough of a past."""
         asked_ns, usual = self._usual.get(grouping, (0, {}))
         if now_ns - asked_ns < (USUAL_AGE_NS if usual else NO_USUAL_AGE_NS):
             return usual
         history = self.terms.history
-        before = self._latencies(
-            grouping, now_ns - history.window_ns, now_ns - history.until_ns, jobs
+        usual = enough(
+            latencies(
+                self._store, grouping, now_ns - history.window_ns, now_ns - history.until_ns, jobs
+            )
         )
-        usual = {subject: each for subject, each in before.items() if each.measured >= ENOUGH}
         self._usual[grouping] = (now_ns, usual)
         return usual
 
@@ -203,6 +178,65 @@ class SlaDesk:
             for host, member in self._fleet.members.items()
             for nic in member.hello.nics
         }
+
+
+def latencies(
+    store: Store, grouping: str, first_ns: int, last_ns: int, jobs: JobPairs
+) -> dict[str, Latency]:
+    """Subject to its latency over ``[first_ns, last_ns)``. Raises `StoreError`.
+
+    Args:
+        store: rows of probing.
+        grouping: one of `GROUPINGS`.
+        first_ns: fleet time.
+        last_ns: fleet time.
+        jobs: what each job's connections join.
+    """
+    latency = store.latency
+    if grouping == "host":
+        return _of_two(latency.by("host", first_ns, last_ns))
+    if grouping == "rail":
+        return latency.by("rail", first_ns, last_ns)
+    if grouping == "job":
+        return {job: latency.of_pairs(pairs, first_ns, last_ns) for job, pairs in jobs.items()}
+    found = latency.by("pair", first_ns, last_ns)
+    for cell in store.matrix(first_ns, last_ns):
+        # Here broken round trips are told apart by direction as well.
+        subject = f"{cell.src}->{cell.dst}"
+        known = found.get(subject, Latency(sent=0, lost=0, measured=0))
+        found[subject] = structs.replace(known, sent=cell.sent, lost=cell.lost)
+    return found
+
+
+def enough(found: Mapping[str, Latency]) -> dict[str, Latency]:
+    """Those with enough delays to say what is usual."""
+    return {subject: each for subject, each in found.items() if each.measured >= ENOUGH}
+
+
+def judged(
+    now: Mapping[str, Latency],
+    usual: Mapping[str, Latency],
+    classes: Mapping[str, str],
+    terms: Terms,
+) -> tuple[SlaRow, ...]:
+    """Every subject's verdict, worst first.
+
+    Args:
+        now: the window in question.
+        usual: their past, of those that have enough of one.
+        classes: of their paths, where known.
+        terms: what is promised.
+    """
+    peers = peers_by_class(now, classes)
+    rows = [
+        judge(
+            subject, classes.get(subject, ""), latency, terms,
+            usual=usual.get(subject), peers=peers.get(classes.get(subject, "")),
+        )
+        for subject, latency in now.items()
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (_RANK[row.status], -(row.now.p99_ns or 0), row.subject))
+    return tuple(rows)
 
 
 def with_flows(queues: Iterable[Queue], flows: Iterable[QueueFlow]) -> tuple[Queue, ...]:

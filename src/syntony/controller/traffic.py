@@ -12,6 +12,7 @@ from typing import NamedTuple
 from syntony.controller.batches import Piece
 from syntony.controller.path_log import PathLog
 from syntony.errors import UsageError
+from syntony.model import S
 from syntony.model.findings import QueueFlow
 from syntony.store import Store
 from syntony.wire.messages import (
@@ -26,6 +27,9 @@ from syntony.wire.messages import (
 
 _log = logging.getLogger(__name__)
 _MAX_TEXT = 200
+USED_NS = 120 * S
+"""An incident's jobs are those that used its part so lately: failover leaves within milliseconds
+what an incident tells of seconds later."""
 
 
 class _Reported(NamedTuple):
@@ -41,6 +45,8 @@ class TrafficDesk:
         self._log = PathLog()
         self.switch: Switch | None = None
         """None: never thrown, as far as the store knows."""
+        self._used: dict[tuple[str, str, str], int] = {}
+        """(job, NIC, NIC) to when its connections last went between these."""
 
     def learn(self, store: Store) -> None:
         """The switch's last position. Raises `StoreError`."""
@@ -49,6 +55,8 @@ class TrafficDesk:
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
         self._reports[host] = _Reported(report, now_ns)
+        for job, ends in _pairs(report).items():
+            self._used |= dict.fromkeys(((job, a, b) for a, b in ends), now_ns)
 
     def throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> tuple[Switch, Piece]:
         """The new position, and its row.
@@ -87,12 +95,16 @@ class TrafficDesk:
         """Job → the pairs of NICs, both directions, that its connections go between."""
         found: dict[str, set[tuple[str, str]]] = {}
         for host in self._reports.values():
-            for connection in host.report.connections:
-                ends = found.setdefault(connection.job, set())
-                for subflow in connection.subflows:
-                    pair = _pair(subflow.path)
-                    if all(pair):
-                        ends |= {pair, pair[::-1]}
+            for job, ends in _pairs(host.report).items():
+                found.setdefault(job, set()).update(ends)
+        return {job: frozenset(ends) for job, ends in found.items()}
+
+    def used(self, now_ns: int) -> dict[str, frozenset[tuple[str, str]]]:
+        """As `pairs`, with those that were left within `USED_NS`; `now_ns` is monotonic."""
+        self._used = {key: at for key, at in self._used.items() if now_ns - at < USED_NS}
+        found: dict[str, set[tuple[str, str]]] = {}
+        for job, a, b in self._used:
+            found.setdefault(job, set()).add((a, b))
         return {job: frozenset(ends) for job, ends in found.items()}
 
     def status(self, now_ns: int) -> FailoverStatus:
@@ -139,6 +151,18 @@ def _bare(report: PathsReport) -> PathsReport:
         connections=(),
         left_out=len(report.connections) + report.left_out,
     )
+
+
+def _pairs(report: PathsReport) -> dict[str, set[tuple[str, str]]]:
+    """Job to the pairs of NICs, both directions, that its connections go between."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for connection in report.connections:
+        ends = found.setdefault(connection.job, set())
+        for subflow in connection.subflows:
+            pair = _pair(subflow.path)
+            if all(pair):
+                ends |= {pair, pair[::-1]}
+    return found
 
 
 def _pair(path: str) -> tuple[str, str]:

@@ -30,6 +30,10 @@ Kinds = Callable[[str], ComponentKind]
 
 IMPLIED_PRICE = 1.0
 """Nats that a candidate no path lists costs more: what is told comes before what is inferred."""
+REPLIES_REBATE = 4.0
+"""Nats that what a NIC answers with costs less: as many as strictness asks for beyond the number
+of candidates (`loss.STRICTNESS`). Every host is late now and then; only what is told need be sure.
+"""
 _CLAIM = {
     ComponentKind.NIC: 0,
     ComponentKind.COMPONENT: 1,
@@ -170,7 +174,7 @@ class _Builder:
         np.maximum.at(most, self._path[other], flat[other])
         paths = np.flatnonzero(least == most)
         numbers = {
-            number: self._new(f"replies of {listing.names[number]}", ComponentKind.REPLIES, True)
+            number: self._new(f"replies of {listing.names[number]}", ComponentKind.REPLIES, False)
             for number in np.unique(most[paths]).tolist()
         }
         chosen = np.array([numbers[number] for number in most[paths].tolist()], dtype=np.int64)
@@ -236,6 +240,8 @@ class _Builder:
         clock = np.array([kind is ComponentKind.CLOCK for kind in self._kinds], dtype=np.bool_)
         price = np.full(len(self._kinds), np.log(max(1, int((different & ~clock).sum()))))
         price += IMPLIED_PRICE * np.array(self._implied, dtype=np.float64)
+        replies = np.array([kind is ComponentKind.REPLIES for kind in self._kinds], dtype=np.bool_)
+        price[replies] = np.maximum(price[replies] - REPLIES_REBATE, 0.0)
         price[~different] = np.inf
         return price
 

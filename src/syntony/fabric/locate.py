@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import delay, loss
-from syntony.fabric.candidates import Candidates
+from syntony.fabric.candidates import REPLIES_REBATE, Candidates
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints, tally_losses
@@ -92,9 +92,11 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
     """
     chosen: list[_Ranked] = []
 
-    def order(each: _Ranked) -> tuple[bool, float]:
+    def order(each: _Ranked) -> tuple[bool, bool, float]:
         plain = each.nats > PLAIN_NATS and each.finding.confidence > PLAIN_CONFIDENCE
-        return (False, each.window) if plain else (True, -each.nats)
+        # A host slow to answer is told only where no window knows of a part that explains it.
+        habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
+        return (habit, False, each.window) if plain else (habit, True, -each.nats)
 
     for each in sorted(found, key=order):
         rivals = [other for other in chosen if other.window != each.window]
@@ -137,8 +139,8 @@ def _losses(
             ),
         )
         for found in search.findings
-        if found.loss >= MIN_REPLIES_LOSS
-        or candidates.kinds[found.candidate] is not ComponentKind.REPLIES
+        if candidates.kinds[found.candidate] is not ComponentKind.REPLIES
+        or (found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE)
     ]
 
 

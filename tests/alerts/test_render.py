@@ -1,0 +1,97 @@
+"""What receivers are sent, held against what they publish of their forms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from syntony.alerts import render
+from syntony.alerts.incidents import ChangeKind, Incident, State
+from syntony.alerts.rules import Severity
+from syntony.model import S
+
+T0 = 1_700_000_000 * S
+
+
+def incident(**fields: Any) -> Incident:
+    values: dict[str, Any] = {
+        "number": 7, "rule": "link-flapping", "subject": "h0/rail0",
+        "severity": Severity.CRITICAL, "state": State.OPEN,
+        "summary": "h0/rail0: link has flapped 9 times <within> the past hour",
+        "remedy": "reseat & clean", "opened_ns": T0, "updated_ns": T0,
+        "evidence": tuple(f"seen {number}" for number in range(8)), "jobs": ("llm", "eval"),
+        "repeats": 2,
+    }  # fmt: skip
+    return Incident(**(values | fields))
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_pagerduty_takes_a_trigger(severity: Severity) -> None:
+    """Events API v2: payload.summary (1,024 at most), source and severity (one of four) must be
+    there; dedup_key is 255 characters at most."""
+    told = incident(severity=severity, summary="x" * 5_000)
+    event = render.pagerduty(ChangeKind.PAGE, told, "gpu-7", "R" * 32)
+    payload = event["payload"]
+    assert len(payload["summary"]) == 1_024
+    assert payload["source"] == "h0/rail0"
+    assert payload["severity"] in {"critical", "error", "warning", "info"}
+    assert payload["timestamp"] == "2023-11-14T22:13:20.000Z"
+    assert len(event["dedup_key"]) <= 255
+    assert payload["custom_details"]["jobs"] == ["llm", "eval"]
+    assert payload["custom_details"]["remedy"] == "reseat & clean"
+    json.dumps(event)
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.ACKNOWLEDGED, ChangeKind.CLEAR])
+def test_pagerduty_needs_no_payload_for_the_rest(kind: ChangeKind) -> None:
+    event = render.pagerduty(kind, incident(), "gpu-7", "R")
+    assert set(event) == {"routing_key", "event_action", "dedup_key"}
+
+
+def test_slack_shows_what_where_and_what_to_do_and_no_marks_of_ours() -> None:
+    told = render.slack(ChangeKind.PAGE, incident(), "gpu-7", [incident(number=8, summary="a<b")])
+    assert told["text"] == (
+        "Critical: h0/rail0: link has flapped 9 times &lt;within&gt; the past hour"
+        " (gpu-7, incident 7)"
+    )
+    (attachment,) = told["attachments"]
+    assert attachment["text"].splitlines() == [
+        *(f"seen {number}" for number in range(3, 8)),
+        "explains 1 more, for example a&lt;b",
+        "jobs: llm, eval",
+        "→ reseat &amp; clean",
+    ]
+    assert not attachment["mrkdwn_in"]
+
+
+def test_slack_hears_that_it_is_over_in_another_colour() -> None:
+    there, over = (
+        render.slack(kind, incident(), "gpu-7") for kind in (ChangeKind.PAGE, ChangeKind.CLEAR)
+    )
+    assert over["text"].startswith("Resolved: ")
+    assert "reseat" not in over["attachments"][0]["text"]
+    assert there["attachments"][0]["color"] != over["attachments"][0]["color"]
+
+
+def test_a_webhook_gets_everything_that_is_known() -> None:
+    over = incident(state=State.RESOLVED, resolved_ns=T0 + S, cause=3)
+    body = json.loads(json.dumps(render.webhook(ChangeKind.CLEAR, over, "gpu-7", [incident()])))
+    assert (body["version"], body["event"], body["key"]) == (1, "clear", "syntony/gpu-7/7")
+    assert body["incident"]["resolved_ns"] == T0 + S
+    assert body["incident"]["cause"] == 3
+    assert body["incident"]["evidence"][0] == "seen 0"
+    assert [child["number"] for child in body["explains"]] == [7]
+
+
+@pytest.mark.parametrize("subject", ["leaf0->spine1", "leaf0--spine1", "spine1", "h3"])
+def test_alertmanagers_labels_are_identity_whatever_changes(subject: str) -> None:
+    """Counts and instants are annotations: labels that change are another alert."""
+    one, other = (
+        render.alertmanager([each], "gpu-7", T0)[0]
+        for each in (incident(subject=subject), incident(subject=subject, repeats=9, value=3.0))
+    )
+    assert one["labels"] == other["labels"]
+    assert "host" not in one["labels"], "no NIC"
+    assert render.alertmanager([incident()], "gpu-7", T0)[0]["labels"]["nic"] == "rail0"
