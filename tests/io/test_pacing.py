@@ -23,6 +23,7 @@ from syntony.model.paths import FourTuple
 pytestmark = pytest.mark.lab
 
 SLOW_BPS = 8_000_000
+SHAPED_BPS = 200_000_000
 SECONDS = 1.0
 _SINK = """
 import socket, sys, threading
@@ -123,7 +124,7 @@ def sent(socks: list[socket.socket]) -> list[float]:
 def one_of_two_is_slow(address: str, *, shaped: bool) -> None:
     with peer(address):
         if shaped:
-            tc("qdisc add dev va root handle 1: tbf rate 200mbit burst 64kb latency 50ms")
+            tc(f"qdisc add dev va root handle 1: tbf rate {SHAPED_BPS}bit burst 64kb latency 50ms")
         before = qdiscs()
         slow, free = connected(address), connected(address)
         pacing = KernelPacing(["va"])
@@ -136,8 +137,16 @@ def one_of_two_is_slow(address: str, *, shaped: bool) -> None:
         pacing.set({("va", four(slow)): 2 * SLOW_BPS, ("va", four(free)): SLOW_BPS})
         pacing.set({("va", four(free)): SLOW_BPS})
         pacing.set({})
-        assert qdiscs() == before, "as it was"
+        both = sent([slow, free])
+        assert min(both) > 1.2 * SLOW_BPS, "free again"
+        pacing.close()
         assert pacing.watchdog_pid == 0
+        assert HANDLE not in qdiscs()
+        assert shaped or qdiscs() == before, "as it was"
+        again = sent([slow, free])
+        assert min(again) > 1.2 * SLOW_BPS, "and without our queue too"
+        if shaped:
+            assert sum(again) < SHAPED_BPS, "shaped as before"
 
 
 def four_bytes() -> None:
@@ -196,9 +205,25 @@ def after_a_killed_watchdog_the_next_one_starts_anew() -> None:
     assert HANDLE not in qdiscs()
 
 
+def a_second_nic_joins() -> None:
+    for nic, other in (("va", "vb"), ("vc", "vd")):
+        ip(f"link add {nic} type veth peer name {other}")
+        ip(f"link set {nic} up")
+    four = FourTuple("10.0.0.1", 1, "10.0.0.2", 2)
+    pacing = KernelPacing(["va", "vc"])
+    pacing.set({("va", four): 10**6})
+    pacing.set({("va", four): 10**6, ("vc", four): 10**6})
+    words = ["tc", "class", "show", "dev", "va"]
+    classes = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert f"{HANDLE}10" in classes, "the first one has kept its class"
+    pacing.close()
+    assert HANDLE not in qdiscs()
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
+        a_second_nic_joins,
         four_bytes,
         below_a_token_bucket,
         six,

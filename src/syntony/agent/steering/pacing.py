@@ -21,6 +21,8 @@ LONGEST_NS = 10 * S
 """No order is good for longer, whatever it says."""
 RETRY_NS = 30 * S
 """After the kernel refused, it is not asked again for so long."""
+LINGER_NS = 30 * S
+"""Queues in which nothing waits stay for so long after the last flow that was held back."""
 
 
 class PaceActuator(Protocol):
@@ -47,6 +49,9 @@ class PaceKeeper:
         self._told: dict[FourTuple, int] = {}
         self._until_ns = 0
         self._rest_ns = 0
+        self._used_ns = 0
+        self._waits = False
+        """The kernel has queues of ours."""
         self.in_force: Mapping[Paced, int] = {}
 
     def may(self, flow: JobFlow, *, stopped: bool) -> bool:
@@ -72,17 +77,32 @@ class PaceKeeper:
             for each in flows
             if each.flow in self._told and self.may(each, stopped=stopped)
         }
-        if wanted == self.in_force or (wanted and now_ns < self._rest_ns):
+        if wanted:
+            self._used_ns = now_ns
+        if wanted == self.in_force and (wanted or not self._waits):
+            return
+        if wanted and now_ns < self._rest_ns:
+            return
+        if not wanted and not self.in_force:
+            self._let_go(now_ns)
             return
         try:
             self._actuator.set(wanted)
         except MissingError as error:
             _log.warning("flows are not paced here reason=%s", error)
             self._rest_ns = now_ns + RETRY_NS
-            wanted = {}
+            wanted, self._waits = {}, False
+        else:
+            self._waits = True
         if bool(wanted) != bool(self.in_force):
             _log.info("pacing flows=%d", len(wanted))
         self.in_force = wanted
+
+    def _let_go(self, now_ns: int) -> None:
+        """Queues are taken away once they are empty, and not for a short while."""
+        if now_ns - self._used_ns >= LINGER_NS:
+            self._actuator.close()
+            self._waits = False
 
     def close(self) -> None:
         """Nothing is held back."""
