@@ -46,7 +46,7 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing:$(printf ' %s' $missing)" >&2
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
-    # shellcheck disable=SC2086 — a list of packages
+    # shellcheck disable=SC2086 # a list of packages
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
     exit 0
 fi

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.audit.facts import UnreadableError
@@ -118,6 +118,7 @@ def test_nothing_to_compare_with_is_no_pass() -> None:
 
 IPROUTE: list[Mapping[str, Any]] = [
     {"type": "local", "dst": "10.0.0.1", "dev": "eth0", "table": "local"},
+    {"type": "local", "dst": "127.0.0.0/8", "dev": "lo", "table": "local"},
     {"type": "broadcast", "dst": "10.0.0.255", "dev": "eth0", "table": "local"},
     {"dst": "10.0.0.0/24", "dev": "eth0", "protocol": "kernel", "flags": []},
     {"dst": "default", "gateway": "10.0.0.254", "dev": "eth0", "table": "100", "flags": []},
@@ -175,6 +176,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
+@settings(max_examples=60)
 @given(_JSON)
 def test_hostile_tables_are_unreadable_or_harmless(told: Any) -> None:
     try:

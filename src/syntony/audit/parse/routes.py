@@ -62,7 +62,9 @@ def _iproute(told: list[Any], device: str) -> Table:
     for each in told:
         kind = str(each.get("type", "unicast"))
         if kind == "local":
-            own.add(str(each["dst"]))
+            host = _network(str(each["dst"]), v6=False)
+            if host.prefixlen == host.max_prefixlen:  # 127.0.0.0/8 is nobody's address
+                own.add(str(host.network_address))
             continue
         network = _network(str(each["dst"]), v6=":" in _first_via(each))
         if kind in _NOT_FORWARDED or network.is_multicast or network.is_link_local:
