@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import socket
@@ -14,10 +15,21 @@ from pathlib import Path
 
 import pytest
 
+from syntony.agent.config import DisciplineConfig
+from syntony.agent.discipline import Discipline
 from syntony.errors import MissingError, UsageError
-from syntony.io.adjust import ChronySocket, SystemClock, TapedClock, Timex, sock_sample
-from syntony.io.clocks import SyntheticClock, make_tape
-from syntony.model import MS, S, SyntheticClockSpec
+from syntony.io.adjust import (
+    ADJ_FREQUENCY,
+    ADJ_NANO,
+    ADJ_SETOFFSET,
+    ChronySocket,
+    SystemClock,
+    TapedClock,
+    Timex,
+    sock_sample,
+)
+from syntony.io.clocks import KernelClock, SyntheticClock, make_tape
+from syntony.model import MS, ClockState, S, SyntheticClockSpec, Timeline
 
 
 def real_ns() -> int:
@@ -62,6 +74,101 @@ def test_timex_is_the_kernels() -> None:
 def test_a_device_that_cannot_be_set(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="cannot be set: No such file"):
         SystemClock(str(tmp_path / "ptp9"))
+
+
+class SoftPhc:
+    """clock_adjtime(2) of one NIC's clock, kept by this process: frequency, steps, refusals."""
+
+    def __init__(self) -> None:
+        self.local_ns = 0.0
+        self.rate_ppb = 0.0
+        self.refusal = 0
+        self.clock_ids: set[int] = set()
+
+    def clock_adjtime(self, clock_id: int, reference: object) -> int:
+        if self.refusal:
+            ctypes.set_errno(self.refusal)
+            return -1
+        self.clock_ids.add(clock_id)
+        timex = reference._obj  # type: ignore[attr-defined]  # what byref points at
+        assert isinstance(timex, Timex)
+        if timex.modes & ADJ_FREQUENCY:
+            self.rate_ppb = timex.freq * 1000 / 65536
+        if timex.modes & ADJ_SETOFFSET:
+            assert timex.modes & ADJ_NANO
+            self.local_ns += timex.tv_sec * S + timex.tv_nsec
+        timex.freq = round(self.rate_ppb * 65536 / 1000)
+        return 0
+
+    def run(self, seconds: float, drift_ppb: float) -> None:
+        self.local_ns += seconds * S * (1 + (drift_ppb + self.rate_ppb) * 1e-9)
+
+
+@pytest.fixture
+def soft_phc(monkeypatch: pytest.MonkeyPatch) -> SoftPhc:
+    made = SoftPhc()
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: made)
+    return made
+
+
+def test_a_nics_clock_is_steered_to_fleet_time(soft_phc: SoftPhc, tmp_path: Path) -> None:
+    """The agent's discipline over a device that keeps time by what clock_adjtime told it."""
+    device = tmp_path / "ptp0"
+    device.touch()
+    config = DisciplineConfig(nic_clocks=True, step_ns=MS)
+    discipline = Discipline(config, KernelClock("h0"), {"h0/rail0": str(device)})
+    soft_phc.local_ns, fleet_ns, drift_ppb = 10.0 * S + 5 * MS, 10.0 * S, 12_000.0
+    for _ in range(400):
+        soft_phc.run(1.0, drift_ppb)
+        fleet_ns += S
+        line = Timeline(
+            node="h0/rail0",
+            ref_ns=round(soft_phc.local_ns),
+            offset_ns=fleet_ns - soft_phc.local_ns,
+            drift_ppb=-(drift_ppb + soft_phc.rate_ppb),
+            sigma_ns=10.0,
+            drift_sigma_ppb=1.0,
+            state=ClockState.SYNCHRONIZED,
+        )
+        discipline.steer(line, round(soft_phc.local_ns))
+    assert abs(fleet_ns - soft_phc.local_ns) < 1_000
+    assert soft_phc.rate_ppb == pytest.approx(-drift_ppb, abs=20)
+    (clock_id,) = soft_phc.clock_ids
+    assert clock_id & 7 == 3, "a clock by its file descriptor (FD_TO_CLOCKID)"
+    discipline.close()
+
+
+@pytest.mark.parametrize("refusal", [errno.EPERM, errno.EOPNOTSUPP, errno.EBUSY])
+def test_a_nics_clock_that_refuses(soft_phc: SoftPhc, tmp_path: Path, refusal: int) -> None:
+    """At the start that is one clear line; later the clock is left alone and probing goes on."""
+    device = tmp_path / "ptp0"
+    device.touch()
+    soft_phc.refusal = refusal
+    with pytest.raises(MissingError, match=f"{device} cannot be set: {os.strerror(refusal)}"):
+        SystemClock(str(device))
+    soft_phc.refusal = 0
+    discipline = Discipline(
+        DisciplineConfig(nic_clocks=True), KernelClock("h0"), {"h0/rail0": str(device)}
+    )
+    soft_phc.refusal = refusal
+    line = Timeline(
+        node="h0/rail0",
+        ref_ns=S,
+        offset_ns=5e6,
+        drift_ppb=10_000.0,
+        sigma_ns=10.0,
+        state=ClockState.SYNCHRONIZED,
+    )
+    assert [discipline.steer(line, S + second * S) for second in range(3)] == [None] * 3
+    assert soft_phc.rate_ppb == 0.0
+    discipline.close()
+
+
+def test_the_kernel_refuses_what_is_no_clock(tmp_path: Path) -> None:
+    """The real clock_adjtime(2), by the descriptor of something that keeps no time."""
+    (tmp_path / "ptp0").touch()
+    with pytest.raises(MissingError, match="discipline needs CAP_SYS_TIME"):
+        SystemClock(str(tmp_path / "ptp0"))
 
 
 def test_samples_are_chronys(tmp_path: Path) -> None:

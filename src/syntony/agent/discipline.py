@@ -64,11 +64,11 @@ class Discipline:
         if found is None:
             return None
         clock, servo = found
-        before_ppb = clock.rate_ppb()
-        wanted = servo.update(line, local_ns, before_ppb)
-        if wanted is None:
-            return None
         try:
+            before_ppb = clock.rate_ppb()
+            wanted = servo.update(line, local_ns, before_ppb)
+            if wanted is None:
+                return None
             clock.adjust(wanted.rate_ppb, wanted.step_ns)
         except MissingError as error:
             _log.error("clock not adjusted node=%s reason=%s", line.node, error)
