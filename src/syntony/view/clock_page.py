@@ -48,7 +48,7 @@ p{color:#4a5a68;margin:.3rem 0 .8rem;max-width:46rem}
 .fact.bad b{color:#d1495b}.fact span{color:#5c6b7a;font-size:.85rem}
 figure{margin:0}figure svg{width:100%;height:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%;margin-top:.6rem}
-th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid #e9edf2}
+th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid #e9edf2}td{white-space:nowrap}
 th:first-child,td:first-child{text-align:left}th{color:#5c6b7a;font-weight:500}
 footer{margin:2.5rem 0;color:#5c6b7a;font-size:.85rem}code{background:#f4f6f9;padding:.1em .3em}
 """

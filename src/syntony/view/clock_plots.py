@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORWARD, REVERSE, GREY, INK = "#d1495b", "#00798c", "#8d99ae", "#22303c"
 _PALETTE = (
-    "#00798c", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f", "#c97b63", "#5b8c5a",
+    "#00798c", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f", "#c97b63", "#3a86c8",
 )  # fmt: skip
 _MANY = 12
 """Beyond so many clocks, lines are grey and not named: the spread is what can be seen."""
@@ -77,9 +77,7 @@ def delay_picture(delays: DelayStory) -> Figure:
             (half, "half the round trip", GREY),
         ),
     )
-    for formatted in (top.yaxis.set_major_formatter, top.yaxis.set_minor_formatter):
-        formatted(FuncFormatter(_plain))
-    top.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    _plain_numbers(top)
     top.set_ylabel("one-way delay, µs")
     _title(
         top,
@@ -169,6 +167,7 @@ def clocks_picture(story: Story) -> Figure:
     drift.set_ylabel("ppb")
     bound.set_ylabel("ns")
     bound.set_yscale("log")
+    _plain_numbers(bound)
     bound.set_xlabel("seconds before now")
     _legend(drift, story.clocks)
     span = facts(story)
@@ -228,6 +227,13 @@ def _label_ends(axes: Axes, at_s: Sequence[float], lines: Sequence[tuple[Any, st
             fontsize=8.5,
             annotation_clip=False,
         )
+
+
+def _plain_numbers(axes: Axes) -> None:
+    """1, 2, 5, 10, 20, … up a logarithmic axis, not powers of ten."""
+    for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        formatted(FuncFormatter(_plain))
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
 
 
 def _plain(value: float, _place: int) -> str:
