@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from syntony.model import ClockState
 from syntony.sim import stamps
@@ -75,6 +76,29 @@ def liar(node: int, lie: Callable[[int], int]) -> Action:
     return act
 
 
+def liars(*lying: int) -> Action:
+    """Each lies otherwise to each peer."""
+
+    def act(fleet: SimulatedFleet) -> None:
+        fleet.lies = {node: lambda peer: peer * 9_000 - 30_000 for node in lying}
+
+    return act
+
+
+def all_stepped(*nodes: int, by_ns: float) -> Action:
+    def act(fleet: SimulatedFleet) -> None:
+        for node in nodes:
+            fleet.clocks.step_ns[node] += by_ns
+
+    return act
+
+
+def spiky(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """A NIC's stamps of which one in fifty is wrong by microseconds, early or late."""
+    wrong = rng.random(count) < 0.02
+    return stamps.hardware(rng, count) + wrong * rng.normal(0, 3_000, count)
+
+
 class Story(NamedTuple):
     traffic: Traffic = everywhere(QUIET)
     limit_ns: float = 5.0
@@ -103,6 +127,7 @@ STORIES: dict[str, Story] = {
     "kernel stamps idle": Story(noise=KERNEL, limit_ns=150),
     "kernel stamps load 0.4": Story(everywhere(Way(0.4)), noise=KERNEL, limit_ns=150),
     "kernel stamps load 0.8": Story(everywhere(Way(0.8)), noise=KERNEL, limit_ns=800),
+    "stamps gone wrong by microseconds": Story(everywhere(Way(0.4)), noise=spiky, limit_ns=20),
     "heavy tails": Story(everywhere(Way(0.4, heavy=True)), limit_ns=20),
     "hops together": Story(everywhere(Way(0.6, together=True)), limit_ns=60),
     # queues that never empty
@@ -150,7 +175,15 @@ STORIES: dict[str, Story] = {
     "step of 5 µs": Story(actions={4: stepped(1, 5e3)}, sync_by=6),
     "reboot": Story(actions={4: reboot(2, -3e9)}, sync_by=6),
     "two steps": Story(actions={4: stepped(1, 10e6), 6: stepped(4, -2e6)}, sync_by=8),
+    "two of six step at once": Story(actions={4: all_stepped(1, 4, by_ns=7e6)}, sync_by=6),
+    "step under load, kernel stamps": Story(
+        everywhere(Way(0.6)), noise=KERNEL, actions={4: stepped(1, 10e6)}, sync_by=7, limit_ns=400
+    ),
+    "reboot with wander": Story(
+        kind=ClockKind(wander_ppb=5.0), actions={4: reboot(2, 5e9)}, sync_by=7, limit_ns=60
+    ),
     # what is missing
+    "one direction of a pair is never heard": Story(between(0, 1, (Way(loss=1.0), QUIET))),
     "loss 30 %": Story(everywhere(Way(loss=0.3)), limit_ns=10),
     "loss 90 % one way": Story(everywhere(Way(loss=0.9), QUIET), limit_ns=40),
     "one direction dies": Story(
@@ -183,6 +216,12 @@ STORIES: dict[str, Story] = {
         actions={3: liar(1, lambda peer: 100 * (-1) ** peer)},
         not_judged=frozenset({1}),
         limit_ns=10,
+    ),
+    "two liars of twelve": Story(
+        actions={3: liars(1, 7)},
+        nodes=12,
+        not_judged=frozenset({1, 7}),
+        final={"n1": ClockState.DISRUPTED, "n7": ClockState.DISRUPTED},
     ),
     "a clock that is consistently elsewhere lies to nobody": Story(
         actions={0: liar(1, lambda _peer: 123_456)}, not_judged=frozenset({1})
