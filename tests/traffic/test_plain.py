@@ -175,6 +175,16 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
     assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
 
 
+def test_a_refused_detour_is_none() -> None:
+    host = Host()
+    (moved,) = host.carrier("n0", up=False)
+    host.machine.plain.refused(moved, host.now_ns)
+    (known,) = host.machine.plain.managed()
+    assert not known.detoured
+    tried = redirects(host.machine.plain.settle_all(host.now_ns))
+    assert not [each for each in tried if each.wire == OTHER], "not at once again"
+
+
 def test_one_that_is_over_is_expected_no_more() -> None:
     host = Host()
     host.now_ns += 10 * S

@@ -178,6 +178,15 @@ class PlainPaths:
         known.heard_ns, known.follows = event.at_ns, True
         return self._put(known, event.wire, reason, event.at_ns)
 
+    def refused(self, redirect: Redirect, now_ns: int) -> None:
+        """The kernel would not: the connection is where it was, and that way is left alone."""
+        known = self.flows.get(redirect.token)
+        if known is None or known.wire != redirect.wire:
+            return
+        known.failed.setdefault(redirect.wire, HoldDown()).failed(now_ns, self._policy)
+        known.put(redirect.old, now_ns)
+        known.kept = known.kept if known.detoured else None
+
     def replan(self, now_ns: int) -> list[Instruction]:
         """Peers, their addresses or ours may be others now."""
         out = [each for flow in self.managed() for each in self._expect(flow)]

@@ -403,6 +403,8 @@ class PathControl:
         done_ns = time.monotonic_ns()
         for each in plain:
             if isinstance(each, Redirect):
+                if result:
+                    self._failover.plain.refused(each, done_ns)
                 self.counters.redirected += not result
                 self._tell(each, done_ns, result)
 
