@@ -83,6 +83,7 @@ def spine_of(fleet: Fleet, job: str) -> str:
     return way.spine
 
 
+@pytest.mark.slow
 def test_a_spine_that_swallows_is_passed_by(fleet: Fleet) -> None:
     with fleet.job("plain-spine", plain=True) as job:
         await_true(lambda: known(fleet, "plain-spine"), "known at both ends")

@@ -20,6 +20,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from syntony.errors import WireError
 from syntony.io.netlink import Message, attribute, attributes
@@ -35,6 +36,7 @@ GROUP = 8_621
 RESET_DSCP = 43
 """Of the code points left to local use (RFC 2474, pool 2)."""
 _WHAT = "detours of plain TCP"
+CONF = Path("/proc/sys/net/ipv4/conf")
 _HEARD_MS = 500
 _FIELDS = ("saddr", "sport", "daddr", "dport")
 _NETLINK_NETFILTER = 12
@@ -168,6 +170,19 @@ class DetourTable:
             + attribute(_CFG_QTHRESH, struct.pack("!I", 1)),
         )
         self._log.unblock()
+
+
+def strict_nics(nics: Iterable[str], conf: Path = CONF) -> list[str]:
+    """Those that drop packets whose sender is reached by another NIC (rp_filter 1, strict): what
+    arrives there on a detour is lost. The kernel takes the larger of the NIC's value and `all`."""
+
+    def value(name: str) -> int:
+        try:
+            return int((conf / name / "rp_filter").read_text(encoding="ascii"))
+        except OSError:  # renamed or gone
+            return 0
+
+    return [nic for nic in nics if max(value("all"), value(nic)) == 1]
 
 
 def parse_heard(message: Message) -> FourTuple | None:

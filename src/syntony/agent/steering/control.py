@@ -146,7 +146,11 @@ class PathControl:
             self._own_addresses,
             (lambda: [each.inode for each in plain.managed()]) if policy.plain else None,
         )
-        self._detours = Detours(self._failover.health.nic_of, self._listen_to_wires)
+        self._detours = Detours(
+            lambda: [nic.name for nic in self._failover.health.nics()],
+            self._failover.health.nic_of,
+            self._listen_to_wires,
+        )
         self._sources: tuple[Source, ...] = (*sources, self._flows)
         self._names: dict[str, str] = {}
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
