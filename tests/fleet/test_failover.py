@@ -102,7 +102,7 @@ def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
     assert all("tester" in row.evidence for row in rows())
 
 
-@pytest.mark.parametrize("kind", ["agent-kill", "agent-stop"])
+@pytest.mark.parametrize("kind", ["agent-kill", pytest.param("agent-stop", marks=pytest.mark.slow)])
 def test_an_agent_killed_or_hung_leaves_the_job_running_and_takes_over_again(
     fleet: Fleet, kind: str
 ) -> None:

@@ -36,8 +36,10 @@ def state(fleet: Fleet, job: str, host: str) -> tuple[str, str]:
     return way.state, way.path.partition(":")[0].partition("/")[2]
 
 
-def both(fleet: Fleet, job: str, wanted: tuple[str, str]) -> bool:
-    return all(state(fleet, job, host) == wanted for host in ("h0", "h2"))
+def known(fleet: Fleet, job: str, nic: str = "rail0") -> bool:
+    """Whether both ends send over the connection's own NICs, from whatever port."""
+    found = {state(fleet, job, host) for host in ("h0", "h2")}
+    return found <= {("plain", nic), ("redrawn", nic)}
 
 
 def away(fleet: Fleet, job: str, nic: str) -> bool:
@@ -61,11 +63,11 @@ def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(
 ) -> None:
     name = f"plain-{kind}-{target.replace('/', '-')}-{'-'.join(options.values())}"
     with fleet.job(name, plain=True) as job:
-        await_true(lambda: both(fleet, name, ("plain", "rail0")), "known at both ends")
+        await_true(lambda: known(fleet, name), "known at both ends")
         fault = fleet.lab.inject(kind, target, options)
         await_true(lambda: away(fleet, name, target), "the detour at both ends")
         fleet.lab.clear(fault.id)
-        await_true(lambda: both(fleet, name, ("plain", "rail0")), "back on its own way")
+        await_true(lambda: known(fleet, name), "back on its own way")
         account = job.steps()
     assert account["longest_s"] < STALL_S
     told = {"detour", "return"}
@@ -81,11 +83,12 @@ def spine_of(fleet: Fleet, job: str) -> str:
     return way.spine
 
 
+@pytest.mark.slow
 def test_a_spine_that_swallows_is_passed_by(fleet: Fleet) -> None:
     with fleet.job("plain-spine", plain=True) as job:
-        await_true(lambda: both(fleet, "plain-spine", ("plain", "rail0")), "known at both ends")
+        await_true(lambda: known(fleet, "plain-spine"), "known at both ends")
         fault = fleet.lab.inject("blackhole", f"leaf0-0/{spine_of(fleet, 'plain-spine')}")
-        await_true(lambda: state(fleet, "plain-spine", "h0")[0] == "detour", "another way")
+        await_true(lambda: state(fleet, "plain-spine", "h0")[0] != "plain", "another way")
         await_true(lambda: progress(fleet), "answers on the other way")
         fleet.lab.clear(fault.id)
         account = job.steps()
@@ -109,17 +112,17 @@ def progress(fleet: Fleet) -> bool:
 @pytest.mark.slow
 def test_what_a_hung_agent_has_changed_is_undone_by_the_kernel(fleet: Fleet) -> None:
     with fleet.job("plain-hung", plain=True) as job:
-        await_true(lambda: both(fleet, "plain-hung", ("plain", "rail0")), "known at both ends")
+        await_true(lambda: known(fleet, "plain-hung"), "known at both ends")
         fault = fleet.lab.inject("link-down", "h0/rail0", {"side": "leaf"})
         await_true(lambda: away(fleet, "plain-hung", "h0/rail0"), "the detour at both ends")
         hung = fleet.lab.inject("agent-stop", "h0")
         fleet.lab.clear(fault.id)
         await_true(lambda: not switched(fleet), "the dead man's switches open")
-        await_true(lambda: state(fleet, "plain-hung", "h2") == ("plain", "rail0"), "the peer back")
+        await_true(lambda: "rail0" in state(fleet, "plain-hung", "h2"), "the peer back")
         await_true(lambda: progress(fleet), "the job on its own way")
         fleet.lab.clear(hung.id)
         await_true(lambda: switched(fleet), "the agent has taken over again")
-        await_true(lambda: both(fleet, "plain-hung", ("plain", "rail0")), "back on its own way")
+        await_true(lambda: known(fleet, "plain-hung"), "back on its own way")
         account = job.steps()
     assert account["longest_s"] < STALL_S
 
@@ -136,7 +139,7 @@ def test_no_rail_alive_at_both_ends(fleet: Fleet, *, plain: bool) -> None:
     name = f"across-{plain}"
 
     def normal() -> bool:
-        return both(fleet, name, ("plain", "rail0")) if plain else fleet.both(name)
+        return known(fleet, name) if plain else fleet.both(name)
 
     def across() -> bool:
         ways = [each.path for conn in fleet.connections(name).values() for each in conn.subflows]
@@ -161,7 +164,7 @@ def test_hosts_without_mptcp(fleet: Fleet) -> None:
     with without_mptcp(fleet, "h0"), without_mptcp(fleet, "h2"):
         await_true(lambda: all("plain TCP only" in each for each in modes()), "said so")
         with fleet.job("no-mptcp", plain=True) as job:
-            await_true(lambda: both(fleet, "no-mptcp", ("plain", "rail0")), "known at both ends")
+            await_true(lambda: known(fleet, "no-mptcp"), "known at both ends")
             fault = fleet.lab.inject("link-down", "h0/rail0")
             await_true(lambda: away(fleet, "no-mptcp", "h0/rail0"), "the detour at both ends")
             fleet.lab.clear(fault.id)

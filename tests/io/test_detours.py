@@ -210,6 +210,16 @@ def test_alone(scenario: Callable[[], None]) -> None:
     run_alone(scenario)
 
 
+def test_strict_reverse_path_filters_are_found(tmp_path: Path) -> None:
+    for name, value in (("all", 0), ("eth0", 1), ("eth1", 2), ("eth2", 0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rp_filter").write_text(f"{value}\n")
+    nics = ["eth0", "eth1", "eth2", "gone"]
+    assert detours.strict_nics(nics, tmp_path) == ["eth0"]
+    (tmp_path / "all" / "rp_filter").write_text("1\n")
+    assert detours.strict_nics(nics, tmp_path) == ["eth0", "eth2", "gone"]
+
+
 def logged(packet: bytes) -> Message:
     return Message(4 << 8, 0, 0, bytes(4) + attribute(9, packet))
 

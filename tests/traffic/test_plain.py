@@ -42,15 +42,17 @@ def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
 class Host:
     """The machine of one host with two NICs and one peer, told of things as its agent tells it."""
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1",)) for k in (0, 1)]
+    def __init__(self, policy: Policy | None = None, number: int = 1) -> None:
+        own, peer = number, 3 - number
+        nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.{own}",)) for k in (0, 1)]
         self.machine = Failover(policy or Policy(mode=Mode.ACT), nics, seed=1)
-        self.machine.watch([WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)],
-                           0)  # fmt: skip
+        plan = [WatchedFlow(k, f"n{k}", f"10.{k}.0.{peer}", f"b/n{k}", k) for k in (0, 1)]
+        self.machine.watch(plan, 0)
         self.now_ns = 0
         for flow_id in (0, 1):
             self.tell(self.probes(flow_id, alive=True))
-        self.tell(self.sample())
+        if number == 1:
+            self.tell(self.sample())
         found = events.SocketOwner(at_ns=0, inode=INODE, job="train")
         self.first = self.tell(found)
 
@@ -173,6 +175,16 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
     assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
 
 
+def test_a_refused_detour_is_none() -> None:
+    host = Host()
+    (moved,) = host.carrier("n0", up=False)
+    host.machine.plain.refused(moved, host.now_ns)
+    (known,) = host.machine.plain.managed()
+    assert not known.detoured
+    tried = redirects(host.machine.plain.settle_all(host.now_ns))
+    assert not [each for each in tried if each.wire == OTHER], "not at once again"
+
+
 def test_one_that_is_over_is_expected_no_more() -> None:
     host = Host()
     host.now_ns += 10 * S
@@ -180,3 +192,42 @@ def test_one_that_is_over_is_expected_no_more() -> None:
     host.tell(other)
     assert Expect(flow=OWN, wires=()) in host.machine.forget(host.now_ns)
     assert not list(host.machine.plain.managed())
+
+
+def test_a_way_that_two_connections_have_is_neither_s() -> None:
+    host = Host()
+    taken = redraw(OWN, 0, PORTS)
+    own = msgspec.structs.replace(host.sample(), inode=INODE + 1, flow=taken)
+    (fewer,) = host.tell(own)  # somebody's connection has that very name
+    assert isinstance(fewer, Expect)
+    assert taken not in fewer.wires
+    assert len(fewer.wires) == REDRAWS + 2
+    host.now_ns += 3 * S
+    host.tell(host.sample(acked=2))
+    host.now_ns += S // 2
+    again = [each for each in host.machine.forget(host.now_ns) if isinstance(each, Expect)]
+    assert [taken in each.wires for each in again if each.flow == OWN] == [True]
+
+
+@given(ports=st.sets(st.integers(30_000, 60_999), min_size=2, max_size=40))
+def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None:
+    few = range(61_000, 61_050)  # so that ways collide
+
+    def allotted(order: list[int], *, far: bool) -> dict[FourTuple, set[FourTuple]]:
+        policy = Policy(mode=Mode.ACT, port_low=few.start, port_high=few.stop - 1)
+        host = Host(policy, number=2 if far else 1)
+        for inode, port in enumerate(order, 100):
+            flow = OWN._replace(local_port=port)
+            news = msgspec.structs.replace(
+                host.sample(), inode=inode, flow=mirrored(flow) if far else flow
+            )
+            host.tell(news)
+            host.tell(events.SocketOwner(at_ns=0, inode=inode, job="train"))
+        known = host.machine.plain.managed()
+        turn = mirrored if far else (lambda flow: flow)
+        return {turn(each.flow): set(map(turn, each.ways)) for each in known}
+
+    near = allotted(sorted(ports - {OWN.local_port}), far=False)
+    assert near == allotted(sorted(ports | {OWN.local_port}, reverse=True), far=True)
+    names = [way for ways in near.values() for way in ways]
+    assert len(names) == len(set(names))

@@ -137,7 +137,7 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
 
 def _subflows(report: PathsReport) -> dict[str, int]:
     states = Tally(sub.state for conn in report.connections for sub in conn.subflows)
-    return {"up": 0, "coming": 0, "stalled": 0, "plain": 0, "detour": 0} | states
+    return {"up": 0, "coming": 0, "stalled": 0, "plain": 0, "redrawn": 0, "detour": 0} | states
 
 
 def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:

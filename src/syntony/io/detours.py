@@ -20,6 +20,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from syntony.errors import WireError
 from syntony.io.netlink import Message, attribute, attributes
@@ -35,6 +36,7 @@ GROUP = 8_621
 RESET_DSCP = 43
 """Of the code points left to local use (RFC 2474, pool 2)."""
 _WHAT = "detours of plain TCP"
+CONF = Path("/proc/sys/net/ipv4/conf")
 _HEARD_MS = 500
 _FIELDS = ("saddr", "sport", "daddr", "dport")
 _NETLINK_NETFILTER = 12
@@ -45,8 +47,13 @@ _BIND, _COPY_PACKET, _SNAP_BYTES = 1, 2, 64
 _PAYLOAD = 9
 _IPV6_BYTES, _TCP = 40, 6
 
-Entry = tuple[str, str]
-"""Of a map: key and value as nft writes them."""
+ELEMENTS_AT_ONCE = 500
+"""In one transaction: without privileges over the whole machine its bytes are limited by
+net.core.wmem_max (212,992), which about 1,300 fill."""
+Place = tuple[str, str]
+"""A set or map, and a key in it, as nft writes it."""
+Entries = dict[Place, str]
+"""Place to value; a set's are empty."""
 
 
 class DetourTable:
@@ -59,8 +66,8 @@ class DetourTable:
     def __init__(self) -> None:
         self._expected: dict[FourTuple, tuple[FourTuple, ...]] = {}
         self._sent: dict[FourTuple, FourTuple] = {}
-        self._entries: dict[str, dict[str, str]] = {}
-        """Map or set to what is in it; a set's values are empty."""
+        self._entries: dict[FourTuple, Entries] = {}
+        """What is in the kernel for each connection."""
         run_nft(_fresh() + _table(), _WHAT)
         self._log = NetlinkSocket(_NETLINK_NETFILTER)
         self._listen()
@@ -84,39 +91,51 @@ class DetourTable:
         expected: Iterable[tuple[FourTuple, tuple[FourTuple, ...]]] = (),
         sent: Iterable[tuple[FourTuple, FourTuple]] = (),
     ) -> None:
-        """In one transaction, however many there are; local ends first.
+        """What concerns one connection in one transaction, and as many connections as fit; local
+        ends first.
 
         Args:
             expected: connections and all the ways on which their packets may arrive; no ways: the
                 connection is over.
             sent: connections and the way of what they send; itself: no detour.
         """
+        touched: dict[FourTuple, None] = {}
         for flow, ways in expected:
+            touched[flow] = None
             self._expected.pop(flow, None)
             if ways:
                 self._expected[flow] = ways
             else:
                 self._sent.pop(flow, None)
         for flow, wire in sent:
+            touched[flow] = None
             self._sent.pop(flow, None)
             if wire != flow:
                 self._sent[flow] = wire
-        wanted = self._wanted()
-        text = "".join(_differences(self._entries, wanted))
-        if text:
-            run_nft(text, _WHAT)
-        self._entries = wanted
+        wanted = {flow: self._wanted(flow) for flow in touched}
+        for flows in _parts(wanted, self._entries):
+            self._carry_out({flow: wanted[flow] for flow in flows})
 
-    def _wanted(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        for flow, ways in self._expected.items():
-            for way in ways:
-                for name, key, value in _renaming("in", _reverse(way), _reverse(flow)):
-                    found.setdefault(name, {})[key] = value
-        for flow, wire in self._sent.items():
-            for name, key, value in _renaming("out", flow, wire):
-                found.setdefault(name, {})[key] = value
-        return found
+    def _carry_out(self, wanted: dict[FourTuple, Entries]) -> None:
+        gone: Entries = {}
+        come: Entries = {}
+        for flow, new in wanted.items():
+            old = self._entries.get(flow, {})
+            gone |= {place: value for place, value in old.items() if new.get(place) != value}
+            come |= {place: value for place, value in new.items() if old.get(place) != value}
+        if gone or come:
+            run_nft(_elements("delete", gone) + _elements("add", come), _WHAT)
+        for flow, new in wanted.items():
+            self._entries[flow] = new
+            if not new:
+                del self._entries[flow]
+
+    def _wanted(self, flow: FourTuple) -> Entries:
+        found: Entries = {}
+        for way in self._expected.get(flow, ()):
+            found |= _renaming("in", _reverse(way), _reverse(flow))
+        wire = self._sent.get(flow)
+        return found if wire is None else found | dict(_renaming("out", flow, wire))
 
     # --- who sends on which way ---
 
@@ -153,6 +172,19 @@ class DetourTable:
         self._log.unblock()
 
 
+def strict_nics(nics: Iterable[str], conf: Path = CONF) -> list[str]:
+    """Those that drop packets whose sender is reached by another NIC (rp_filter 1, strict): what
+    arrives there on a detour is lost. The kernel takes the larger of the NIC's value and `all`."""
+
+    def value(name: str) -> int:
+        try:
+            return int((conf / name / "rp_filter").read_text(encoding="ascii"))
+        except OSError:  # renamed or gone
+            return 0
+
+    return [nic for nic in nics if max(value("all"), value(nic)) == 1]
+
+
 def parse_heard(message: Message) -> FourTuple | None:
     """The way of a logged packet, our end first; None for other messages.
 
@@ -178,16 +210,16 @@ def _reverse(flow: FourTuple) -> FourTuple:
     return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
 
 
-def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[str, str, str]]:
-    """Map, key and value of each field that changes; each next one sees the packet as the one
+def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[Place, str]]:
+    """Place and value of each field that changes; each next one sees the packet as the one
     before has left it."""
     version = 6 if ":" in old.local else 4
-    yield f"{way}{version}", _key(old), ""
+    yield (f"{way}{version}", _key(old)), ""
     now = old
     for field, name in zip(_FIELDS, FourTuple._fields, strict=True):
         value = getattr(new, name)
         if getattr(now, name) != value:
-            yield f"{way}{version}_{field}", _key(now), str(value)
+            yield (f"{way}{version}_{field}", _key(now)), str(value)
             now = now._replace(**{name: value})
 
 
@@ -195,20 +227,32 @@ def _key(flow: FourTuple) -> str:
     return " . ".join(map(str, flow))
 
 
-def _differences(old: dict[str, dict[str, str]], new: dict[str, dict[str, str]]) -> Iterator[str]:
-    """First what goes, then what comes: an element's value cannot be changed."""
-    for name, entries in old.items():
-        gone = [k for k, value in entries.items() if new.get(name, {}).get(k) != value]
-        if gone:
-            yield f"delete element inet {TABLE} {name} {{ {', '.join(gone)} }}\n"
-    for name, entries in new.items():
-        come = [
-            f"{k} : {value}" if value else k
-            for k, value in entries.items()
-            if old.get(name, {}).get(k) != value
-        ]
-        if come:
-            yield f"add element inet {TABLE} {name} {{ {', '.join(come)} }}\n"
+def _parts(
+    wanted: dict[FourTuple, Entries], entries: dict[FourTuple, Entries]
+) -> Iterator[list[FourTuple]]:
+    """Connections by the transaction, in their order."""
+    part: list[FourTuple] = []
+    size = 0
+    for flow, new in wanted.items():
+        part.append(flow)
+        size += len(new) + len(entries.get(flow, {}))
+        if size >= ELEMENTS_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _elements(verb: str, entries: Entries) -> str:
+    """Those of one set or map in one command: nft is told of a thousand in the time of ten."""
+    by_name: dict[str, list[str]] = {}
+    for (name, key), value in entries.items():
+        text = f"{key} : {value}" if value and verb == "add" else key
+        by_name.setdefault(name, []).append(text)
+    return "".join(
+        f"{verb} element inet {TABLE} {name} {{ {', '.join(texts)} }}\n"
+        for name, texts in by_name.items()
+    )
 
 
 def _fresh() -> str:

@@ -233,6 +233,17 @@ def is_sending(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     return sending
 
 
+def goes_to(rows: NDArray[np.void], remotes: Iterable[str]) -> NDArray[np.bool_]:
+    """Which of them have one of these addresses at their far end, shape (n,)."""
+    found = np.zeros(len(rows), bool)
+    for remote in remotes:
+        packed = ipaddress.ip_address(remote).packed
+        names = (packed,) if len(packed) > 4 else (packed + bytes(12), _MAPPED + packed)
+        for name in names:
+            found |= (rows["remote"] == np.frombuffer(name, np.uint8)).all(axis=1)
+    return found
+
+
 def _identities(rows: NDArray[np.void]) -> list[bytes]:
     raw = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), SAMPLE.itemsize)
     packed = raw[:, _IDENTITY_AT : _IDENTITY_AT + _IDENTITY.size].tobytes()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
@@ -40,8 +41,8 @@ class PlainFlow:
     """One connection."""
 
     __slots__ = (
-        "asked", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode", "job", "judge",
-        "kept", "moved_ns", "repeats", "wait", "ways", "wire",
+        "asked", "claimed", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode", "job",
+        "judge", "kept", "moved_ns", "repeats", "wait", "ways", "wire",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
@@ -53,8 +54,10 @@ class PlainFlow:
         self.judge = Subflow(sample.flow, nic, State.UP, sample.at_ns)
         self.wire = sample.flow
         """The way of what we send; its own unless it is on a detour."""
+        self.claimed: tuple[FourTuple, ...] = ()
+        """The others that there are."""
         self.ways: tuple[FourTuple, ...] = ()
-        """The others."""
+        """Those that are nobody else's."""
         self.failed: dict[FourTuple, HoldDown] = {}
         """Ways on which it stalled."""
         self.kept: Reason | None = None
@@ -120,7 +123,9 @@ class PlainPaths:
         self._ports = range(policy.port_low, policy.port_high + 1)
         self.flows: dict[int, PlainFlow] = {}
         """By the inode of their socket."""
-        self._by_wire: dict[FourTuple, PlainFlow] = {}
+        self._claims: dict[FourTuple, list[PlainFlow]] = defaultdict(list)
+        """Who could mean what by a name: connections by themselves, and by all their ways. What two
+        could mean is used by neither, at either end."""
         self._due_ns: int | None = None
 
     # --- what is heard ---
@@ -132,8 +137,9 @@ class PlainPaths:
         known = self.flows.get(sample.inode)
         if known is None or known.flow != sample.flow:
             out = [] if known is None else self._drop(known)
-            self.flows[sample.inode] = PlainFlow(sample, self._health.nic_of(sample.flow.local))
-            return out
+            fresh = PlainFlow(sample, self._health.nic_of(sample.flow.local))
+            self.flows[sample.inode] = fresh
+            return [*out, *self._claim(fresh, ())]
         return self.settle(known, sample.at_ns) if known.take(sample, self._policy) else []
 
     def is_new(self, sample: FlowSample) -> bool:
@@ -157,8 +163,9 @@ class PlainPaths:
 
     def heard(self, event: events.WireHeard) -> list[Instruction]:
         """The peer sends on another way: something is wrong with the one before, there or back."""
-        known = self._by_wire.get(event.wire)
-        if known is None or not self._acting():
+        claims = self._claims.get(event.wire, ())
+        known = claims[0] if len(claims) == 1 else None
+        if known is None or event.wire == known.flow or not self._acting():
             return []
         if known.wire == event.wire:
             known.heard_ns = event.at_ns
@@ -170,6 +177,15 @@ class PlainPaths:
         reason = Reason(Cause.PEER, "the peer sends this way", event.at_ns, event.at_ns)
         known.heard_ns, known.follows = event.at_ns, True
         return self._put(known, event.wire, reason, event.at_ns)
+
+    def refused(self, redirect: Redirect, now_ns: int) -> None:
+        """The kernel would not: the connection is where it was, and that way is left alone."""
+        known = self.flows.get(redirect.token)
+        if known is None or known.wire != redirect.wire:
+            return
+        known.failed.setdefault(redirect.wire, HoldDown()).failed(now_ns, self._policy)
+        known.put(redirect.old, now_ns)
+        known.kept = known.kept if known.detoured else None
 
     def replan(self, now_ns: int) -> list[Instruction]:
         """Peers, their addresses or ours may be others now."""
@@ -312,6 +328,8 @@ class PlainPaths:
     # --- what is known of ways ---
 
     def _fault(self, known: PlainFlow) -> Reason | None:
+        if known.detoured and known.wire not in known.ways:
+            return Reason(Cause.ADDRESS, "the way is another connection's, too", 0, 0)
         return self._pair_fault(known.wire) or known.judge.stalled
 
     def _pair_fault(self, way: FourTuple) -> Reason | None:
@@ -349,22 +367,46 @@ class PlainPaths:
         far = self._health.addresses_of(known.flow.remote)
         near.setdefault(known.flow.local, 0)
         ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
-        if ways == known.ways:
+        return self._claim(known, ways)
+
+    def _claim(self, known: PlainFlow, ways: tuple[FourTuple, ...]) -> list[Instruction]:
+        """A connection has these ways; whoever has one of them as well loses it."""
+        if ways == known.claimed and known in self._claims.get(known.flow, ()):
             return []
-        for way in known.ways:
-            self._by_wire.pop(way, None)
-        taken = {each.flow for each in self.flows.values()}
-        known.ways = tuple(w for w in ways if w not in taken and w not in self._by_wire)
-        self._by_wire |= dict.fromkeys(known.ways, known)
-        if self._policy.mode is not Mode.ACT:
-            return []
-        return [Expect(flow=known.flow, wires=known.ways)]
+        touched = self._unclaim(known)
+        known.claimed = ways
+        for name in (known.flow, *ways):
+            self._claims[name].append(known)
+            touched += self._claims[name]
+        return self._allot(touched)
+
+    def _unclaim(self, known: PlainFlow) -> list[PlainFlow]:
+        """Who may have more ways now."""
+        touched = []
+        for name in (known.flow, *known.claimed):
+            claims = self._claims.get(name, [])
+            if known in claims:
+                claims.remove(known)
+            touched += claims
+            if not claims:
+                self._claims.pop(name, None)
+        return touched
+
+    def _allot(self, flows: Iterable[PlainFlow]) -> list[Instruction]:
+        out: list[Instruction] = []
+        for flow in dict.fromkeys(flows):
+            ways = tuple(way for way in flow.claimed if len(self._claims[way]) == 1)
+            if ways != flow.ways:
+                flow.ways = ways
+                out.append(Expect(flow=flow.flow, wires=ways))
+        return out if self._policy.mode is Mode.ACT else []
 
     def _drop(self, known: PlainFlow) -> list[Instruction]:
         self.flows.pop(known.inode, None)
-        for way in known.ways:
-            self._by_wire.pop(way, None)
-        return [Expect(flow=known.flow, wires=())] if known.ways else []
+        out = self._allot(self._unclaim(known))
+        if known.ways and self._policy.mode is Mode.ACT:
+            out.append(Expect(flow=known.flow, wires=()))
+        return out
 
 
 @lru_cache(4096)

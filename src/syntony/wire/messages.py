@@ -97,7 +97,8 @@ class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """``host/nic:port > host/nic:port``."""
     state: str
-    """``up``, ``coming``, ``stalled``; of plain connections ``plain``, ``detour``, ``stalled``."""
+    """``up``, ``coming``, ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
+    another port), ``detour``, ``stalled``."""
     rate_bps: int
     """Acknowledged by the peer, over the last second or so."""
 

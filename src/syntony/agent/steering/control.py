@@ -146,7 +146,11 @@ class PathControl:
             self._own_addresses,
             (lambda: [each.inode for each in plain.managed()]) if policy.plain else None,
         )
-        self._detours = Detours(self._failover.health.nic_of, self._listen_to_wires)
+        self._detours = Detours(
+            lambda: [nic.name for nic in self._failover.health.nics()],
+            self._failover.health.nic_of,
+            self._listen_to_wires,
+        )
         self._sources: tuple[Source, ...] = (*sources, self._flows)
         self._names: dict[str, str] = {}
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
@@ -403,6 +407,8 @@ class PathControl:
         done_ns = time.monotonic_ns()
         for each in plain:
             if isinstance(each, Redirect):
+                if result:
+                    self._failover.plain.refused(each, done_ns)
                 self.counters.redirected += not result
                 self._tell(each, done_ns, result)
 

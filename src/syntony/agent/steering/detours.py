@@ -4,10 +4,10 @@ back on."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from syntony.errors import MissingError
-from syntony.io.detours import DEAD_MAN_S, DetourTable
+from syntony.io.detours import DEAD_MAN_S, DetourTable, strict_nics
 from syntony.io.host_routes import FALLBACK, HostRoutes
 from syntony.model import S
 from syntony.model.paths import FourTuple
@@ -22,13 +22,18 @@ class Detours:
     """Opened when the first connection needs it: hosts without plain jobs have no table of ours.
 
     Args:
+        nics: names of our NICs, now.
         nic_of: the NIC that has a local address.
         opened: told of the table once it is there, to be listened to.
     """
 
     def __init__(
-        self, nic_of: Callable[[str], str | None], opened: Callable[[DetourTable], None]
+        self,
+        nics: Callable[[], Iterable[str]],
+        nic_of: Callable[[str], str | None],
+        opened: Callable[[DetourTable], None],
     ) -> None:
+        self._nics = nics
         self._nic_of = nic_of
         self._opened = opened
         self._table: DetourTable | None = None
@@ -93,6 +98,12 @@ class Detours:
         self._table.beat()
         self._beat_ns = now_ns + BEAT_NS
         self._opened(self._table)
+        strict = strict_nics(self._nics())
+        if strict:
+            _log.warning(
+                "detours to %s will be lost: rp_filter is 1 (strict); set "
+                "net.ipv4.conf.%s.rp_filter=2", ", ".join(strict), strict[0],
+            )  # fmt: skip
 
     def _offer(self, flow: FourTuple, wires: Sequence[FourTuple]) -> None:
         own = self._nic_of(flow.local)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.io.tcp_flows import TcpFlows, is_sending
+from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
 from syntony.model import MS
 from syntony.model.paths import FlowSample, FourTuple, PathEvent
 
@@ -26,6 +26,9 @@ SUSPECT_NS = 30 * MS
 """Without progress for so long, a flow is told of at every sample."""
 ALL_NS = 500 * MS
 """Between two accounts of all flows: rates, and connections we have not heard of."""
+MOST_PROGRESS = 256
+"""Flows that are looked at before a path is given up, those with the newest acknowledgements: each
+costs 14 µs, and of a path that carries any of its flows will do."""
 STALL_NS = 10 * MS
 """Looking later than this after we meant to: we were not scheduled."""
 
@@ -74,12 +77,14 @@ class FlowWatch:
         """Flows to these addresses now: when data were last acknowledged, and the round trip."""
         self._flows.sample(self._rows)
         self._progress(now_ns)
-        found = self._flows.samples(self._rows, now_ns)
-        living = self._acked[is_sending(self._rows)].tolist()
+        asked = np.flatnonzero(
+            (self._acked > 0) & is_sending(self._rows) & goes_to(self._rows, remotes)
+        )
+        newest = asked[np.argsort(-self._acked[asked], kind="stable")][:MOST_PROGRESS]
+        found = self._flows.samples(self._rows[newest], now_ns)
         return [
             (sample.flow, acked_ns, sample.rtt_ns)
-            for sample, acked_ns in zip(found, living, strict=True)
-            if acked_ns and sample.flow.remote in remotes
+            for sample, acked_ns in zip(found, self._acked[newest].tolist(), strict=True)
         ]
 
     def poll(self, now_ns: int) -> list[PathEvent]:

@@ -24,9 +24,16 @@ def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> Conne
 
 def describe_plain(flow: PlainFlow, name: Callable[[FourTuple | None], str]) -> ConnectionView:
     """The one way that its packets take, as they are named there."""
-    state = "stalled" if flow.judge.stalled is not None else "detour" if flow.detoured else "plain"
-    path = SubflowView(path=name(flow.wire), state=state, rate_bps=flow.judge.rate_bps)
+    path = SubflowView(path=name(flow.wire), state=_plain_state(flow), rate_bps=flow.judge.rate_bps)
     return ConnectionView(job=flow.job or "", connection=f"{flow.inode:08x}", subflows=(path,))
+
+
+def _plain_state(flow: PlainFlow) -> str:
+    if flow.judge.stalled is not None:
+        return "stalled"
+    if not flow.detoured:
+        return "plain"
+    return "redrawn" if flow.wire[0::2] == flow.flow[0::2] else "detour"
 
 
 def _state(subflow: Subflow) -> str:

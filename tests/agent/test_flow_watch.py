@@ -1,0 +1,57 @@
+"""What is told of the connections that leave by our NICs: real ones, over loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from syntony.agent.steering.flows import ALL_NS, FlowWatch
+from syntony.model.paths import FlowSample
+
+HERE = "127.0.0.1"
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with socket.create_server((HERE, 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    with near, far:
+        yield near, far
+
+
+def inode(sock: socket.socket) -> int:
+    return os.fstat(sock.fileno()).st_ino
+
+
+def told(watch: FlowWatch, now_ns: int) -> set[int]:
+    return {each.inode for each in watch.poll(now_ns) if isinstance(each, FlowSample)}
+
+
+def test_plain_connections_are_listed_and_only_the_managed_ones_looked_at(pair: Pair) -> None:
+    near, far = pair
+    watch = FlowWatch(lambda: [HERE], lambda: [inode(near)])
+    now_ns = time.monotonic_ns()
+    assert {inode(near), inode(far)} <= told(watch, now_ns)
+    assert not watch.progress([HERE], now_ns), "nothing has been acknowledged yet"
+    near.sendall(b"x")
+    far.sendall(b"y")
+    assert far.recv(1) + near.recv(1) == b"xy"
+    now_ns = time.monotonic_ns()
+    ((flow, acked_ns, _),) = watch.progress([HERE], now_ns)
+    assert flow == (*near.getsockname(), *far.getsockname())
+    assert acked_ns <= now_ns
+    assert not watch.progress(["127.0.0.2"], now_ns)
+    watch.close()
+
+
+def test_plain_ones_are_left_out_where_nobody_manages_them(pair: Pair) -> None:
+    near, _ = pair
+    watch = FlowWatch(lambda: [HERE])
+    assert inode(near) not in told(watch, time.monotonic_ns() + ALL_NS)
+    watch.close()
