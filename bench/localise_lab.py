@@ -75,6 +75,8 @@ class Result(NamedTuple):
     """To the right incident; None: never."""
     also: tuple[str, ...]
     """Other incidents that were nobody's evidence then."""
+    blamed: float | None = None
+    """Seconds until localisation named the part, of faults that it can name."""
 
 
 def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
@@ -188,13 +190,32 @@ class Bench:
         began = time.monotonic()
         if case.right is None:
             self.until(lambda: bool(self._fresh(before, None)), WATCH_S)
-            seconds = None
+            blamed = seconds = None
         else:
-            right = case.right
-            there = self.until(lambda: right in self.open(), PATIENCE_S)
-            seconds = time.monotonic() - began if there else None
+            blamed, seconds = self._wait(case.right, began)
         also = self._fresh(before, case.right)
-        return Result(turn, case.row, " ".join(case.right or ("nothing",)), seconds, also)
+        right = " ".join(case.right or ("nothing",))
+        return Result(turn, case.row, right, seconds, also, blamed)
+
+    def _wait(self, right: tuple[str, str], began: float) -> tuple[float | None, float | None]:
+        """Seconds until the part was blamed, and until the incident was open."""
+        blamed: list[float] = []
+
+        def there() -> bool:
+            if not blamed and right[1] in self._blamed():
+                blamed.append(time.monotonic() - began)
+            return right in self.open()
+
+        opened = self.until(there, PATIENCE_S)
+        seconds = time.monotonic() - began if opened else None
+        return (blamed[0] if blamed else None), seconds
+
+    def _blamed(self) -> set[str]:
+        try:
+            answer = ask_for(self._target, FindingsQuery(), Findings)
+        except RemoteError:
+            return set()
+        return {found.component for found in answer.findings}
 
     def _fresh(
         self, before: Iterable[tuple[str, str]], right: tuple[str, str] | None

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.alerts.incidents import (
+    KEPT_NS,
+    MAX_KEPT,
     REOPEN_NS,
     Book,
     BookState,
@@ -271,3 +273,23 @@ def test_any_history(steps: list[tuple[dict[str, float | None], bool]]) -> None:
 
 def test_severity_orders_what_is_listed() -> None:
     assert list(Severity) == ["info", "warning", "critical"]
+
+
+def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> None:
+    story = Story()
+    story.tick(4, **A)
+    (first,) = story.book.incidents
+    over = [
+        msgspec.structs.replace(
+            first, number=100 + k, subject=f"x{k}", state=State.RESOLVED, resolved_ns=k + 1
+        )
+        for k in range(MAX_KEPT + 50)
+    ]
+    story.book.state.incidents = [*over, first]
+    story.tick(**A)
+    assert len(story.book.incidents) == MAX_KEPT + 1
+    assert story.book.incidents[0].number == 150
+    assert story.book.find(first.number).live
+    story.now_ns += KEPT_NS
+    story.tick(**A)
+    assert [each.number for each in story.book.incidents] == [first.number]

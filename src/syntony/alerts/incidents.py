@@ -25,6 +25,8 @@ OFFENDER_NS = 7 * 24 * 3600 * S
 """Incidents of the same rule and subject within so long make a repeat offender."""
 KEPT_NS = 30 * 24 * 3600 * S
 """Resolved incidents are forgotten after so long; the store keeps them."""
+MAX_KEPT = 10_000
+"""… and the oldest sooner, where there are more: the book is written whole at each change."""
 MAX_EVIDENCE = 20
 
 
@@ -355,10 +357,14 @@ class Book:
         return changes
 
     def _forget(self, now_ns: int) -> None:
+        over = [each.resolved_ns for each in self.state.incidents if not each.live]
+        oldest_ns = now_ns - KEPT_NS
+        if len(over) > MAX_KEPT:
+            oldest_ns = max(oldest_ns, sorted(over)[-MAX_KEPT - 1])
         self.state.incidents = [
             incident
             for incident in self.state.incidents
-            if incident.live or now_ns - incident.resolved_ns < KEPT_NS
+            if incident.live or incident.resolved_ns > oldest_ns
         ]
         self.state.silences = [
             silence for silence in self.state.silences if silence.last_ns > now_ns
