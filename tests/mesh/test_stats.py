@@ -162,6 +162,22 @@ def test_a_second_closes_only_when_its_probes_are_settled() -> None:
     assert seconds.dropped == 0
 
 
+def test_the_last_second_is_told_before_it_is_over_and_again_when_it_is() -> None:
+    seconds = PathSeconds()
+    seconds.plan([info(1)])
+    assert seconds.recent(lines(), lines()["h0"], T0 + S) is None
+    seconds.add(records(probe(T0 + S // 10), probe(T0 + S // 2), probe(T0 + 3 * S // 2)))
+    soon = seconds.recent(lines(), lines()["h0"], T0 + 2 * S)
+    assert soon is not None
+    assert set(np.asarray(soon["count"]).tolist()) == {1}, "of one second back"
+    early = seconds.recent(lines(), lines()["h0"], T0 + S)
+    assert early is not None
+    assert set(np.asarray(early["sent"]).tolist()) == {3}, "that are known already"
+    closed = seconds.close(lines(), lines()["h0"], T0 + 10 * S)
+    assert closed is not None
+    assert int(np.asarray(closed["sent"]).sum()) == 6, "both directions of all three"
+
+
 def test_what_is_shed_is_counted() -> None:
     seconds = PathSeconds(max_waiting=2)
     seconds.plan([info(1)])

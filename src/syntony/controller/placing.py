@@ -29,6 +29,7 @@ from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
+from syntony.traffic.trials import Verdict
 from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
 from syntony.wire.traffic import Move as WireMove
 
@@ -40,6 +41,12 @@ PORT_REST_NS = 120 * S
 """A source port that was left is not used again for so long: twice TIME_WAIT."""
 TOLD_HELPED = 64
 """Ids told to an agent again and again, in case a message was overtaken."""
+_VERDICTS = {
+    Verdict.HELPED: "helped",
+    Verdict.UNKNOWN: "kept",
+    Verdict.VAIN: "in vain",
+    Verdict.WAIT: "kept",
+}
 DEAD_FAULTS = {"blackhole"}
 
 
@@ -216,7 +223,8 @@ class PlacingDesk:
                     continue
                 record.done = True
                 ok = outcome.result == "moved"
-                self._mover.done(record.view.flow, turn.now_ns, ok=ok)
+                flow = record.view.flow
+                self._mover.done(flow, turn.now_ns, ok=ok, tried=outcome.tried)
                 took_ns = turn.now_ns - record.view.ts_ns
                 record.view = msgspec.structs.replace(
                     record.view, result=outcome.result, took_ns=took_ns
@@ -225,7 +233,7 @@ class PlacingDesk:
                     self._close(turn, record, outcome.result)
 
     def _verdicts(self, turn: _Turn, undone: frozenset[str]) -> None:
-        """Trials that have ended: helped, unless they are being undone."""
+        """Trials that have ended; agents keep what is not being undone."""
         going = self._mover.on_trial - undone
         for record in list(self._open.values()):
             flow = record.view.flow
@@ -238,7 +246,7 @@ class PlacingDesk:
             elif flow in undone:
                 self._close(turn, record, "undone")
             else:
-                self._close(turn, record, "helped")
+                self._close(turn, record, _VERDICTS[self._mover.judged.get(flow, Verdict.UNKNOWN)])
                 self._helped.setdefault(record.host, deque(maxlen=TOLD_HELPED)).append(
                     record.view.move_id
                 )

@@ -176,7 +176,7 @@ def _watchdog(commands: Iterable[str]) -> subprocess.Popen[bytes]:
 
 
 def _place(nic: str) -> _Place:
-    """Raises `MissingError`: the NIC has a qdisc that somebody chose, and no token bucket."""
+    """Raises `MissingError`: the NIC has a qdisc somebody chose, and that is no token bucket."""
     shown = json.loads(_tc("-j", "qdisc", "show", "dev", nic) or "[]")
     root = next((each for each in shown if each.get("root")), None)
     kind, handle = (root["kind"], root["handle"]) if root is not None else ("noqueue", "0:")

@@ -43,6 +43,8 @@ class Mover:
         """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
         where nothing could judge them (an undo is not judged)."""
         self._rest: defaultdict[str, HoldDown] = defaultdict(HoldDown)
+        self._untried: dict[str, int] = {}
+        """Flow whose move was not even tried, to when it is thought of again."""
         self._bad: defaultdict[tuple[str, str], HoldDown] = defaultdict(HoldDown)
 
     @property
@@ -67,6 +69,7 @@ class Mover:
             for trial in self._trials:
                 trial.vanished(flow_id)
             self._rest.pop(flow_id, None)
+            self._untried.pop(flow_id, None)
         self._trials = [trial for trial in self._trials if trial.moves]
         self._bad = defaultdict(HoldDown, {k: v for k, v in self._bad.items() if k[0] in there})
         under_way = self.under_way
@@ -77,15 +80,27 @@ class Mover:
         if not _same(flows, self._model.flows):
             self._model = Model(tuple(flows))
 
-    def done(self, flow_id: str, now_ns: int, *, ok: bool) -> None:
-        """What became of a move: the actuator's word."""
+    def done(self, flow_id: str, now_ns: int, *, ok: bool, tried: bool = True) -> None:
+        """What became of a move: the actuator's word.
+
+        Args:
+            flow_id: whose.
+            now_ns: the time.
+            ok: it is where it should be.
+            tried: False: nothing was done, so nothing is known of the path, and the flow need not
+                rest (an order that came too late, an agent that was busy, nobody to ask).
+        """
         for trial in self._trials:
             if flow_id in trial.waiting:
                 move = trial.moves[flow_id]
                 trial.answered(flow_id, now_ns, ok=ok)
                 self._paths[flow_id] = move.new if ok else move.old
-                if not ok:
+                if not ok and tried:
                     self._bad[flow_id, move.new].failed(now_ns, self.policy)
+                if tried:
+                    self._rest[flow_id].failed(now_ns, self.policy)
+                else:
+                    self._untried[flow_id] = now_ns + self.policy.retry_ns
 
     def step(self, seen: Seen, now_ns: int) -> tuple[Move, ...]:
         """What to do now, of what is seen now."""
@@ -224,6 +239,7 @@ class Mover:
     def _held(self, reasons: dict[str, tuple[MoveCause, str]], now_ns: int) -> set[str]:
         """Flows that may not move now."""
         resting = {flow for flow, hold in self._rest.items() if now_ns < hold.until_ns}
+        resting |= {flow for flow, until_ns in self._untried.items() if now_ns < until_ns}
         urgent = {flow for flow, (cause, _) in reasons.items() if cause in URGENT}
         return (resting - urgent) | self.on_trial
 
@@ -280,7 +296,6 @@ class Mover:
             )
         for move in moves:
             self._paths[move.flow_id] = move.new
-            self._rest[move.flow_id].failed(now_ns, self.policy)
 
 
 def _same(flows: Sequence[Flow], others: Sequence[Flow]) -> bool:

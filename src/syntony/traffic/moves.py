@@ -61,6 +61,8 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """After a move measurements must be younger by this to judge it: two windows."""
     act_ns: int = 5 * S
     """An actuator that has not answered for so long has failed."""
+    retry_ns: int = 2 * S
+    """A move that was not even tried is thought of again after so long."""
     judge_ns: int = 20 * S
     """A move that no measurement could judge for so long stays, unjudged."""
     max_moves: int = 1_000

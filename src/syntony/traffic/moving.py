@@ -70,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     """``moved``, ``reverted``, or why it was not carried out."""
     at_ns: int
+    tried: bool = True
+    """False: nothing was done, and a while later it might be."""
 
     @property
     def done(self) -> bool:

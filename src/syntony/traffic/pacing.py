@@ -34,8 +34,9 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     queue_ns: int = 50 * US
     """Queueing delay from which a link counts as crowded (`MovePolicy.queue_ns`)."""
-    full: float = 0.8
-    """… if its known flows fill at least this part of it: else the queue is another link's."""
+    full: float = 0.6
+    """… if its known flows fill at least this part of it: else the queue is another link's. Senders
+    that wait for each other fill less of one link when they are held back on another."""
     after_ns: int = 2 * S
     """… and has done so for this long: placement goes first, and may find another way."""
     lapse_ns: int = 1 * S
@@ -75,7 +76,7 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Per second: what a flow wanted once counts for less and less."""
     step: float = 0.01
     """Rates are raised by this part at least; they are lowered at once."""
-    release: float = 0.6
+    release: float = 0.4
     """A link whose flows send less than this part of its budget…"""
     hold_down_ns: int = 5 * S
     """… for so long is let go; twice as long each time it has to be taken up again."""

@@ -23,6 +23,12 @@ opens: else the move itself would cost a slow start."""
 GIVE_UP_NS = 2 * S
 """A move that has not come to its end by then is called off."""
 
+GONE, MOVING, IN_HAND = (
+    "no such subflow (any more)", "a move of this flow is under way", "failover has it in hand",
+)  # fmt: skip
+PASSING = {GONE, MOVING, IN_HAND}
+"""Refusals that say nothing of the path: the flow may be moved there a while later."""
+
 
 class Relocation:
     """All moves of one host. Time is an argument."""
@@ -47,11 +53,11 @@ class Relocation:
     def _unfit(self, conn: Connection, order: Order) -> str:
         subflow = conn.subflows.get(order.flow)
         if subflow is None:
-            return "no such subflow (any more)"
+            return GONE
         if (subflow.nic, subflow.flow.remote) in conn.moving:
-            return "a move of this flow is under way"
+            return MOVING
         if subflow.state is not State.UP or subflow.stalled or self._steering.fault(conn, subflow):
-            return "failover has it in hand"
+            return IN_HAND
         return ""
 
     def _unreachable(self, conns: Mapping[int, Connection], conn: Connection, order: Order) -> str:
@@ -72,7 +78,7 @@ class Relocation:
         """The first step of an order; None where it cannot be obeyed."""
         why = self.refusal(conns, order)
         if why:
-            self._tell(order, why, now_ns)
+            self._tell(order, why, now_ns, tried=why not in PASSING)
             return None
         turn = Turn(conns[order.token], now_ns, [], [])
         self._make(turn, order, order.port)
@@ -198,5 +204,6 @@ class Relocation:
         if not subflow.stalled and self._steering.fault(turn.conn, subflow) is None:
             self._make(turn, order, None)
 
-    def _tell(self, order: Order, result: str, now_ns: int) -> None:
-        self.outcomes.append(Outcome(move_id=order.move_id, result=result, at_ns=now_ns))
+    def _tell(self, order: Order, result: str, now_ns: int, *, tried: bool = True) -> None:
+        outcome = Outcome(move_id=order.move_id, result=result, at_ns=now_ns, tried=tried)
+        self.outcomes.append(outcome)

@@ -58,6 +58,8 @@ class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
     move_id: str
     result: str
     """``moved``, ``reverted``, or why it was not carried out."""
+    tried: bool = True
+    """False: nothing was done, and a while later it might be."""
 
 
 class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):

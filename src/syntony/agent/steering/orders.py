@@ -32,7 +32,9 @@ def flows_report(
     return FlowsReport(
         at_ns=fleet_ns,
         flows=tuple(_view(each, hops, pace_of(each)) for each in ranked[:MAX_VIEWS]),
-        outcomes=tuple(MoveOutcome(move_id=o.move_id, result=o.result) for o in outcomes),
+        outcomes=tuple(
+            MoveOutcome(move_id=o.move_id, result=o.result, tried=o.tried) for o in outcomes
+        ),
         delays=delays,
         join_port=join_port,
         left_out=max(0, len(ranked) - MAX_VIEWS),

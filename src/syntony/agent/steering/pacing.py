@@ -77,14 +77,11 @@ class PaceKeeper:
             for each in flows
             if each.flow in self._told and self.may(each, stopped=stopped)
         }
-        if wanted:
+        if wanted or self.in_force:
             self._used_ns = now_ns
-        if wanted == self.in_force and (wanted or not self._waits):
-            return
-        if wanted and now_ns < self._rest_ns:
-            return
-        if not wanted and not self.in_force:
+        elif self._waits:
             self._let_go(now_ns)
+        if wanted == self.in_force or (wanted and now_ns < self._rest_ns):
             return
         try:
             self._actuator.set(wanted)

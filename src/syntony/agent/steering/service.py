@@ -195,7 +195,7 @@ class PathService:
                 continue
             _log.warning("order not obeyed move=%s reason=%s", move.move_id, order)
             self._refused.append(
-                Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns())
+                Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns(), tried=False)
             )
 
     def paces(self, message: Paces, fleet_now_ns: int | None) -> None:

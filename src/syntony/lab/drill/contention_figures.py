@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PAYLOAD = 1428 / 1514
 """Of a full Ethernet frame: less 14 bytes of its own header, 40 of IP and TCP, 12 of time stamps
 and 20 of MPTCP's data sequence mapping."""
+_DONE = {"moved", "helped", "kept", "in vain", "undone"}
 BIN_NS = 500 * MS
 SETTLED_NS = 5 * S
 """After this long with Syntony its throughput is taken for the one that it arrives at."""
@@ -80,7 +81,7 @@ def figures(trial: Trial) -> Figures:
     before = _phase("ECMP", trial, trial.began_ns, trial.acted_ns, optimum)
     settled_ns = min(trial.acted_ns + SETTLED_NS, (trial.acted_ns + trial.ended_ns) // 2)
     after = _phase("Syntony", trial, settled_ns, trial.ended_ns, optimum)
-    done = [m for m in trial.moves if m.result in {"moved", "helped", "undone"}]
+    done = [m for m in trial.moves if m.result in _DONE]
     flows = {flow.flow for sample in trial.samples for flow in sample.traffic.flows if flow.paths}
     records = [record for job in trial.jobs for record in job.records]
     return Figures(
@@ -94,8 +95,7 @@ def figures(trial: Trial) -> Figures:
         moves_per_flow=len(done) / max(1, len(flows)),
         flows=len(flows),
         undone=sum(move.result == "undone" for move in done),
-        refused=sum(m.result not in {"moved", "helped", "undone", "would move", "ordered"}
-                    for m in trial.moves),
+        refused=sum(m.result not in _DONE | {"would move", "ordered"} for m in trial.moves),
         wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),

@@ -1,0 +1,116 @@
+"""From an incast trial to its figures; and the drill itself, with real senders, in a lab."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from syntony import cli
+from syntony.lab.drill import incast_report
+from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
+from syntony.lab.jobs.records import Done, Record, Step
+from syntony.model import MS, S
+from syntony.view import contention_chart
+from syntony.wire.traffic import PlacedFlow, Traffic
+
+ACTED_NS, END_NS, AHEAD_NS = 10 * S, 30 * S, 1_000 * S
+ELEMENTS = 250_000
+"""1 MB from each of two senders: 16 Mbit a step."""
+
+
+def job() -> JobRun:
+    """A step every 400 ms, from `ACTED_NS` on every 250 ms."""
+    records: list[Record] = []
+    at_ns, step = 0, 0
+    while at_ns < END_NS + S:
+        start_ns, at_ns = at_ns, at_ns + (400 if at_ns < ACTED_NS else 250) * MS
+        records += [
+            Step(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in range(3)
+        ]
+        step += 1
+    records += [Done(rank=r, at_ns=at_ns, steps=step) for r in range(3)]
+    return JobRun(
+        name="incast", title="2 senders to one receiver", kind="gather", ranks=3,
+        elements=ELEMENTS, finished=True, records=tuple(records),
+    )  # fmt: skip
+
+
+def sample(at_ns: int) -> Sample:
+    paced = at_ns > ACTED_NS + 2 * S
+    delay_ns = 2 * MS if paced else 50 * MS
+    rates = (20_000_000, 20_000_000) if paced else (30_000_000, 10_000_000)
+    flows = tuple(
+        PlacedFlow(
+            flow=src, job="incast", src=f"{src}/rail0", dst=dst, sport=1, dport=2, path="leaf0-0",
+            tx_bps=bps, rx_bps=0, paths=paths, movable=True, moving=False,
+            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=at_ns + AHEAD_NS,
+            tx_pace_bps=21_000_000 if paced and paths else 0,
+        )
+        for src, dst, bps, paths in (
+            ("h1", "h0/rail0", rates[0], 1), ("h2", "h0/rail0", rates[1], 1),
+            ("h2x", "h1/rail0", 0, 0),
+        )
+    )  # fmt: skip
+    traffic = Traffic(
+        mode="observe", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=()
+    )
+    return Sample(at_ns=at_ns, traffic=traffic)
+
+
+@pytest.fixture
+def ran() -> IncastTrial:
+    trial = Trial(
+        spec=SPEC, alone_ns=(0, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
+        fleet_ahead_ns=AHEAD_NS, jobs=(job(),), moves=(),
+        samples=tuple(sample(at_ns) for at_ns in range(0, END_NS, 500 * MS)),
+    )  # fmt: skip
+    counts = ((0, 100), (10, 600), (16, 620), (30, 634))
+    sent = tuple(Retransmits(at_ns=at * S, segments=n) for at, n in counts)
+    return IncastTrial(trial=trial, receiver="h0", congestion="reno", retransmits=sent)
+
+
+def test_figures(ran: IncastTrial) -> None:
+    told = incast_report.make_report(ran)
+    assert told.before.mbps == pytest.approx(40, rel=0.05)
+    assert told.after.mbps == pytest.approx(64, rel=0.05)
+    assert told.kept == pytest.approx(1.6, rel=0.06)
+    assert (told.before.owd_p99_ms, told.after.owd_p99_ms) == (50, 2)
+    assert told.before.retransmits_per_s == pytest.approx(50)
+    assert told.after.retransmits_per_s == pytest.approx(1)
+    assert told.before.step_p50_ms == pytest.approx(400)
+    assert told.before.fairness == pytest.approx(0.8, abs=0.01), "30 and 10; idle flows left out"
+    assert told.after.fairness == pytest.approx(1)
+    assert told.paced_flows == 2
+    assert told.paced_after_s == pytest.approx(2.5)
+    assert (told.wrong, told.lost, told.finished) == (0, 0, True)
+
+
+def test_the_chart_is_drawn(ran: IncastTrial) -> None:
+    drawn = incast_report.picture(ran, incast_report.make_report(ran))
+    assert contention_chart.render(drawn, "svg").lstrip().startswith(b"<?xml")
+
+
+def test_retransmitted_segments_of_a_host() -> None:
+    text = "Ip: A\nIp: 1\nTcp: ActiveOpens RetransSegs InErrs\nTcp: 5 42 0\nUdp: X\nUdp: 1\n"
+    assert retransmitted(text) == 42
+    assert retransmitted("") == 0
+
+
+def test_wrong_options_are_refused_before_anything_starts() -> None:
+    for words in (["--before", "0s"], ["--after", "2h"], ["--senders", "1"], ["--senders", "13"]):
+        assert cli.run(["lab", "drill", "incast", *words]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_the_drill(able: None, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lab", "drill", "incast", "--senders", "3", "--before", "4s", "--after", "10s"]
+    assert cli.run([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["finished"]
+    assert told["wrong"] == told["lost"] == 0
+    assert told["before"]["mbps"] > 0
+    assert told["after"]["mbps"] > 0
+    assert told["paced_flows"] >= 2, "what waited was seen, and senders were held back"
