@@ -43,6 +43,8 @@ FLEET = "fleet"
 NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
 _FILE = click.Path(path_type=Path)
 _NCCL = frozenset({Section.NCCL})
+_BANDWIDTH = frozenset({"fe.bw", "be.conn.qp", "be.conn.bw", "be.conn.gdr"})
+_BANDWIDTH_S = 3600.0
 _NO_VERDICT = "no part of this run: see `syntony audit pairs`, `syntony audit nccl`"
 Step = Callable[[str], None]
 
@@ -57,6 +59,8 @@ class PartOptions(NamedTuple):
     nccl: str | None
     """Further words for `syntony audit nccl`; None: not asked for."""
     nccl_deadline_s: float
+    bandwidth: str | None
+    """Further words for `syntony audit bandwidth`; None: not asked for."""
 
 
 def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,24 +74,36 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--lldp", type=_FILE, multiple=True,
                   help="HOST.json of `lldpctl -f json`, or a directory; repeatable.")  # fmt: skip
     @click.option("--expected", type=_FILE, help="How all should be cabled.")
-    @click.option("--nccl", is_flag=False, flag_value="", default=None, metavar="WORDS",
-                  help="All-reduce too, with these words for `audit nccl`: "
-                  "--nccl='--launcher srun'.")  # fmt: skip
+    @click.option("--bandwidth", is_flag=True, help="Bandwidth of pairs too.")
+    @click.option("--bandwidth-words", metavar="WORDS", help="The same, with these words for "
+                  "`audit bandwidth`: '--rdma mlx5_[0-7]'.")  # fmt: skip
+    @click.option("--nccl", is_flag=True, help="All-reduce too.")
+    @click.option("--nccl-words", metavar="WORDS", help="The same, with these words for "
+                  "`audit nccl`: '--launcher srun'.")  # fmt: skip
     @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
                   help="Seconds for all of NCCL.")  # fmt: skip
     @wraps(command)
     def wrapper(
         *args: Any, network: NetworkOptions, subnet: Path | None, lldp: tuple[Path, ...],
-        expected: Path | None, only: tuple[str, ...], skip: tuple[str, ...], nccl: str | None,
-        nccl_deadline: float, **kwargs: Any,
+        expected: Path | None, only: tuple[str, ...], skip: tuple[str, ...], nccl: bool,
+        nccl_words: str | None, nccl_deadline: float, bandwidth: bool, bandwidth_words: str | None,
+        **kwargs: Any,
     ) -> Any:  # fmt: skip
         cabling = CablingOptions(subnet, lldp, network.topology, expected)
         if subnet is not None and lldp:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
-        parts = PartOptions(network, cabling, only, skip, nccl, nccl_deadline)
+        parts = PartOptions(
+            network, cabling, only, skip, _words(nccl, nccl_words), nccl_deadline,
+            _words(bandwidth, bandwidth_words),
+        )  # fmt: skip
         return command(*args, parts=parts, **kwargs)
 
     return wrapper
+
+
+def _words(asked: bool, words: str | None) -> str | None:
+    """None where neither says that it is wanted."""
+    return "" if asked and words is None else words
 
 
 class Wanted(NamedTuple):
@@ -179,7 +195,9 @@ def _guarded(part: _Part, step: Step) -> list[Result]:
         why = str(error)
     except Exception as error:  # noqa: BLE001 - supervisor: one part's fault is its verdict
         why = f"{type(error).__name__}: {error}"
-    found = skipped(sections, why)
+    found = [each for each in skipped(sections, why) if each.check not in _BANDWIDTH]
+    if part.name == "bandwidth":
+        found = _not_measured(why)
     return [msgspec.structs.replace(each, status=Status.UNKNOWN) for each in found]
 
 
@@ -190,11 +208,15 @@ def _parts(todo: Wanted, options: PartOptions) -> Iterator[_Part]:
     def only(results: Sequence[Result], of: frozenset[Section]) -> list[Result]:
         told = {each.check for each in results}
         rest = [e for e in skipped([*of], _NO_VERDICT) if e.check not in told]
-        return [each for each in (*results, *rest) if each.check in todo.fleet]
+        asked = todo.fleet - _BANDWIDTH
+        return [each for each in (*results, *rest) if each.check in asked]
 
     digest = _digest(todo.sources, options)
     if asked_for & NETWORK:
         yield _Part("network", digest, lambda step: only(_network(todo, options, step), NETWORK))
+    mine = _BANDWIDTH & todo.fleet
+    if mine:
+        yield _Part("bandwidth", digest, lambda step: _bandwidth(todo.sources, options, step, mine))
     if Section.NCCL in asked_for:
         yield _Part("nccl", digest, lambda step: only(_nccl(todo.sources, options, step), _NCCL))
 
@@ -264,15 +286,42 @@ def _nccl(sources: Sources, options: PartOptions, step: Step) -> list[Result]:
     plan = options.cabling.topology or options.cabling.subnet
     words = [*where, *(["--topology", str(plan)] if plan else []), *shlex.split(options.nccl)]
     step("all-reduce")
-    limit_s = options.nccl_deadline_s
+    return _command("nccl", words, options.nccl_deadline_s)
+
+
+def _bandwidth(
+    sources: Sources, options: PartOptions, step: Step, mine: frozenset[str]
+) -> list[Result]:  # fmt: skip
+    """`syntony audit bandwidth` likewise; where it is not asked for, that it is not."""
+    where = ["--lab", sources.lab or _lab_name()] if sources.lab is not None else []
+    if sources.hosts:
+        where = ["--hosts", ",".join(sources.hosts)]
+    why = _unreached(sources) or "it takes the whole network: ask with --bandwidth"
+    told: list[Result] = []
+    if options.bandwidth is not None and where:
+        step("pairs")
+        told = _command("bandwidth", [*where, *shlex.split(options.bandwidth)], _BANDWIDTH_S)
+        why = "not asked for: see `syntony audit bandwidth --help`"
+    measured = {each.check for each in told}
+    rest = [each for each in _not_measured(why) if each.check not in measured]
+    return [each for each in (*told, *rest) if each.check in mine]
+
+
+def _not_measured(why: str) -> list[Result]:
+    found = skipped([Section.FRONTEND, Section.CONNECTIVITY], why)
+    return [each for each in found if each.check in _BANDWIDTH]
+
+
+def _command(name: str, words: Sequence[str], limit_s: float) -> list[Result]:
+    """Verdicts of `syntony audit NAME`. Raises `RemoteError`."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "syntony", "audit", "nccl", *words, "--json"],
+            [sys.executable, "-m", "syntony", "audit", name, *words, "--json"],
             capture_output=True, text=True, timeout=limit_s, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise RemoteError(f"NCCL did not end in {limit_s:g} s (--nccl-deadline)") from error
+        raise RemoteError(f"`audit {name}` did not end in {limit_s:g} s") from error
     try:
         told = json.loads(done.stdout)
         return [msgspec.convert(each, Result) for each in told]

@@ -122,6 +122,8 @@ def clocks(*, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if not found["peers"]:
+        messages.print("the agent knows no peer's clock yet")
     for row in found["peers"]:
         if "why" in row:
             console.print(f"{row['peer']}: unknown: {row['why']}", markup=False)

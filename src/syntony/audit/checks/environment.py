@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
-from syntony.audit.gpus import has_amd, has_nvidia
+from syntony.audit.gpus import has_amd, has_nvidia, without_gpu
 from syntony.audit.rdma import rdma_devices
 from syntony.audit.result import Suspect
 
@@ -58,7 +58,7 @@ class Libraries(HostCheck):
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         wanted = self._wanted(host)
         if not wanted:
-            yield self.skip(host, "neither GPU nor RDMA NIC here")
+            yield without_gpu(self, host, "neither GPU nor RDMA NIC here")
             return
         cache = linker_cache(host)
         for name in wanted:
