@@ -205,13 +205,13 @@ def lab() -> Iterator[LiveLab]:
 
 
 def _one_member_of_two(lab: LiveLab, leaf: str) -> tuple[str, list[str]]:
-    """Take spine1 out of a route of a leaf, as a session that is down on a link that is up; how to
+    """Take spine0 out of a route of a leaf, as a session that is down on a link that is up; how to
     put it back.
     """
     told = json.loads(lab.run(leaf, "ip", "-j", "route", "show"))
     route = next(each for each in told if len(each.get("nexthops", ())) == 2)
     hops = {hop["dev"]: hop["gateway"] for hop in route["nexthops"]}
-    lab.run(leaf, "ip", "route", "replace", route["dst"], "via", hops["spine0"], "dev", "spine0")
+    lab.run(leaf, "ip", "route", "replace", route["dst"], "via", hops["spine1"], "dev", "spine1")
     back = [word for dev, via in hops.items() for word in ("nexthop", "via", via, "dev", dev)]
     return route["dst"], [route["dst"], *back]
 
@@ -234,7 +234,7 @@ def test_three_planted_faults_are_each_named_in_a_real_fabric(
         ("be.conn.mtu", "h3/rail0"),
         ("be.conn.hops", "h6/rail0+rail1"),
         ("be.conn.paths", "leaf0-0--spine0"),
-        ("be.topo.routes", "leaf1-1--spine1"),
+        ("be.topo.routes", "leaf1-1--spine0"),
     }
     (routes,) = [r for r in told if r["check"] == "be.topo.routes" and r["status"] == "fail"]
     assert f"leaf1-1 to {prefix}" in routes["evidence"]
