@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +156,23 @@ def test_a_step_of_fleet_time_is_taken_once(host: Host) -> None:
     piece = host.server.served()
     assert piece is not None
     assert piece.residual_ns != 0, "a controller that has just started knows of no step: slewed"
+
+
+def test_clockbounds_own_client_reads_our_segment(host: Host) -> None:
+    """A program of theirs that prints `earliest latest status` of the segment it is given."""
+    client = os.environ.get("SYNTONY_CLOCKBOUND_CLIENT")
+    if not client:
+        pytest.skip("SYNTONY_CLOCKBOUND_CLIENT names no program (docs/reference/clock-page.md)")
+    synchronized(host)
+    before_ns = real_ns()
+    words = [client, str(host.place / "cb" / "shm")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    after_ns = real_ns()
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        earliest, latest, state = line.split()
+        assert state == "Synchronized"
+        low_ns, high_ns = (int(text.replace(".", "")) for text in (earliest, latest))
+        assert low_ns <= after_ns
+        assert high_ns >= before_ns
+        assert high_ns - low_ns < 20 * MS
