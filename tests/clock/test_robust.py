@@ -139,10 +139,10 @@ def drawn(count: int, seed: int, moved_ns: Floats) -> EdgeArrays:
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3])
 @pytest.mark.parametrize("step_ns", [3_000.0, 50_000.0, 1e7])
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3])
 def test_a_warm_solve_says_what_a_cold_one_says(seed: int, step_ns: float, share: float) -> None:
     """Also of clocks that have stepped since, which the prediction is wrong about."""
-    count = 900
+    count = 600
     rng = np.random.default_rng(seed)
     first = solve_mesh(drawn(count, seed, np.zeros(count)))
     before = Predicted(first.local_ns, first.offset_ns, first.drift)
