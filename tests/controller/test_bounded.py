@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.store.rows import T0, rows_of
 
 from syntony.controller.flow_delays import FORGET_NS as DELAYS_NS
@@ -65,9 +66,10 @@ def test_probe_flows_of_plans_of_the_past_are_let_go_of(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_embedded_engine_keeps_to_its_bounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["store", "a&b 20%3d"])
+def test_the_embedded_engine_keeps_to_its_bounds(tmp_path: Path, name: str) -> None:
     """Names of settings come and go with its versions: an unknown one would be passed over."""
-    engine = EmbeddedEngine(tmp_path / "store")
+    engine = EmbeddedEngine(tmp_path / name)
     sql = "SELECT name, value FROM system.{}_settings WHERE changed"
     found = {
         kind: {str(row[0]): row[1] for row in engine.select(sql.format(kind))}

@@ -33,7 +33,6 @@ TABLE_BOUNDS = {
     "concurrent_part_removal_threshold": 1_000_000,
 }
 """Settings of all tables."""
-_CONFIG = "engine.xml"
 _BLOCK_SETTINGS = (
     "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
 )
@@ -60,8 +59,9 @@ class EmbeddedEngine:
         self._lock_fd = _claim(directory)
         self._lock = threading.Lock()
         try:
-            self._session = Session(f"{directory / 'chdb'}?config-file={_configured(directory)}")
+            self._session = Session(f"{directory / 'chdb'}?config-file={self._configured()}")
         except RuntimeError as error:
+            os.close(self._config_fd)
             os.close(self._lock_fd)
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
@@ -94,7 +94,22 @@ class EmbeddedEngine:
     def close(self) -> None:
         with self._lock:
             self._session.close()
+            os.close(self._config_fd)
             os.close(self._lock_fd)
+
+    def _configured(self) -> str:
+        """The engine's configuration as a file: so settings of tables can be told as well, and to
+        tables that are there already. An unnamed one, since the engine would take signs such as
+        ``&`` in a name for the end of it.
+        """
+        server, tables = (
+            "".join(f"<{name}>{value}</{name}>" for name, value in settings.items())
+            for settings in (BOUNDS, TABLE_BOUNDS)
+        )
+        self._config_fd = os.memfd_create("syntony-engine", os.MFD_CLOEXEC)
+        text = f"<clickhouse>{server}<merge_tree>{tables}</merge_tree></clickhouse>\n"
+        os.write(self._config_fd, text.encode())
+        return f"/proc/self/fd/{self._config_fd}"
 
     def _query(self, sql: str) -> bytes:
         with self._lock:
@@ -103,19 +118,6 @@ class EmbeddedEngine:
             except RuntimeError as error:
                 raise StoreError(f"store: {first_line(str(error))}") from error
             return bytes(result.bytes() or b"") if result is not None else b""
-
-
-def _configured(directory: Path) -> Path:
-    """The engine's configuration, written anew each time: as a file, settings of tables can be told
-    as well, and to tables that are there already.
-    """
-    server, tables = (
-        "".join(f"<{name}>{value}</{name}>" for name, value in settings.items())
-        for settings in (BOUNDS, TABLE_BOUNDS)
-    )
-    path = directory / _CONFIG
-    path.write_text(f"<clickhouse>{server}<merge_tree>{tables}</merge_tree></clickhouse>\n")
-    return path
 
 
 def _claim(directory: Path) -> int:
