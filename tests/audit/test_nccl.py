@@ -184,7 +184,8 @@ def test_orders_and_commands() -> None:
     with pytest.raises(UsageError, match="several hosts"):
         command(Case(1, False), Job(binary="x", launcher="none", gpus=8), ("a", "b"), "r")
     remote = SshRanks("python3", "eth0").rank("u@gpu7", ["0", "2"], {"A": "b; rm -rf /"})
-    assert remote.argv[:4] == ("ssh", "-o", "BatchMode=yes", "u@gpu7")
+    assert remote.argv[0] == "ssh"
+    assert remote.argv[-3:-1] == ("--", "u@gpu7")
     assert "'A=b; rm -rf /'" in remote.argv[-1]
 
 

@@ -96,3 +96,16 @@ def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     assert "Address already in use" in seen.silent[gone.pop()]
     late = survey(("hangs",), argv, ["*"], Asked(deadline_ns=2 * S))
     assert late.silent == {"hangs": "no answer in time"}
+
+
+def test_bandwidth_over_ssh(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are this machine, by another name and in another language."""
+    words = ["audit", "bandwidth", f"--ssh-config={config}", "--seconds", "1", "--streams", "2"]
+    assert run([*words, "--hosts", "plain,german", "--at-least", "0.001", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["check"], told["status"]) == ("fe.bw", "pass")
+    assert "Gb/s" in told["got"]
+    assert run([*words, "--hosts", "plain,closed", "--json"]) == 3
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["status"] == "unknown"
+    assert "closed: " in told["evidence"]

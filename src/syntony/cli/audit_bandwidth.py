@@ -10,6 +10,7 @@ import click
 
 from syntony.audit.report.summary import exit_code
 from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.audit_sources import ssh_options
 from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
 
@@ -48,12 +49,13 @@ class _Plan(NamedTuple):
 @click.option("--every-pair", is_flag=True, help="N−1 rounds in place of a sample of log₂ N.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the sample.")
 @click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
+@ssh_options
 @form_options
 @click.pass_context
 def bandwidth(
     context: click.Context, *, hosts: str, lab: str | None, rdma: str, gdr: bool, gid: int | None,
     nic: str, at_least: float | None, seconds: int, streams: int, every_pair: bool, seed: int,
-    plan: bool, form: str | None, everything: bool,
+    plan: bool, ssh: tuple[str, ...], form: str | None, everything: bool,
 ) -> None:  # fmt: skip
     """TCP between pairs of hosts (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).
 
@@ -81,7 +83,7 @@ def bandwidth(
     names = _lab_hosts(lab) if lab else host_names(hosts)
     if len(names) < 2:
         raise UsageError("pairs need two hosts or more")
-    tests = PairTests(_where(lab, nic), seconds)
+    tests = PairTests(_where(lab, nic, ssh), seconds)
     if rdma:
         asked = Asked(host_names(rdma), -1 if gid is None else gid, gdr)
         things = tuple(f"{check} {device}" for check in _checks(gdr) for device in asked.devices)
@@ -112,12 +114,12 @@ def _lab_hosts(lab: str) -> tuple[str, ...]:
     return tuple(open_lab(lab).status().hosts)
 
 
-def _where(lab: str | None, nic: str) -> Ranks:
+def _where(lab: str | None, nic: str, ssh: tuple[str, ...]) -> Ranks:
     from syntony.io.audit.pair_tests import WORKER
     from syntony.io.audit.ranks import SshRanks
 
     if not lab:
-        return SshRanks("python3", script=WORKER)
+        return SshRanks("python3", script=WORKER, ssh=ssh)
     from syntony.lab.client import open_lab
     from syntony.lab.ranks import LabRanks
 

@@ -14,6 +14,7 @@ from syntony.audit.nccl.plan import LAUNCHERS, QPS, Case, Job, cases, command, f
 from syntony.audit.report.summary import exit_code
 from syntony.cli.audit_fabric import read_cabling
 from syntony.cli.audit_run import form_options, print_results
+from syntony.cli.audit_sources import ssh_options
 from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
 
@@ -56,6 +57,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     ops: bool
     sharp: bool
     dry_run: bool
+    ssh: tuple[str, ...]
     form: str | None
     everything: bool
 
@@ -103,6 +105,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--ops", is_flag=True, help="all_gather, reduce_scatter, alltoall, sendrecv too.")
 @click.option("--sharp", is_flag=True, help="With and without reductions in switches too.")
 @click.option("--dry-run", is_flag=True, help="Print the commands only.")
+@ssh_options
 @form_options
 @click.pass_context
 def nccl(context: click.Context, /, **options: object) -> None:
@@ -270,7 +273,7 @@ def _ranks(asked: _Asked) -> Ranks:
     from syntony.io.audit.ranks import LocalRanks, SshRanks
 
     if asked.hosts:
-        return SshRanks(asked.python or "python3", asked.interface)
+        return SshRanks(asked.python or "python3", asked.interface, ssh=asked.ssh)
     from syntony.lab.jobs.torch_build import find_torch
 
     python = asked.python or find_torch()

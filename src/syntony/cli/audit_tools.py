@@ -129,4 +129,6 @@ def clocks(*, as_json: bool) -> None:
             console.print(f"{row['peer']}: unknown: {row['why']}", markup=False)
         else:
             offset, bound = (format_ns(round(row[name])) for name in ("offset_ns", "bound_ns"))
-            console.print(f"{row['peer']}: {offset} ahead of this host's, ± {bound}", markup=False)
+            console.print(
+                f"{row['peer']}: {offset} from this host's clock, ± {bound}", markup=False
+            )

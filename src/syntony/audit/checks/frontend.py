@@ -301,6 +301,7 @@ class FrontendPorts(HostCheck):
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         found: list[PortSnapshot] = [port for port in host.ports() if port.role is Role.FRONTEND]
         if not found:
+            host.names(CLASS_NET)  # unknown if it cannot be read
             yield self.skip(host, "no physical front-end port here")
         for port in found:
             if port.state is PortState.DISABLED:

@@ -109,7 +109,8 @@ class PairTests:
         said = []
         for done in ended:
             last = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
-            lost = {"why": done.trouble or "it said nothing", "lost": True}
+            lost = {"why": done.trouble or "ended by the other end", "lost": True,
+                    "first": bool(done.trouble)}  # fmt: skip
             said.append(_object(last) or lost)
         return said[0], said[1]
 
@@ -136,8 +137,10 @@ def _all_ran(every: Sequence[Speed]) -> Speed:
 
 
 def _worst_first(sent: _End, served: _End) -> tuple[_End, _End]:
-    """An end that said nothing explains what the other complains of; else the sender knows more."""
-    return (served, sent) if served[1].get("lost") else (sent, served)
+    """An end that failed by itself explains what the other complains of, or that it was ended; else
+    the sender knows more.
+    """
+    return (served, sent) if served[1].get("first") else (sent, served)
 
 
 def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from syntony.io.audit.collective import SCRIPT, Rank
+from syntony.io.audit.ssh import ssh_words
+
+_ASK_S = 10.0
 
 
 class LocalRanks:
@@ -38,10 +42,15 @@ class SshRanks:
         python: an interpreter that has what the script needs, on those hosts.
         interface: what gloo and NCCL's bootstrap use there; empty for what they choose.
         script: the program; PyTorch's rank by default.
+        ssh: the program and its options (`syntony.io.audit.ssh.ssh_words`).
     """
 
-    def __init__(self, python: str, interface: str = "", script: Path = SCRIPT) -> None:
+    def __init__(
+        self, python: str, interface: str = "", script: Path = SCRIPT,
+        ssh: Sequence[str] = tuple(ssh_words()),
+    ) -> None:  # fmt: skip
         self._python, self._interface, self._script = python, interface, script
+        self._ssh = tuple(ssh)
 
     def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
         """See `Ranks`."""
@@ -49,9 +58,17 @@ class SshRanks:
         more = dict.fromkeys(names, self._interface) if self._interface else {}
         remote = [f"{name}={value}" for name, value in {**told, **more}.items()]
         line = shlex.join(["env", *remote, self._python, "-u", "-", *words])
-        return Rank(("ssh", "-o", "BatchMode=yes", host, line), {}, self._script)
+        return Rank((*self._ssh, "--", host, line), {}, self._script)
 
-    @staticmethod
-    def address(host: str) -> str:
-        """See `Ranks`: what ssh connects to must do."""
-        return host.rpartition("@")[2]
+    def address(self, host: str) -> str:
+        """See `Ranks`: what ssh connects to must do, by its own configuration."""
+        try:
+            done = subprocess.run(
+                [*self._ssh, "-G", "--", host], capture_output=True, check=False, text=True,
+                timeout=_ASK_S,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return host.rpartition("@")[2]
+        found = (line.split() for line in done.stdout.splitlines())
+        names = (words[1] for words in found if words[:1] == ["hostname"] and len(words) == 2)
+        return next(names, host.rpartition("@")[2])
