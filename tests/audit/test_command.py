@@ -90,6 +90,7 @@ def test_documents(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
         suites.findall(".//failure")
     )
     assert suites.findall(".//failure")
+    _check_junit(suites)
     run([*words, "--html"])
     page = capsys.readouterr().out
     assert "dark2" in page
@@ -100,9 +101,31 @@ def test_documents(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| dark2 | mlx5_0:1 | fail | fail |" in ticket
 
 
+def _check_junit(suites: ET.Element) -> None:
+    """As the schema that Jenkins publishes for JUnit's reports has it (junit-10.xsd)."""
+    assert suites.tag == "testsuites"
+    for suite in suites:
+        assert suite.tag == "testsuite"
+        assert suite.attrib.keys() == {"name", "tests", "failures", "errors", "skipped"}
+        assert int(suite.get("tests", "-1")) == len(suite)
+        for kind in ("failure", "error", "skipped"):
+            plural = {"failure": "failures", "error": "errors"}.get(kind, kind)
+            assert int(suite.get(plural, "-1")) == len(suite.findall(f"testcase/{kind}"))
+        for case in suite:
+            assert case.tag == "testcase"
+            assert case.attrib.keys() == {"name", "classname"}
+            assert len(case) <= 1
+            assert {each.tag for each in case} <= {"failure", "error", "skipped", "system-out"}
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["run", "--only", "latncy"], "did you mean 'latency'?"),
+        (["run", "--skip", "1,2,3,4,5"], "leave nothing"),
+        (["run", "--ibnetdiscover", "x", "--lldp", "y"], "not both"),
+        (["run", "--network-deadline", "soon"], "soon"),
+        (["run", "--rounds", "0"], "--rounds"),
         (["run", "--root", "/no/such"], "is not a directory"),
         (["run", "--root", "."], "is no recorded tree"),
         (["run", "--check", "be.act.rat"], "did you mean 'be.act.rate'?"),

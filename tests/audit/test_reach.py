@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from syntony.audit.latency import off_the_line
-from syntony.audit.reach import Flow, HostNic, Seen, Survey, Trace, bad_nics
+from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_nics
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import Direction
 from syntony.audit.reach_plan import Course
@@ -141,6 +141,25 @@ def test_one_direction_that_is_slower_is_named() -> None:
     delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
     delays["h1/rail0", "h6/rail0"] = Direction(30e3, 8e3, 100.0)
     assert bad(judge(made(), delays=delays)) == {("be.lat.owd", "h1/rail0 -> h6/rail0")}
+
+
+def test_a_direction_that_suffers_more_under_load_is_named() -> None:
+    good = made()
+    loaded = {pair: Loaded(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
+    assert bad(judge(good._replace(loaded=loaded))) == set()
+    # A class of its own, where all wait longer, is usual there: only the odd one out is told.
+    slow = "h1/rail0", "h6/rail0"
+    loaded[slow] = Loaded(30_000, 40_000_000, 8e7)
+    told = judge(good._replace(loaded=loaded))
+    assert bad(told) == {("be.lat.loaded", "h1/rail0 -> h6/rail0")}
+    (said,) = [r for r in told if r.check == "be.lat.loaded"]
+    assert (said.got, said.expected) == ("39970 µs more under load", "2000 µs more")
+    assert "80 Mb/s filled it" in said.evidence
+    loaded[slow] = loaded[slow]._replace(loaded_ns=2_030_000, rate_bps=1e7)
+    (said,) = [r for r in judge(good._replace(loaded=loaded)) if r.check == "be.lat.loaded"]
+    assert (said.got, said.expected) == ("10 Mb/s fill it", "100 Mb/s")
+    few = good._replace(loaded={slow: loaded[slow]})
+    assert [r.status for r in judge(few) if r.check == "be.lat.loaded"] == [Status.UNKNOWN]
 
 
 def test_delays_that_do_not_fit_the_plan_name_the_nic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -19,6 +20,10 @@ NOISE_NS = 100_000
 """What the scheduler adds to a round trip between two programs; one-way delays are finer."""
 LOADED_NOISE_NS = 1_000_000
 """And with programs beside it that fill paths."""
+SLOW_SHARE = 0.5
+"""Of the rate that fills other paths: less is a slower link."""
+LOADED_TIMES = 4.0
+"""A queue filled by TCP is never still: alike ones were seen to differ by three times."""
 Pair = tuple[str, str]
 
 
@@ -114,9 +119,23 @@ def loaded(survey: Survey) -> Iterator[Result]:
         text = f"{len(added)} directions: fewer than {MIN_CLASS} of any class say what is usual"
         yield check.result(Status.UNKNOWN, FLEET, evidence=text)
         return
+    rates = {
+        n: statistics.median(each.rate_bps for pair, each in survey.loaded.items()
+                             if hops.get(pair) == n)
+        for n in limits
+    }  # fmt: skip
     for pair, ns in sorted(added.items()):
         limit, median = limits.get(hops[pair], (ns, ns))
-        if ns > limit + LOADED_NOISE_NS:
+        usual_bps = rates.get(hops[pair], 0.0)
+        if survey.loaded[pair].rate_bps < SLOW_SHARE * usual_bps:
+            yield check.result(
+                Status.WARN, f"{pair[0]} -> {pair[1]}",
+                f"{survey.loaded[pair].rate_bps / 1e6:.0f} Mb/s fill it",
+                f"{usual_bps / 1e6:.0f} Mb/s",
+                f"{ns / 1e3:.0f} µs more under load, {median / 1e3:.0f} µs is usual over "
+                f"{hops[pair]} routers",
+            )  # fmt: skip
+        elif ns > max(limit, LOADED_TIMES * median) + LOADED_NOISE_NS:
             each = survey.loaded[pair]
             yield check.result(
                 Status.WARN, f"{pair[0]} -> {pair[1]}", f"{ns / 1e3:.0f} µs more under load",

@@ -137,8 +137,9 @@ class LoadedDelay(Check):
     """Filling a direction's path adds no more delay than on other paths of as many hops.
 
     Expected results: the median round trip while TCP fills the path from one NIC to the other, less
-    the median of the idle path, within 5 median absolute deviations (10 % at least) of the class's.
-    Asked for with --load: it loads the fabric, one direction of each pair at a time.
+    the median of the idle path, at most 4 times the class's median, and within 5 median absolute
+    deviations of it; and at least half of the rate that fills the others. Asked for with --load: it
+    loads the fabric, one direction of each pair at a time.
     """
 
     id = "be.lat.loaded"

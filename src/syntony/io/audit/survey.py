@@ -37,9 +37,9 @@ PORT = 29_700
 SCRIPT = Path(__file__).with_name("survey_host.py")
 TRIES = 3
 PINGS = 5
-LOADED_PINGS = 25
+LOADED_PINGS = 50
 LOADED_ROUNDS = 2
-"""Matchings in which paths are filled: each direction of each pair costs about a second."""
+"""Matchings in which paths are filled: each direction of each pair costs about five seconds."""
 ALL_PAIRS = 32
 """Up to so many hosts every pair's round trip is measured, N−1 rounds; of more a sample."""
 DEADLINE_NS = 600 * S
