@@ -237,7 +237,7 @@ def _plain_numbers(axes: Axes) -> None:
 
 
 def _plain(value: float, _place: int) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _title(axes: Axes, title: str, below: str) -> None:
