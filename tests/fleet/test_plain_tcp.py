@@ -118,7 +118,6 @@ def test_what_a_hung_agent_has_changed_is_undone_by_the_kernel(fleet: Fleet) -> 
         hung = fleet.lab.inject("agent-stop", "h0")
         fleet.lab.clear(fault.id)
         await_true(lambda: not switched(fleet), "the dead man's switches open")
-        await_true(lambda: "rail0" in state(fleet, "plain-hung", "h2"), "the peer back")
         await_true(lambda: progress(fleet), "the job on its own way")
         fleet.lab.clear(hung.id)
         await_true(lambda: switched(fleet), "the agent has taken over again")

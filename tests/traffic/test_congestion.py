@@ -67,6 +67,24 @@ def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:
     assert health.conclude(due_ns) == [("n0", "10.0.0.2")]
 
 
+def test_a_pair_whose_deaths_heal_at_once_is_given_more_time_for_a_while() -> None:
+    health = health_of_a_dying_pair()
+    waits_ms = []
+    for number in range(7):
+        died_ns = DIED_NS + number * S
+        health.liveness(event(died_ns, 0, alive=False))
+        due_ns = health.due_ns()
+        assert due_ns is not None
+        waits_ms.append((due_ns - died_ns) // MS)
+        health.liveness(event(died_ns + 100 * MS, 0, alive=True))
+    assert waits_ms == [6, 46, 86, 126, 166, 206, 206]
+    health.liveness(event(DIED_NS + 100 * S, 0, alive=False))
+    assert health.due_ns() == DIED_NS + 100 * S + Policy().settle_ns, "forgotten"
+    health.liveness(event(DIED_NS + 101 * S, 0, alive=True))  # a real one, which was repaired
+    health.liveness(event(DIED_NS + 102 * S, 0, alive=False))
+    assert health.due_ns() == DIED_NS + 102 * S + Policy().settle_ns
+
+
 def stalled_after_ms(*, lossy: bool) -> int:
     """How long a flow is silent before it is judged; the kernel's timer runs 200, 400, 800 ms."""
     judge = Subflow(FLOW, "n0", State.UP, 0)
@@ -94,7 +112,7 @@ def sample(
 
 
 def test_a_flow_that_loses_segments_all_the_time_is_given_two_timeouts() -> None:
-    assert stalled_after_ms(lossy=False) == 180
+    assert stalled_after_ms(lossy=False) == 210, "the first sample after the first timeout"
     assert stalled_after_ms(lossy=True) == 600
 
 

@@ -81,8 +81,8 @@ def test_stalled_means_data_under_way_no_progress_and_repetition() -> None:
 def test_a_lone_segment_gets_the_time_that_the_kernel_gives_it() -> None:
     subflow = Subflow(FLOW, "nic0", State.UP, 0)
     subflow.take(sample(0, 100, unacked=0), POLICY)
-    assert not subflow.take(sample(150 * MS, 100, unacked=1), POLICY)
-    assert subflow.take(sample(181 * MS, 100, unacked=1), POLICY)
+    assert not subflow.take(sample(350 * MS, 100, unacked=1), POLICY)
+    assert subflow.take(sample(361 * MS, 100, unacked=1), POLICY)
 
 
 def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:

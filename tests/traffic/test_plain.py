@@ -175,6 +175,27 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
     assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
 
 
+def test_with_no_rail_alive_at_both_ends_it_goes_across() -> None:
+    host = Host()
+    plan = [
+        WatchedFlow(10 * peer + k, f"n{k}", f"10.{k}.0.{peer}", f"p{peer}/n{k}", k)
+        for peer in (2, 3)
+        for k in (0, 1)
+    ]
+    host.tell(LivenessEvent(at_ns=0, flow_id=0, alive=True, since_ns=0, misses=0))
+    host.machine.watch(plan, 0)
+    for flow in plan:
+        host.tell(host.probes(flow.flow_id, alive=True))
+    host.now_ns += S
+    (first,) = host.carrier("n0", up=False)
+    assert first.wire == OTHER
+    for peer in (2, 3):  # nothing is heard through a NIC without carrier
+        host.tell(host.probes(10 * peer, alive=False))
+    host.tell(host.probes(21, alive=False))  # the peer's NIC of the other rail
+    (second,) = host.after(50 * MS)
+    assert second.wire == OWN._replace(local="10.1.0.1")
+
+
 def test_a_refused_detour_is_none() -> None:
     host = Host()
     (moved,) = host.carrier("n0", up=False)

@@ -4,8 +4,9 @@ One nftables table of ours per network namespace (Linux 5.16 or newer, no connec
 what a connection on a detour sends is renamed on its way out and routed by its new source; what
 arrives on any of its ways is renamed back before it is routed. The sockets know nothing of it.
 
-* A dead man's switch: nothing is renamed unless `beat` was called within `DEAD_MAN_S`. Whatever
-  becomes of the caller, ended, killed or hung, the kernel itself puts everything back.
+* A dead man's switch: nothing is sent under other names unless `beat` was called within
+  `DEAD_MAN_S`. Whatever becomes of the caller, ended, killed or hung, the kernel itself puts it
+  back. What arrives is still understood: the peer may have its reasons to send it that way.
 * A peer that knows nothing of it answers a renamed packet with a reset. Only resets that were
   renamed themselves, which their DSCP tells, are let through; so a detour that nobody expects
   costs nothing but the packets that were lost anyway.
@@ -272,15 +273,15 @@ def _table() -> str:
         )
         for way in ("in", "out")
     }
-    guard = "meta l4proto != @alive return\ntcp flags & syn == syn return\n"
+    handshake = "tcp flags & syn == syn return\n"
     return (
         f"table inet {TABLE} {{\n"
         f"set alive {{ type inet_proto; flags timeout; }}\n{''.join(parts)}"
         # Before connection tracking, and before the choice of a route.
         "chain arriving { type filter hook prerouting priority -310; policy accept;\n"
-        f"{guard}{jumps['in']}}}\n"
+        f"{handshake}{jumps['in']}}}\n"
         "chain leaving { type route hook output priority -150; policy accept;\n"
-        f"{guard}{jumps['out']}}}\n}}\n"
+        f"meta l4proto != @alive return\n{handshake}{jumps['out']}}}\n}}\n"
     )
 
 

@@ -26,6 +26,11 @@ LOSSY_BACKOFF = 2
 queue that drops every third segment that happens to one loss in nine."""
 
 
+UNREPEATED = 6
+"""Times the patience where the kernel has retransmitted nothing: its timer fires 200 ms and a round
+trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
+
+
 class State(enum.Enum):
     """Of a subflow."""
 
@@ -66,8 +71,8 @@ class Subflow:
         """What the kernel says of it now; whether it is stalled since this very sample.
 
         Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
-        account and by ours, and the kernel has retransmitted meanwhile; or three times as long
-        whatever it did (a lone segment is not retransmitted before 200 ms, TCP_RTO_MIN). A flow
+        account and by ours, and the kernel has retransmitted meanwhile; or `UNREPEATED` times as
+        long whatever it did. A flow
         that loses segments all the time is judged by its timer's retransmissions only.
         """
         self.meter.take(sample)
@@ -94,7 +99,7 @@ class Subflow:
         silent_ns = min(sample.last_ack_ns, sample.at_ns - self.acked_ns)
         patience_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)
         repeated = sample.retransmits > self.retransmits or sample.backoff > 0
-        if silent_ns < (patience_ns if repeated else 3 * patience_ns):
+        if silent_ns < (patience_ns if repeated else UNREPEATED * patience_ns):
             return False
         evidence = (
             f"{sample.unacked} segments unacknowledged for {silent_ns // MS} ms, "

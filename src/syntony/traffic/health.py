@@ -24,6 +24,11 @@ PROGRESS_NS = 15 * MS
 """Data acknowledged so much later (and one round trip) than the last answered probe were sent after
 it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
 tick, 4 ms at 250 Hz and 10 at 100."""
+BRIEF_NS = 500 * MS
+"""A death that heals so soon, the carrier being there all the time, was a full queue or a starved
+peer, most likely: next time this pair is given more time."""
+BRIEF_STEP_NS, BRIEF_STEPS, BRIEF_DECAY_NS = 40 * MS, 5, 10 * S
+"""So much more for each such death, up to so many; one is forgotten after each such time."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -69,6 +74,9 @@ class _PairState:
         self.misses = 0
         self.died_ns: int | None = None
         """When the last of its flows died; None while any lives."""
+        self.brief = 0
+        """Deaths that healed at once, of late."""
+        self.brief_ns = 0
         self.carries_until_ns = 0
         """Until then it is not believed dead: data on it were acknowledged after the probes' last
         answer."""
@@ -218,6 +226,9 @@ class Health:
             back = pair.dead is not None
             if back:
                 pair.hold.returned(event.at_ns, self._policy)
+            if pair.died_ns is not None and event.at_ns - pair.died_ns < BRIEF_NS:
+                pair.brief = min(BRIEF_STEPS, _brief_now(pair, event.at_ns) + 1)
+                pair.brief_ns = event.at_ns
             pair.died_ns = pair.dead = None
             self.isolated = False
             return back
@@ -328,7 +339,8 @@ class Health:
         )
 
     def _decide_ns(self, pair: _PairState) -> int:
-        soon_ns = (pair.died_ns or 0) + self._policy.settle_ns
+        died_ns = pair.died_ns or 0
+        soon_ns = died_ns + self._policy.settle_ns + BRIEF_STEP_NS * _brief_now(pair, died_ns)
         # A host that stalls all the time must not wait for ever.
         excused_ns = soon_ns + 4 * self._policy.stall_grace_ns
         own_ns = min(max(soon_ns, self._stalled_until_ns), excused_ns)
@@ -362,6 +374,10 @@ class Health:
         if mine_dead < len(mine) and his_dead == len(his):
             return Cause.HIS_NIC, evidence
         return Cause.PATH, evidence
+
+
+def _brief_now(pair: _PairState, now_ns: int) -> int:
+    return max(0, pair.brief - (now_ns - pair.brief_ns) // BRIEF_DECAY_NS)
 
 
 def _host(flow: WatchedFlow) -> str:
