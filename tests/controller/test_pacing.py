@@ -103,6 +103,18 @@ def test_a_lease_that_is_lost_is_the_end_and_a_new_one_a_new_start() -> None:
     assert world.step(102 * S).keys() == set(SENDERS)
 
 
+def test_an_operator_switches_it_on_and_off() -> None:
+    world = Incast(PlacementMode.OBSERVE)
+    assert not world.step(100 * S)
+    row = world.desk.set_mode(PlacementMode.ACT, "me", "incast", 100 * S)
+    assert str(row.rows.column("action")[0]) == "pacing-act"
+    assert world.step(100 * S + S // 4).keys() == set(SENDERS)
+    world.desk.set_mode(PlacementMode.OBSERVE, "me", "", 101 * S)
+    assert not world.step(101 * S), "hosts let go when the last order ends"
+    world.desk.set_mode(PlacementMode.ACT, "me", "", 101 * S)
+    assert world.step(101 * S + S // 4).keys() == set(SENDERS), "at once"
+
+
 def test_jobs_that_did_not_opt_in_are_left_alone() -> None:
     world = Incast()
     world.paceable = False

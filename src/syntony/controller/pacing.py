@@ -73,6 +73,7 @@ class PacingDesk:
         """A command of an operator; the row that tells of it."""
         self.mode = mode
         self._pacer.forget()
+        self._told, self._known = {}, frozenset()
         _log.warning("pacing mode=%s by=%s", mode, who)
         evidence = " ".join(f"{who}: {why}".split())[:400]
         return self._log.piece(now_ns, cause="operator", action=f"pacing-{mode}", evidence=evidence)
