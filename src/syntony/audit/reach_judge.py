@@ -44,6 +44,8 @@ from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
 
 _LISTED = 6
+PORT_WORD = "port "
+"""Before the RDMA port of a NIC, at the beginning of what was seen: the table of ports finds it."""
 
 
 def judge(
@@ -123,12 +125,13 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     for pair in dead:
         for nic in pair:
             lost[nic].append(pair)
+    port = {str(nic): f"{PORT_WORD}{nic.rdma}; " if nic.rdma else "" for nic in survey.nics}
     errors = {told.src: told.error for told in rails if told.error}
     for nic in suspects:
         why = f"; the host says: {errors[nic]}" if nic in errors else ""
         yield check.result(
             Status.FAIL, nic, f"{len(lost[nic])} of {tested[nic]} directions are dead", "none",
-            f"dead with {_some(o for pair in lost[nic] for o in pair if o != nic)}{why}",
+            f"{port[nic]}dead with {_some(o for pair in lost[nic] for o in pair if o != nic)}{why}",
         )  # fmt: skip
     named = set(suspects)
     for src, dst in dead:
@@ -142,8 +145,7 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     for each in survey.nics:
         name = str(each)
         if tested[name] and not lost[name]:
-            port = f"port {each.rdma}; " if each.rdma else ""
-            text = f"{port}{tested[name]} directions pass"
+            text = f"{port[name]}{tested[name]} directions pass"
             yield check.result(Status.PASS, name, evidence=text)
 
 
