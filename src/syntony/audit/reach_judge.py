@@ -150,15 +150,20 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
 
 
 def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
-    """NICs that are dead on their own rail are named there, not here."""
+    """NICs that are dead on their own rail, or lose some of their flows there, are named there, not
+    here: a few flows can all fall on a dead member.
+    """
     dead = [each.pair for each in rails if not each.answered]
     known = set(bad_nics(dead, [each.pair for each in rails]))
+    partly = [each for each in rails if each.answered and (each.lost or each.lost_back)]
+    known |= {nic for each in partly for nic in each.pair}
     told = [
         each for each in survey.seen
         if not each.same_rail and each.sent and not known & {each.src, each.dst}
     ]  # fmt: skip
     if not told:
-        yield check.result(Status.SKIP, FLEET, evidence="no two NICs are of different rails")
+        why = "no two NICs are of different rails, or all of them lose flows on their own"
+        yield check.result(Status.SKIP, FLEET, evidence=why)
         return
     joined = [each.pair for each in told if each.answered]
     wanted = check.wanted(len(joined), len(told))
@@ -182,8 +187,6 @@ def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator
         got = f"{len(mine)} directions to other rails {'are dead' if wanted else 'pass'}"
         yield check.result(Status.FAIL, nic, got, expected, said)
     rest = [pair for pair in wrong if not set(pair) & set(suspects)]
-    if wanted and any(each.answered and each.lost for each in rails):
-        rest = []  # be.conn.paths names the dead member that a few flows can all fall on
     if rest:
         got = f"{len(rest)} directions {'are dead' if wanted else 'pass'}"
         text = f"{said}; {_some(f'{a} to {b}' for a, b in rest)}"
