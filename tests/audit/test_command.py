@@ -122,6 +122,7 @@ def _check_junit(suites: ET.Element) -> None:
     ("words", "says"),
     [
         (["run", "--only", "latncy"], "did you mean 'latency'?"),
+        (["run", "--ibnetdiscover", "/no/such"], "there is no such file"),
         (["run", "--skip", "1,2,3,4,5"], "leave nothing"),
         (["run", "--ibnetdiscover", "x", "--lldp", "y"], "not both"),
         (["run", "--network-deadline", "soon"], "soon"),

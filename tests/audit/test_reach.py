@@ -13,6 +13,7 @@ from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import Direction
 from syntony.audit.reach_plan import Course
+from syntony.audit.report.ports import port_rows
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.fabric.graph import Topology
@@ -77,6 +78,15 @@ def test_a_good_fleet_has_no_findings() -> None:
 def test_a_dead_nic_is_named_and_its_partners_are_not() -> None:
     results = judge(made(lambda flow: "h5/rail1" in {flow.src, flow.dst}))
     assert bad(results) == {("be.conn.rail", "h5/rail1")}
+
+
+def test_the_table_of_ports_tells_connectivity() -> None:
+    seen = made(lambda flow: "h5/rail1" in {flow.src, flow.dst})
+    named = tuple(nic._replace(rdma=f"mlx5_{nic.name[-1]}:1") for nic in seen.nics)
+    rows = {(r.host, r.nic): r.connectivity for r in port_rows(judge(seen._replace(nics=named)))}
+    assert rows["h5", "mlx5_1:1"] is Status.FAIL
+    assert rows["h5", "mlx5_0:1"] is Status.PASS
+    assert ("h0", "mlx5_0:1") in rows
 
 
 def test_one_dead_pair_is_a_pair() -> None:

@@ -44,6 +44,8 @@ from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
 
 _LISTED = 6
+PORT_WORD = "port "
+"""Before the RDMA port of a NIC, at the beginning of what was seen: the table of ports finds it."""
 
 
 def judge(
@@ -123,12 +125,13 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     for pair in dead:
         for nic in pair:
             lost[nic].append(pair)
+    port = {str(nic): f"{PORT_WORD}{nic.rdma}; " if nic.rdma else "" for nic in survey.nics}
     errors = {told.src: told.error for told in rails if told.error}
     for nic in suspects:
         why = f"; the host says: {errors[nic]}" if nic in errors else ""
         yield check.result(
             Status.FAIL, nic, f"{len(lost[nic])} of {tested[nic]} directions are dead", "none",
-            f"dead with {_some(o for pair in lost[nic] for o in pair if o != nic)}{why}",
+            f"{port[nic]}dead with {_some(o for pair in lost[nic] for o in pair if o != nic)}{why}",
         )  # fmt: skip
     named = set(suspects)
     for src, dst in dead:
@@ -142,21 +145,25 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     for each in survey.nics:
         name = str(each)
         if tested[name] and not lost[name]:
-            port = f"port {each.rdma}; " if each.rdma else ""
-            text = f"{port}{tested[name]} directions pass"
+            text = f"{port[name]}{tested[name]} directions pass"
             yield check.result(Status.PASS, name, evidence=text)
 
 
 def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
-    """NICs that are dead on their own rail are named there, not here."""
+    """NICs that are dead on their own rail, or lose some of their flows there, are named there, not
+    here: a few flows can all fall on a dead member.
+    """
     dead = [each.pair for each in rails if not each.answered]
     known = set(bad_nics(dead, [each.pair for each in rails]))
+    partly = [each for each in rails if each.answered and (each.lost or each.lost_back)]
+    known |= {nic for each in partly for nic in each.pair}
     told = [
         each for each in survey.seen
         if not each.same_rail and each.sent and not known & {each.src, each.dst}
     ]  # fmt: skip
     if not told:
-        yield check.result(Status.SKIP, FLEET, evidence="no two NICs are of different rails")
+        why = "no two NICs are of different rails, or all of them lose flows on their own"
+        yield check.result(Status.SKIP, FLEET, evidence=why)
         return
     joined = [each.pair for each in told if each.answered]
     wanted = check.wanted(len(joined), len(told))
@@ -180,8 +187,6 @@ def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator
         got = f"{len(mine)} directions to other rails {'are dead' if wanted else 'pass'}"
         yield check.result(Status.FAIL, nic, got, expected, said)
     rest = [pair for pair in wrong if not set(pair) & set(suspects)]
-    if wanted and any(each.answered and each.lost for each in rails):
-        rest = []  # be.conn.paths names the dead member that a few flows can all fall on
     if rest:
         got = f"{len(rest)} directions {'are dead' if wanted else 'pass'}"
         text = f"{said}; {_some(f'{a} to {b}' for a, b in rest)}"

@@ -89,9 +89,12 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
         nccl_words: str | None, nccl_deadline: float, bandwidth: bool, bandwidth_words: str | None,
         **kwargs: Any,
     ) -> Any:  # fmt: skip
-        cabling = CablingOptions(subnet, lldp, network.topology, expected)
         if subnet is not None and lldp:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
+        for path in filter(None, (subnet, expected, network.topology, network.routes, *lldp)):
+            if not path.exists():  # said before a fleet is asked for minutes
+                raise UsageError(f"{path}: there is no such file")
+        cabling = CablingOptions(subnet, lldp, network.topology, expected)
         parts = PartOptions(
             network, cabling, only, skip, _words(nccl, nccl_words), nccl_deadline,
             _words(bandwidth, bandwidth_words),

@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from syntony.audit.cabling import natural
 from syntony.audit.check import Section
+from syntony.audit.judge import UNREACHABLE
 from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
@@ -119,7 +121,7 @@ def _worst(failures: list[Result]) -> Text:
     for each in failures:
         by_kind[each.check, f"{each.suspect}"].append(each.subject)
     for (check, suspect), subjects in sorted(by_kind.items(), key=lambda item: len(item[1])):
-        named = ", ".join(subjects[:_NAMED])
+        named = ", ".join(sorted(subjects, key=natural)[:_NAMED])
         more = f" and {len(subjects) - _NAMED} more" if len(subjects) > _NAMED else ""
         text.append("✗ ", style=_STYLES[Status.FAIL])
         text.append(f"{check} ")
@@ -158,7 +160,8 @@ def _line(result: Result) -> Text:
     if result.got:
         text.append(result.got[:120])
         text.append(f" (expected {result.expected[:80]})" if result.expected else "", style="dim")
-    if result.status in {Status.UNKNOWN, Status.SKIP} or not result.got:
+    told_by_reason = result.status in {Status.UNKNOWN, Status.SKIP} or not result.got
+    if told_by_reason or result.check == UNREACHABLE:
         text.append(f" {result.evidence[:160]}", style="dim")
     if result.remedy:
         text.append(f" → {result.remedy}", style="cyan")

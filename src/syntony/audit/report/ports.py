@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import Section
+from syntony.audit.checks.network import RailConnectivity
+from syntony.audit.reach_judge import PORT_WORD
 from syntony.audit.registry import every_check
 from syntony.audit.report.summary import ORDER
 from syntony.audit.result import Status
@@ -47,6 +49,8 @@ def port_rows(results: Iterable[Result]) -> list[PortRow]:
     for result in results:
         section = sections.get(result.check)
         host, slash, nic = result.subject.partition("/")
+        if result.check == RailConnectivity.id and result.evidence.startswith(PORT_WORD):
+            nic = result.evidence.removeprefix(PORT_WORD).partition(";")[0]
         # A port is DEVICE:NUMBER; what else a check names (a card, a service) is no row.
         if section not in COLUMNS or not slash or ":" not in nic:
             continue

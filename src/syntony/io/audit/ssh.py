@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -153,7 +152,7 @@ def _record(
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         told = said[-1][:200] if said else f"exit status {done.returncode}"
-        raise RemoteError(f"{shlex.join(line[:1])}: {told}")
+        raise RemoteError(f"ssh: {told.removeprefix('ssh: ')}")
     return done.stdout
 
 
