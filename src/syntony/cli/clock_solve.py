@@ -16,6 +16,7 @@ from syntony.cli.output import console, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
+from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, format_ns, parse_duration_ns
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
@@ -54,6 +55,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
             window_ns=window_ns,
             reference=reference,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
+            fit=fit_window,
         )
     shown = results if series else results[-1:]
     if as_json:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.network import EdgeVerdict, NetworkSolver
 from syntony.clock.pair import PairEstimator
 from syntony.clock.probe_file import Instants, Probes
@@ -89,6 +90,7 @@ def solve_probes(
     window_ns: int = WINDOW_NS,
     reference: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    fit: WindowFitter = fit_window,
 ) -> tuple[WindowResult, ...]:
     """The clocks of every window that has probes, oldest first, at least one.
 
@@ -97,6 +99,7 @@ def solve_probes(
         window_ns: length of a window; a last one under half of it joins the one before.
         reference: node whose clock is to be fleet time; None for the mean of all.
         progress: is told how many windows are done, and of how many.
+        fit: `fit_window`, or the native one that agents use.
 
     Raises:
         UsageError: the reference is not in the file, or the window is not longer than 0.
@@ -108,7 +111,8 @@ def solve_probes(
     all_series = _series(probes)
     window = _windows(probes, all_series, window_ns)
     solver = NetworkSolver()
-    estimators = [PairEstimator(probes.nodes[one.a], probes.nodes[one.b]) for one in all_series]
+    names = probes.nodes
+    estimators = [PairEstimator(names[one.a], names[one.b], fit) for one in all_series]
     results = []
     numbers = np.unique(window).tolist()
     for done, number in enumerate(numbers):
