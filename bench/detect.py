@@ -37,7 +37,7 @@ from syntony.lab.testing import LiveLab, eventually, live
 from syntony.lab.world import allow_realtime
 from syntony.model import MS, S
 from syntony.traffic.evidence import FlowEvidence, Progress, Punctuality
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

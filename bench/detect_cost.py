@@ -31,7 +31,7 @@ from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS, S
 from syntony.traffic.evidence import FlowEvidence
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

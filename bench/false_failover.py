@@ -30,7 +30,7 @@ from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
-from syntony.wire.messages import FailoverLog, FailoverLogQuery, PathEventRow
+from syntony.wire.failover import FailoverLog, FailoverLogQuery, PathEventRow
 
 CALM_S, HOGS_S, CYCLE_S = 25, 20, 60
 START_S = 60.0

@@ -33,14 +33,8 @@ from syntony.errors import RemoteError
 from syntony.fabric.names import cable_name, link_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
 from syntony.lab.testing import LiveLab, live
-from syntony.wire.messages import (
-    Findings,
-    FindingsQuery,
-    IncidentsQuery,
-    IncidentsReply,
-    LearntPaths,
-    PathsQuery,
-)
+from syntony.wire.fabric import Findings, FindingsQuery, LearntPaths, PathsQuery
+from syntony.wire.incidents import IncidentsQuery, IncidentsReply
 
 PATIENCE_S = 45.0
 QUIET_S = 120.0

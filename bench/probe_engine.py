@@ -30,7 +30,7 @@ from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import live
 from syntony.mesh.plan import FIRST_SOURCE_PORT
 from syntony.model.probes import LOST, MISSING, STALLED
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 PORT = 8620
 KEY = (1, b"bench-probe-key!")

@@ -26,7 +26,7 @@ from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.window_fit import fit_window
 from syntony.model import MS, Edge, S, SyntheticClockSpec
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 KEY = (1, b"bench-probe-key!")
 PORT = 8620

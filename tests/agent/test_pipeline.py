@@ -2,7 +2,7 @@ import numpy as np
 
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.model import ClockState, S, Timeline
-from syntony.wire.messages import Plan, ProbeFlow
+from syntony.wire.probes import Plan, ProbeFlow
 from syntony.wire.tables import AGENT, HEARD
 
 T0 = 1_700_000_000 * S

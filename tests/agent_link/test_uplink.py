@@ -21,21 +21,18 @@ from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
 from syntony.model import Edge, S
+from syntony.wire.clocks import ClockQuery, Clocks, Timelines
 from syntony.wire.messages import (
     ATTACH,
     PROTOCOL,
-    ClockQuery,
-    Clocks,
     ControllerMessage,
     FleetQuery,
     Hello,
-    MatrixQuery,
-    Plan,
     Refuse,
-    Timelines,
     decode_controller,
     encode,
 )
+from syntony.wire.probes import MatrixQuery, Plan
 
 
 class Agent:

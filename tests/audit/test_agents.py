@@ -17,7 +17,7 @@ from syntony.controller.server import Controller
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.testing import eventually, live, syntony
 from syntony.model import S
-from syntony.wire.messages import (
+from syntony.wire.audit import (
     AuditCommand,
     AuditOrder,
     AuditReport,

@@ -16,6 +16,8 @@ from syntony.controller import client
 from syntony.errors import RemoteError
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire import messages as wire
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery, Clocks
+from syntony.wire.probes import Matrix, Series, SeriesQuery
 
 REMOTE = ("--controller", "c:1", "--ca", "a", "--cert", "b", "--key", "c")
 WAY = ("h0/rail0", "h1/rail0")
@@ -45,19 +47,19 @@ class Controller:
     def __call__(self, _target: str, query: wire.Query, _kind: type, **_: object) -> wire.Answer:
         self.asked.append(query)
         match query:
-            case wire.ClockQuery():
-                return wire.Clocks(timelines=self.lines, utc=self.utc)
+            case ClockQuery():
+                return Clocks(timelines=self.lines, utc=self.utc)
             case wire.FleetQuery():
                 agents = tuple(map(agent, self.hosts))
                 return wire.Fleet(agents=agents, rows_stored=0, probes_per_s=0.0)
-            case wire.ClockHistoryQuery():
+            case ClockHistoryQuery():
                 found = tuple(s for s in self.samples if query.node in {"", s.node})
-                return wire.ClockHistory(samples=found, step_ns=S)
-            case wire.SeriesQuery():
+                return ClockHistory(samples=found, step_ns=S)
+            case SeriesQuery():
                 known = (query.src, query.dst) in {WAY, WAY[::-1]}
                 points = tuple(point(query.src, query.dst, second, 5) for second in range(3))
-                return wire.Series(points=points if known else ())
-        return wire.Matrix(cells=())
+                return Series(points=points if known else ())
+        return Matrix(cells=())
 
 
 @pytest.fixture
@@ -162,13 +164,11 @@ def test_matrix(controller: Controller, clock: Callable[..., Said]) -> None:
 def test_history(controller: Controller, clock: Callable[..., Said]) -> None:
     code, out, _ = clock("history", "h1", "--since", "5m")
     assert (code, len(out.splitlines())) == (0, 4)
-    assert controller.asked[-1] == wire.ClockHistoryQuery(
-        node="h1", window_ns=300 * S, step_ns=10 * S
-    )
+    assert controller.asked[-1] == ClockHistoryQuery(node="h1", window_ns=300 * S, step_ns=10 * S)
     assert len(clock("history", "--all")[1].splitlines()) == 3
     answer = json.loads(clock("history", "h1", "--json")[1])
     assert len(answer["samples"]) == 3
-    assert isinstance(controller.asked[-1], wire.ClockHistoryQuery)
+    assert isinstance(controller.asked[-1], ClockHistoryQuery)
     assert controller.asked[-1].step_ns == 0
     assert "did you mean h1?" in clock("history", "hh1")[2]
     controller.samples = ()
@@ -243,5 +243,5 @@ def test_an_older_controller_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(client, "_channel", lambda *_: Channel())
     with pytest.raises(RemoteError, match="is older than this command") as failed:
-        client.ask("unix:/x", wire.ClockHistoryQuery())
+        client.ask("unix:/x", ClockHistoryQuery())
     assert "\n" not in str(failed.value)

@@ -14,7 +14,8 @@ from syntony.controller.locating import LocateLoop
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
 from syntony.model import MS, S
-from syntony.wire.messages import ClockHistory, ClockHistoryQuery, decode_answer, encode
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
+from syntony.wire.messages import decode_answer, encode
 
 
 class RecordingStore:

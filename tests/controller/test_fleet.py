@@ -13,7 +13,7 @@ from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import nic_number
-from syntony.wire.messages import Plan
+from syntony.wire.probes import Plan
 
 CONFIG = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="", mesh_peers=4)
 KEY = bytes(16)

@@ -15,13 +15,8 @@ from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.store import open_store
-from syntony.wire.messages import (
-    IncidentAction,
-    IncidentsQuery,
-    LinkCounterRow,
-    LinkStatus,
-    SilenceAction,
-)
+from syntony.wire.incidents import IncidentAction, IncidentsQuery, SilenceAction
+from syntony.wire.links import LinkCounterRow, LinkStatus
 from syntony.wire.tables import INCIDENT
 
 T0 = 1_700_000_000 * S

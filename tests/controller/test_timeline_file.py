@@ -14,7 +14,7 @@ from syntony.controller.client import ask
 from syntony.controller.timeline_file import NAME, TimelineFile
 from syntony.errors import ConfigError
 from syntony.model import ClockState, Edge, S, Timeline
-from syntony.wire.messages import ClockQuery, Clocks
+from syntony.wire.clocks import ClockQuery, Clocks
 
 REF_NS = 1_700_000_000 * S
 MEMORY = FleetMemory(

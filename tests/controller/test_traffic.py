@@ -6,7 +6,7 @@ import pytest
 
 from syntony.controller.traffic import USED_NS, TrafficDesk
 from syntony.errors import UsageError
-from syntony.wire.messages import (
+from syntony.wire.failover import (
     ConnectionsQuery,
     ConnectionView,
     PathsReport,

@@ -9,7 +9,7 @@ from syntony.demo.claims import (
     darkness_claims,
 )
 from syntony.model import ClockState, S, Timeline
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.probes import MatrixCell, SeriesPoint
 
 T0 = 1_700_000_000 * S
 

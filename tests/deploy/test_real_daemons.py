@@ -19,7 +19,7 @@ from syntony.io.scrape import ScrapeServer
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import S
-from syntony.wire.messages import LinkStatus
+from syntony.wire.links import LinkStatus
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from syntony.controller.client import ask_for
 from syntony.errors import MissingError
 from syntony.lab.testing import LiveLab, live
 from syntony.lab.world import unshare_argv
-from syntony.wire.messages import (
+from syntony.wire.failover import (
     ConnectionsQuery,
     ConnectionView,
     FailoverLog,

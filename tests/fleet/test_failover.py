@@ -12,7 +12,7 @@ from tests.fleet.failing import PAIR, Fleet, await_true, four_hosts, status
 
 from syntony.controller.client import ask_for
 from syntony.lab.testing import syntony
-from syntony.wire.messages import (
+from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverLog,
     FailoverLogQuery,

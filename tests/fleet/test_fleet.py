@@ -15,20 +15,10 @@ from syntony.errors import MissingError
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.model import ClockState, S
-from syntony.wire.messages import (
-    ClockQuery,
-    Clocks,
-    Fleet,
-    FleetQuery,
-    Links,
-    LinksQuery,
-    Matrix,
-    MatrixCell,
-    MatrixQuery,
-    Series,
-    SeriesPoint,
-    SeriesQuery,
-)
+from syntony.wire.clocks import ClockQuery, Clocks
+from syntony.wire.links import Links, LinksQuery
+from syntony.wire.messages import Fleet, FleetQuery
+from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery, Series, SeriesPoint, SeriesQuery
 
 pytestmark = pytest.mark.lab
 

@@ -23,14 +23,9 @@ from syntony.lab.world import unshare_argv
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.model import S
 from syntony.model.sla import SlaStatus
-from syntony.wire.messages import (
-    ConnectionsQuery,
-    FleetConnections,
-    IncidentsQuery,
-    IncidentsReply,
-    SlaChecked,
-    SlaCheckQuery,
-)
+from syntony.wire.failover import ConnectionsQuery, FleetConnections
+from syntony.wire.incidents import IncidentsQuery, IncidentsReply
+from syntony.wire.sla import SlaChecked, SlaCheckQuery
 
 pytestmark = pytest.mark.lab
 NAME = "t-incidents"

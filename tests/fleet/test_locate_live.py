@@ -13,7 +13,7 @@ from syntony.errors import MissingError
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
-from syntony.wire.messages import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
+from syntony.wire.fabric import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
 
 pytestmark = pytest.mark.lab
 NAME = "t-locate"

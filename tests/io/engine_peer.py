@@ -12,7 +12,7 @@ import sys
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.model import MS
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 KEY = (7, b"sixteen byte key")
 REFLECTOR_ID, INITIATOR_ID = 2, 1

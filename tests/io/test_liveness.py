@@ -18,7 +18,7 @@ from syntony.errors import UsageError
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import IDLE_WATCH_NS, LOADED_WATCH_NS, ProbeEngine, ProbeNic
 from syntony.model import MS, S
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from syntony.io import packet as wire
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.model import MS
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 KEY = (7, b"sixteen byte key")
 NIC_ID, PEER_ID = 1, 9

@@ -18,7 +18,7 @@ from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.model import MS, S, SyntheticClockSpec
 from syntony.model.probes import LOST, MISSING, ProbeFlag
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

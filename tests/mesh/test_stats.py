@@ -7,7 +7,7 @@ import pytest
 from syntony.mesh.stats import HOLD_NS, Columns, FlowInfo, PathSeconds, Records
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import ProbeFlag
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 from syntony.wire.tables import PROBE
 
 T0 = 1_700_000_000 * S

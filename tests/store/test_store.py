@@ -15,7 +15,7 @@ from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
 from syntony.store.columnar import ColumnarStore
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import (
     AGENT,
     CLOCK,

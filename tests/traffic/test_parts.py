@@ -17,7 +17,7 @@ from syntony.traffic.health import Health, LocalNic, WatchedFlow
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason
 from syntony.traffic.policy import Policy
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 from syntony.wire.tables import PATH_EVENTS
 
 POLICY = Policy()

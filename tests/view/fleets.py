@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syntony.model import ClockState, S, Timeline
-from syntony.wire.messages import ClockSample, SeriesPoint
+from syntony.wire.clocks import ClockSample
+from syntony.wire.probes import SeriesPoint
 
 T0 = 1_700_000_000 * S
 

@@ -14,7 +14,8 @@ from syntony.model import ClockState, S
 from syntony.view.clock_page import page
 from syntony.view.clock_plots import pictures
 from syntony.view.clock_story import Story, errors_ns, facts, most_lopsided, tell
-from syntony.wire.messages import ClockSample, MatrixCell
+from syntony.wire.clocks import ClockSample
+from syntony.wire.probes import MatrixCell
 
 AHEAD = {"h0": 0, "h1": 5_000_000, "h2": -7_000_000}
 ERRORS = {"h0": 0, "h1": 30, "h2": -20}

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from syntony.view.heatmap import heatmap, is_dark, listing
-from syntony.wire.messages import MatrixCell
+from syntony.wire.probes import MatrixCell
 
 
 def cell(

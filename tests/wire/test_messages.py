@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from syntony.errors import WireError
 from syntony.model import ClockState, Edge, Timeline
 from syntony.wire import messages as m
+from syntony.wire.clocks import Edges, Timelines
+from syntony.wire.probes import Plan, ProbeFlow
 
 EDGE = Edge(
     a="h0",
@@ -23,7 +25,7 @@ LINE = Timeline(
 NIC = m.NicInfo(
     name="rail0", rail=0, addresses=("10.0.0.1",), clock="h0", stamping="kernel", port=8620
 )
-FLOW = m.ProbeFlow(
+FLOW = ProbeFlow(
     flow_id=1,
     src="rail0",
     dst="h1/rail0",
@@ -37,10 +39,10 @@ FLOW = m.ProbeFlow(
 AGENT: list[m.AgentMessage] = [
     m.Hello(protocol=1, version="0", host="h0", nics=(NIC,), stream="ab"),
     m.Batch(seq=1, table="probe_1s", rows=1, dropped=0, arrow=b"x"),
-    m.Edges(edges=(EDGE,)),
+    Edges(edges=(EDGE,)),
 ]
 CONTROLLER: list[m.ControllerMessage] = [
-    m.Plan(
+    Plan(
         generation=1,
         nic_ids={"rail0": 1},
         nic_names={2: "h1/rail0"},
@@ -50,7 +52,7 @@ CONTROLLER: list[m.ControllerMessage] = [
         flows=(FLOW,),
     ),
     m.Ack(seq=1),
-    m.Timelines(timelines=(LINE,)),
+    Timelines(timelines=(LINE,)),
     m.Refuse(reason="no"),
 ]
 

@@ -14,6 +14,8 @@ from syntony.errors import WireError
 from syntony.model import Edge
 from syntony.wire import messages
 from syntony.wire.arrow import decode_columns, encode_columns
+from syntony.wire.clocks import Edges
+from syntony.wire.probes import MatrixQuery
 from syntony.wire.spoolfile import read_segment, read_state
 from syntony.wire.tables import AGENT, HEARD, TABLES
 from syntony.wire.x509 import read_validity
@@ -28,10 +30,10 @@ DECODERS: list[Callable[[bytes], object]] = [
 SAMPLES = [
     messages.encode(messages.Ack(seq=7)),
     messages.encode(messages.Refuse(reason="no")),
-    messages.encode(messages.MatrixQuery()),
+    messages.encode(MatrixQuery()),
     messages.encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"xyz")),
     messages.encode(
-        messages.Edges(
+        Edges(
             edges=(
                 Edge(
                     a="a",

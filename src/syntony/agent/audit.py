@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from syntony.agent.config import AuditMode
 from syntony.model import S
-from syntony.wire.messages import AuditOrder, AuditReport
+from syntony.wire.audit import AuditOrder, AuditReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,17 +39,11 @@ from syntony.model import MS, Edge, NicRef, S, Timeline, UtcReading
 from syntony.model.names import nic_number
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.arrow import encode_columns
-from syntony.wire.messages import (
-    PROTOCOL,
-    AuditOrder,
-    ControllerMessage,
-    Hello,
-    NicInfo,
-    Plan,
-    Refuse,
-    Switch,
-    Timelines,
-)
+from syntony.wire.audit import AuditOrder
+from syntony.wire.clocks import Timelines
+from syntony.wire.failover import Switch
+from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello, NicInfo, Refuse
+from syntony.wire.probes import Plan
 from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
 from syntony.wire.traffic import Moves, Paces, ProbeDelay
 

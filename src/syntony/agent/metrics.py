@@ -24,7 +24,7 @@ from syntony.metrics.sheet import Histogram, Sheet
 from syntony.metrics.table import HOST
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
-from syntony.wire.messages import PathsReport
+from syntony.wire.failover import PathsReport
 
 PATIENCE_S = 2.0
 """A loop that does not answer for so long has other worries."""

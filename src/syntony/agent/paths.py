@@ -19,7 +19,7 @@ from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.model.paths import FourTuple
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
-from syntony.wire.messages import Plan
+from syntony.wire.probes import Plan
 
 
 class Pipeline:

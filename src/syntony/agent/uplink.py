@@ -22,17 +22,17 @@ from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError, WireError
 from syntony.model import MS, Edge, S, UtcReading
+from syntony.wire.audit import AuditReport
+from syntony.wire.clocks import Edges
+from syntony.wire.failover import PathsReport
 from syntony.wire.messages import (
     ATTACH,
     MAX_MESSAGE_BYTES,
     MAX_UNACKED,
     Ack,
-    AuditReport,
     Batch,
     ControllerMessage,
-    Edges,
     Hello,
-    PathsReport,
     Refuse,
     decode_controller,
     encode,

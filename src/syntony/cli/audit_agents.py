@@ -14,15 +14,14 @@ from syntony.cli.audit_sources import now_ns
 from syntony.cli.fleet import FleetTarget, ask, fleet_target
 from syntony.io.audit.fleet import unreachable
 from syntony.model import MS, S
-from syntony.wire.messages import (
+from syntony.wire.audit import (
     AuditCommand,
     AuditReports,
     AuditReportsQuery,
     AuditStarted,
-    Fleet,
-    FleetQuery,
     HostAudit,
 )
+from syntony.wire.messages import Fleet, FleetQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -206,7 +206,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
     """Of every direction that the fleet probes, by the fleet's clocks."""
     from syntony.audit.reach_latency import Direction
     from syntony.cli.fleet import ask
-    from syntony.wire.messages import Matrix, MatrixQuery
+    from syntony.wire.probes import Matrix, MatrixQuery
 
     try:
         query = MatrixQuery(window_ns=WINDOW_NS)

@@ -23,14 +23,8 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
-from syntony.wire.messages import (
-    ClockHistory,
-    ClockHistoryQuery,
-    ClockQuery,
-    Clocks,
-    Fleet,
-    FleetQuery,
-)
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery, Clocks
+from syntony.wire.messages import Fleet, FleetQuery
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

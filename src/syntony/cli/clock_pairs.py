@@ -9,7 +9,7 @@ from rich.table import Table
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import format_ns
-from syntony.wire.messages import Pairs, PairsQuery
+from syntony.wire.clocks import Pairs, PairsQuery
 
 
 @click.command()

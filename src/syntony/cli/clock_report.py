@@ -13,16 +13,9 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import NicRef, S, parse_duration_ns
-from syntony.wire.messages import (
-    Answer,
-    ClockHistory,
-    ClockHistoryQuery,
-    Matrix,
-    MatrixQuery,
-    Series,
-    SeriesPoint,
-    SeriesQuery,
-)
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
+from syntony.wire.messages import Answer
+from syntony.wire.probes import Matrix, MatrixQuery, Series, SeriesPoint, SeriesQuery
 
 if TYPE_CHECKING:
     from syntony.view.clock_story import Story

@@ -12,7 +12,7 @@ from syntony.cli.output import console, print_json
 from syntony.errors import MissingError
 from syntony.model import ClockState, Utc
 from syntony.view.clocks import STYLES, duration, newest_ns
-from syntony.wire.messages import ClockQuery, Clocks
+from syntony.wire.clocks import ClockQuery, Clocks
 
 _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1}
 

@@ -16,8 +16,16 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
-from syntony.wire.fabric import FabricChange, FabricChanges, FabricChangesQuery
-from syntony.wire.messages import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
+from syntony.wire.fabric import (
+    FabricChange,
+    FabricChanges,
+    FabricChangesQuery,
+    Findings,
+    FindingsQuery,
+    LearntPath,
+    LearntPaths,
+    PathsQuery,
+)
 
 if TYPE_CHECKING:
     from syntony.fabric.graph import Topology

@@ -13,7 +13,7 @@ from rich.text import Text
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
-from syntony.wire.messages import (
+from syntony.wire.failover import (
     FailoverLog,
     FailoverLogQuery,
     FailoverStatus,

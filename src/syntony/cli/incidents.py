@@ -12,7 +12,7 @@ from rich.text import Text
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.wire.messages import (
+from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
     IncidentsReply,

@@ -19,7 +19,7 @@ from syntony.links.deltas import Reading
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import Role
 from syntony.model import NicRef, S, parse_duration_ns
-from syntony.wire.messages import (
+from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,
     LinkHistory,

@@ -10,7 +10,7 @@ from rich.text import Text
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S
-from syntony.wire.messages import ConnectionsQuery, FleetConnections, HostPaths
+from syntony.wire.failover import ConnectionsQuery, FleetConnections, HostPaths
 
 _STALE_NS = 10 * S
 _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}

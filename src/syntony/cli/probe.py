@@ -12,14 +12,7 @@ from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view.heatmap import heatmap, is_dark, listing
-from syntony.wire.messages import (
-    Matrix,
-    MatrixQuery,
-    PlanQuery,
-    ProbePlan,
-    Series,
-    SeriesQuery,
-)
+from syntony.wire.probes import Matrix, MatrixQuery, PlanQuery, ProbePlan, Series, SeriesQuery
 
 
 @click.group()

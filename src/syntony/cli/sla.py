@@ -13,7 +13,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
-from syntony.wire.messages import (
+from syntony.wire.sla import (
     Queues,
     QueuesQuery,
     SlaChecked,

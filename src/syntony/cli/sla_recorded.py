@@ -17,7 +17,7 @@ from syntony.sla.judge import class_of
 from syntony.sla.terms import Terms, check_terms
 from syntony.store import Store, open_store
 from syntony.store.schema import stored_columns
-from syntony.wire.messages import SlaReport
+from syntony.wire.sla import SlaReport
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:

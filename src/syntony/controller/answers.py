@@ -12,7 +12,25 @@ from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire import messages as wire
-from syntony.wire.fabric import FabricChanges, FabricChangesQuery
+from syntony.wire.clocks import (
+    ClockHistory,
+    ClockHistoryQuery,
+    ClockQuery,
+    Clocks,
+    Pairs,
+    PairsQuery,
+)
+from syntony.wire.fabric import (
+    FabricChanges,
+    FabricChangesQuery,
+    FindingsQuery,
+    LearntPaths,
+    PathsQuery,
+)
+from syntony.wire.failover import FailoverLog, FailoverLogQuery
+from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
+from syntony.wire.probes import Matrix, MatrixQuery, PlanQuery, ProbePlan, Series, SeriesQuery
+from syntony.wire.sla import QueuesQuery, SlaCheckQuery, SlaReportQuery
 
 DAY_NS = 24 * 3600 * S
 MAX_WINDOW_NS = 7 * DAY_NS
@@ -26,21 +44,19 @@ _SLACK_NS = 1 * S
 """Rows of hosts that are a little ahead of the median are of the window too."""
 
 StoreQuery = (
-    wire.MatrixQuery
-    | wire.SeriesQuery
-    | wire.LinksQuery
-    | wire.LinkHistoryQuery
-    | wire.ClockHistoryQuery
-    | wire.FailoverLogQuery
+    MatrixQuery
+    | SeriesQuery
+    | LinksQuery
+    | LinkHistoryQuery
+    | ClockHistoryQuery
+    | FailoverLogQuery
     | FabricChangesQuery
     | wire.FleetQuery
-    | wire.SlaReportQuery
-    | wire.SlaCheckQuery
-    | wire.QueuesQuery
+    | SlaReportQuery
+    | SlaCheckQuery
+    | QueuesQuery
 )
-PresentQuery = (
-    wire.ClockQuery | wire.PairsQuery | wire.FindingsQuery | wire.PathsQuery | wire.PlanQuery
-)
+PresentQuery = ClockQuery | PairsQuery | FindingsQuery | PathsQuery | PlanQuery
 
 
 class Answers:
@@ -70,13 +86,13 @@ class Answers:
             StoreError: the store failed.
         """
         match query:
-            case wire.MatrixQuery() | wire.SeriesQuery():
+            case MatrixQuery() | SeriesQuery():
                 return await self._window_answer(query, fleet_now_ns)
-            case wire.LinksQuery() | wire.LinkHistoryQuery():
+            case LinksQuery() | LinkHistoryQuery():
                 return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
-            case wire.ClockHistoryQuery() | wire.FailoverLogQuery() | FabricChangesQuery():
+            case ClockHistoryQuery() | FailoverLogQuery() | FabricChangesQuery():
                 return await self._past(query, fleet_now_ns)
-            case wire.SlaReportQuery() | wire.SlaCheckQuery() | wire.QueuesQuery():
+            case SlaReportQuery() | SlaCheckQuery() | QueuesQuery():
                 return await self._slas.answer(query, fleet_now_ns)
             case wire.FleetQuery():
                 rows = await asyncio.to_thread(self._store.count_rows)
@@ -86,41 +102,37 @@ class Answers:
 
     async def _past(
         self,
-        query: wire.ClockHistoryQuery | wire.FailoverLogQuery | FabricChangesQuery,
+        query: ClockHistoryQuery | FailoverLogQuery | FabricChangesQuery,
         fleet_now_ns: int | None,
     ) -> wire.Answer:
         if isinstance(query, FabricChangesQuery):
             first_ns, last_ns = _window(query.window_ns, MAX_CHANGES_NS, fleet_now_ns or 0)
             found = await asyncio.to_thread(self._store.fabric.changes, first_ns, last_ns)
             return FabricChanges(changes=found)
-        if isinstance(query, wire.ClockHistoryQuery):
+        if isinstance(query, ClockHistoryQuery):
             return await self._clock_history(query, fleet_now_ns)
         return await self._failover_log(query, fleet_now_ns)
 
     def _present(self, query: PresentQuery) -> wire.Answer:
         """What is known now, without the store."""
         match query:
-            case wire.ClockQuery():
-                return wire.Clocks(timelines=self._solving.timelines, utc=self._solving.utc)
-            case wire.PairsQuery():
-                return wire.Pairs(edges=self._solving.edges())
-            case wire.FindingsQuery():
+            case ClockQuery():
+                return Clocks(timelines=self._solving.timelines, utc=self._solving.utc)
+            case PairsQuery():
+                return Pairs(edges=self._solving.edges())
+            case FindingsQuery():
                 return self._locating.answer
-            case wire.PathsQuery():
-                return wire.LearntPaths(paths=self._locating.paths())
-            case wire.PlanQuery():
-                return wire.ProbePlan(
-                    generation=self._fleet.mesh.generation, flows=self._fleet.flows()
-                )
+            case PathsQuery():
+                return LearntPaths(paths=self._locating.paths())
+            case PlanQuery():
+                return ProbePlan(generation=self._fleet.mesh.generation, flows=self._fleet.flows())
 
-    async def _failover_log(
-        self, query: wire.FailoverLogQuery, fleet_now_ns: int | None
-    ) -> wire.FailoverLog:
+    async def _failover_log(self, query: FailoverLogQuery, fleet_now_ns: int | None) -> FailoverLog:
         first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
         if not 0 < query.limit <= MAX_LOG_ROWS:
             raise UsageError(f"a log of {query.limit} rows; ask for up to {MAX_LOG_ROWS}")
         if fleet_now_ns is None:
-            return wire.FailoverLog(events=())
+            return FailoverLog(events=())
         found = await asyncio.to_thread(
             self._store.path_events,
             first_ns,
@@ -129,39 +141,39 @@ class Answers:
             host=query.host,
             limit=query.limit,
         )
-        return wire.FailoverLog(events=found)
+        return FailoverLog(events=found)
 
     async def _window_answer(
-        self, query: wire.MatrixQuery | wire.SeriesQuery, fleet_now_ns: int | None
+        self, query: MatrixQuery | SeriesQuery, fleet_now_ns: int | None
     ) -> wire.Answer:
         first_ns, last_ns = _window(query.window_ns, MAX_WINDOW_NS, fleet_now_ns or 0)
         if fleet_now_ns is None:
-            return wire.Matrix(cells=()) if isinstance(query, wire.MatrixQuery) else _no_points()
-        if isinstance(query, wire.MatrixQuery):
+            return Matrix(cells=()) if isinstance(query, MatrixQuery) else _no_points()
+        if isinstance(query, MatrixQuery):
             cells = await asyncio.to_thread(self._store.matrix, first_ns, last_ns)
-            return wire.Matrix(cells=cells)
+            return Matrix(cells=cells)
         points = await asyncio.to_thread(
             self._store.series, first_ns, last_ns, query.src, query.dst
         )
-        return wire.Series(points=points)
+        return Series(points=points)
 
     def _links_answer(
-        self, query: wire.LinksQuery | wire.LinkHistoryQuery, fleet_now_ns: int | None
+        self, query: LinksQuery | LinkHistoryQuery, fleet_now_ns: int | None
     ) -> wire.Answer:
         now_ns = fleet_now_ns or 0
         first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, now_ns)
         links = self._store.links
-        if isinstance(query, wire.LinksQuery):
-            return wire.Links(ports=links.ports(first_ns, last_ns), now_ns=now_ns)
-        return wire.LinkHistory(
+        if isinstance(query, LinksQuery):
+            return Links(ports=links.ports(first_ns, last_ns), now_ns=now_ns)
+        return LinkHistory(
             events=links.events(first_ns, last_ns, query.nic),
             counters=links.counters(first_ns, last_ns, query.nic),
             now_ns=now_ns,
         )
 
     async def _clock_history(
-        self, query: wire.ClockHistoryQuery, fleet_now_ns: int | None
-    ) -> wire.ClockHistory:
+        self, query: ClockHistoryQuery, fleet_now_ns: int | None
+    ) -> ClockHistory:
         first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
         if query.step_ns < 0:
             raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
@@ -169,11 +181,11 @@ class Answers:
         finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
         step_ns = max(query.step_ns, finest_ns, MS)
         if fleet_now_ns is None:
-            return wire.ClockHistory(samples=(), step_ns=step_ns)
+            return ClockHistory(samples=(), step_ns=step_ns)
         samples = await asyncio.to_thread(
             self._store.clock_history, first_ns, last_ns, query.node, step_ns
         )
-        return wire.ClockHistory(samples=samples, step_ns=step_ns)
+        return ClockHistory(samples=samples, step_ns=step_ns)
 
     def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
         agents = tuple(
@@ -201,5 +213,5 @@ def _window(asked_ns: int, longest_ns: int, now_ns: int) -> tuple[int, int]:
     return (now_ns - asked_ns) // S * S, now_ns + _SLACK_NS
 
 
-def _no_points() -> wire.Series:
-    return wire.Series(points=())
+def _no_points() -> Series:
+    return Series(points=())

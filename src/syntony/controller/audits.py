@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
-from syntony.wire.messages import (
+from syntony.wire.audit import (
     AuditCommand,
     AuditOrder,
     AuditReport,

@@ -10,7 +10,8 @@ from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
-from syntony.wire.messages import Hello, NicInfo, Plan, ProbeFlow
+from syntony.wire.messages import Hello, NicInfo
+from syntony.wire.probes import Plan, ProbeFlow
 
 SETTLE_NS = 500 * MS
 """A new plan waits this long for further arrivals: starting agents give one plan, not one each."""

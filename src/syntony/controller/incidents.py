@@ -33,7 +33,7 @@ from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow
 from syntony.store import Store
-from syntony.wire.messages import (
+from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
     IncidentsReply,

@@ -25,7 +25,7 @@ from syntony.model import MS, S
 from syntony.model.findings import Finding, Queue
 from syntony.store import FlowSecond, Store
 from syntony.wire.arrow import arrow_schema
-from syntony.wire.messages import Findings, LearntPath
+from syntony.wire.fabric import Findings, LearntPath
 from syntony.wire.tables import FINDING
 
 _log = logging.getLogger(__name__)

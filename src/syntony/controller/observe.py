@@ -20,7 +20,7 @@ from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
 from syntony.sla.subjects import troubles
-from syntony.wire.messages import LinkCounterRow, LinkStatus
+from syntony.wire.links import LinkCounterRow, LinkStatus
 
 STALE_NS = 150 * S
 """Two looks at a port missed: what is known of it is the past."""

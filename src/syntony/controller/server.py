@@ -34,25 +34,11 @@ from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
 from syntony.model import MS, S, format_ns
 from syntony.store import Store
-from syntony.wire.messages import (
-    Ack,
-    Answer,
-    AuditCommand,
-    AuditReport,
-    AuditReportsQuery,
-    Batch,
-    ConnectionsQuery,
-    Edges,
-    FailoverStatusQuery,
-    Hello,
-    IncidentAction,
-    IncidentsQuery,
-    PathsReport,
-    Query,
-    RulesQuery,
-    SilenceAction,
-    SwitchCommand,
-)
+from syntony.wire.audit import AuditCommand, AuditReport, AuditReportsQuery
+from syntony.wire.clocks import Edges
+from syntony.wire.failover import ConnectionsQuery, FailoverStatusQuery, PathsReport, SwitchCommand
+from syntony.wire.incidents import IncidentAction, IncidentsQuery, RulesQuery, SilenceAction
+from syntony.wire.messages import Ack, Answer, Batch, Hello, Query
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,

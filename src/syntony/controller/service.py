@@ -12,17 +12,17 @@ import grpc
 from syntony.controller.sessions import Session
 from syntony.errors import SyntonyError, WireError
 from syntony.model.names import is_name
+from syntony.wire.audit import AuditReport
+from syntony.wire.clocks import Edges
+from syntony.wire.failover import PathsReport
 from syntony.wire.messages import (
     ATTACH,
     PROTOCOL,
     QUERY,
     Answer,
-    AuditReport,
     Batch,
-    Edges,
     Failure,
     Hello,
-    PathsReport,
     Query,
     Refuse,
     decode_agent,

@@ -21,7 +21,7 @@ from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
 from syntony.sla.terms import Terms, check_terms
 from syntony.store import Store
-from syntony.wire.messages import (
+from syntony.wire.sla import (
     Queues,
     QueuesQuery,
     SlaChecked,

@@ -11,7 +11,7 @@ from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
 from syntony.model import ClockState, Edge, S, Timeline, Utc, UtcReading
 from syntony.wire.arrow import arrow_schema
-from syntony.wire.messages import Timelines
+from syntony.wire.clocks import Timelines
 from syntony.wire.tables import CLOCK
 
 SOLVE_INTERVAL_NS = 1 * S

@@ -15,7 +15,7 @@ from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.findings import QueueFlow
 from syntony.store import Store
-from syntony.wire.messages import (
+from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverStatus,
     FleetConnections,

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from syntony.model import ClockState, S, Timeline, format_ns
-from syntony.wire.messages import MatrixCell, SeriesPoint
+from syntony.wire.probes import MatrixCell, SeriesPoint
 
 CONVERGED_SIGMA_NS = 2_000.0
 """A clock counts as found when its own 1-sigma is below this."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from syntony.demo.claims import Claim, Truth
 from syntony.model import format_ns
 from syntony.view.heatmap import heatmap
-from syntony.wire.messages import MatrixCell
+from syntony.wire.probes import MatrixCell
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,20 +12,10 @@ from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.messages import Status
 from syntony.model import S, Timeline
-from syntony.wire.messages import (
-    ClockQuery,
-    Clocks,
-    Fleet,
-    FleetQuery,
-    IncidentsQuery,
-    IncidentsReply,
-    Matrix,
-    MatrixCell,
-    MatrixQuery,
-    Series,
-    SeriesPoint,
-    SeriesQuery,
-)
+from syntony.wire.clocks import ClockQuery, Clocks
+from syntony.wire.incidents import IncidentsQuery, IncidentsReply
+from syntony.wire.messages import Fleet, FleetQuery
+from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery, Series, SeriesPoint, SeriesQuery
 
 SCENE_WINDOW_NS = 5 * S
 """The live matrix shows the last seconds, so that a fault is seen while it lasts."""

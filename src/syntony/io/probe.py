@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.wire.messages import ProbeFlow
+    from syntony.wire.probes import ProbeFlow
 
 TIMEOUT_NS = 1 * S
 """A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""

@@ -200,7 +200,7 @@ class Lab:
         if not self.controller_socket.exists():
             return ()
         from syntony.controller.client import ask
-        from syntony.wire.messages import ClockQuery, Clocks
+        from syntony.wire.clocks import ClockQuery, Clocks
 
         try:
             answer = ask(f"unix:{self.controller_socket}", ClockQuery())

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.model import NicRef
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 FIRST_SOURCE_PORT = 61_000
 """Above Linux's default ephemeral range (32768–60999), so probes never take a job's port."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from syntony.mesh.totals import Direction, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, STALLED, ProbeFlag
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 Records = NDArray[np.void]
 """Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""

@@ -25,13 +25,9 @@ from syntony.store.schema import (
     partition_ns,
     stored_columns,
 )
-from syntony.wire.messages import (
-    ClockSample,
-    MatrixCell,
-    PathEventRow,
-    SeriesPoint,
-    Switch,
-)
+from syntony.wire.clocks import ClockSample
+from syntony.wire.failover import PathEventRow, Switch
+from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import PATH_EVENTS, PROBE, TABLES, Table
 
 if TYPE_CHECKING:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from syntony.wire.messages import ClockSample, MatrixCell, PathEventRow, SeriesPoint, Switch
+from syntony.wire.clocks import ClockSample
+from syntony.wire.failover import PathEventRow, Switch
+from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:

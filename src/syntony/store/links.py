@@ -10,7 +10,7 @@ from syntony.store.engine import Engine, Row, Value, integer
 from syntony.store.interface import MAX_POINTS
 from syntony.store.queries import window
 from syntony.store.schema import quote
-from syntony.wire.messages import LinkCounterRow, LinkEventRow, LinkStatus
+from syntony.wire.links import LinkCounterRow, LinkEventRow, LinkStatus
 from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT
 
 _LOOK = (

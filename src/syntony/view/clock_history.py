@@ -13,7 +13,7 @@ from rich.text import Text
 from syntony.model import ClockState, S
 from syntony.view.clocks import BADNESS, STYLES, duration
 from syntony.view.heatmap import by_number
-from syntony.wire.messages import ClockSample
+from syntony.wire.clocks import ClockSample
 
 
 def by_clock(samples: Sequence[ClockSample]) -> dict[str, list[ClockSample]]:

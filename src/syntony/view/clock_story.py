@@ -11,7 +11,8 @@ import numpy as np
 
 from syntony.model import ClockState, S, Timeline
 from syntony.view.clock_history import by_clock
-from syntony.wire.messages import ClockSample, MatrixCell, SeriesPoint
+from syntony.wire.clocks import ClockSample
+from syntony.wire.probes import MatrixCell, SeriesPoint
 
 Truth = Mapping[str, Callable[[int], int]]
 """Clock → what the machine's clock read when this one read that (`SyntheticClock.unmap_ns`)."""

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from syntony.wire.messages import MatrixCell
+from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
 """A direction that loses more than this share of its probes is shown as dark."""

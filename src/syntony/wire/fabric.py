@@ -1,8 +1,12 @@
-"""Questions on how the fabric changed, and their answers."""
+"""Paths, who is to blame, and how the fabric changed; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
 import msgspec
+
+from syntony.model.findings import Finding
+
+MAX_CHANGES = 5_000
 
 
 class FabricChangesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fabric-changes"):
@@ -29,4 +33,31 @@ class FabricChanges(msgspec.Struct, frozen=True, kw_only=True, tag="fabric-chang
     """Oldest first, the newest `MAX_CHANGES`."""
 
 
-MAX_CHANGES = 5_000
+class FindingsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    """What is to blame now."""
+
+
+class PathsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """The learnt paths, as names of components."""
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+    ts_ns: int
+    """End of the newest window that was looked at, fleet time; 0 if none was yet."""
+    findings: tuple[Finding, ...]
+
+
+class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one flow."""
+
+    path_id: str
+    src: str
+    dst: str
+    sport: int
+    dport: int
+    components: tuple[str, ...]
+    """In order; ``a..b`` stands for what is not known."""
+
+
+class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    paths: tuple[LearntPath, ...]

@@ -57,7 +57,8 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.moving import Order, Outcome
 from syntony.traffic.policy import Mode, Policy
-from syntony.wire.messages import ConnectionView, ProbeFlow
+from syntony.wire.failover import ConnectionView
+from syntony.wire.probes import ProbeFlow
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
-from syntony.wire.messages import ProbeFlow
+from syntony.wire.probes import ProbeFlow
 
 WATCH_PPS = 1_600
 """Probes a second that all watched paths of a host may cost together: at about 15 µs of CPU each,

@@ -26,7 +26,9 @@ from syntony.traffic.flows import JobFlow
 from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.policy import Mode
-from syntony.wire.messages import MAX_VIEWS, PathsReport, Plan, Switch
+from syntony.wire.failover import PathsReport, Switch
+from syntony.wire.messages import MAX_VIEWS
+from syntony.wire.probes import Plan
 from syntony.wire.traffic import FlowsReport, Moves, Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.plain import PlainFlow
-from syntony.wire.messages import ConnectionView, SubflowView
+from syntony.wire.failover import ConnectionView, SubflowView
 
 
 def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> ConnectionView:

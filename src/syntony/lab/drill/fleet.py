@@ -44,7 +44,8 @@ def wait_ready(lab: Lab) -> None:
         RemoteError: not within two minutes.
     """
     from syntony.controller.client import ask_for
-    from syntony.wire.messages import ClockQuery, Clocks, Fleet, FleetQuery
+    from syntony.wire.clocks import ClockQuery, Clocks
+    from syntony.wire.messages import Fleet, FleetQuery
 
     target = f"unix:{lab.controller_socket}"
     hosts = set(lab.status().hosts)
@@ -114,7 +115,7 @@ def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
 def _fleet_ahead_ns(lab: Lab) -> int | None:
     """Fleet time minus CLOCK_MONOTONIC now, as the first host's clock and timeline tell it."""
     from syntony.controller.client import ask_for
-    from syntony.wire.messages import ClockQuery, Clocks
+    from syntony.wire.clocks import ClockQuery, Clocks
 
     truth = lab.truth()[0]
     ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()

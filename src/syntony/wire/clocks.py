@@ -1,0 +1,78 @@
+"""What is said about clocks; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.model.clocks import ClockState, Edge, Timeline
+from syntony.model.utc import Utc, UtcReading
+
+
+class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
+    """What the agent's own pairs say about the clocks, newest window only; never spooled."""
+
+    edges: tuple[Edge, ...]
+    utc: tuple[UtcReading, ...] = ()
+    """What the host says of UTC."""
+
+
+class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
+    """The network solve's answer for the agent's clocks and its peers' clocks."""
+
+    timelines: tuple[Timeline, ...]
+    utc: Utc | None = None
+    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
+    step: int = 0
+    """Another one than before: fleet time was stepped, and what is served steps with it. 0: not
+    since this controller started."""
+
+
+class ClockQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+    """Current timelines."""
+
+
+class ClockHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
+    """Past solutions of one clock, or of every clock when `node` is empty."""
+
+    node: str = ""
+    window_ns: int = 600_000_000_000
+    step_ns: int = 0
+    """At most one sample per clock and this much time; 0: as fine as fits an answer."""
+
+
+class PairsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
+    """What agents last said of their own pairs of clocks."""
+
+
+class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One clock's solutions within one step: the newest one's place and rate, and the worst sigmas,
+    bound and state of all of them."""
+
+    ts_ns: int
+    node: str
+    ref_ns: int
+    offset_ns: float
+    drift_ppb: float
+    sigma_ns: float
+    drift_sigma_ppb: float | None
+    bound_ns: float | None
+    """None: unbounded, or not stored by the version of then."""
+    state: ClockState
+    reason: str = ""
+
+
+class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+    timelines: tuple[Timeline, ...]
+    utc: Utc | None = None
+    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
+
+
+class Pairs(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
+    edges: tuple[Edge, ...]
+
+
+class ClockHistory(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
+    """Samples by clock, then in order of time; `step_ns` as it was applied."""
+
+    samples: tuple[ClockSample, ...]
+    step_ns: int

@@ -1,0 +1,116 @@
+"""What is said about managed connections and their paths; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of a connection."""
+
+    path: str
+    """``host/nic:port > host/nic:port``."""
+    state: str
+    """``up``, ``coming``, ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
+    another port), ``detour``, ``stalled``."""
+    rate_bps: int
+    """Acknowledged by the peer, over the last second or so."""
+
+
+class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection of a managed job, seen from one host."""
+
+    job: str
+    connection: str
+    """MPTCP token on that host, or the inode of a plain connection's socket; hexadecimal."""
+    subflows: tuple[SubflowView, ...]
+
+
+class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+    """The agent's managed connections now; newest only, never spooled."""
+
+    mode: str
+    """``off``, ``observe``, ``act``; or why paths cannot be managed here."""
+    stopped: bool
+    """By the stop switch."""
+    connections: tuple[ConnectionView, ...]
+    left_out: int = 0
+    """Connections beyond `MAX_VIEWS`."""
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+    """The fleet-wide stop switch of traffic control; the newest counts, also after restarts."""
+
+    stopped: bool
+    at_ns: int
+    """Fleet time of the command."""
+    by: str
+
+
+class ConnectionsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="connections"):
+    """Connections of managed jobs, as agents last reported them."""
+
+    job: str = ""
+    host: str = ""
+
+
+class FailoverLogQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log"):
+    """What was done to paths over the last `window_ns`, newest last."""
+
+    window_ns: int = 3_600_000_000_000
+    job: str = ""
+    host: str = ""
+    limit: int = 1_000
+
+
+class FailoverStatusQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
+    """The stop switch, and every agent's mode."""
+
+
+class SwitchCommand(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+    """Throw the stop switch."""
+
+    stopped: bool
+    by: str
+    """Who says so, for the log; over TLS the certificate's name is put in front."""
+    why: str = ""
+
+
+class HostPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent last reported."""
+
+    host: str
+    age_ns: int
+    report: PathsReport
+
+
+class FleetConnections(msgspec.Struct, frozen=True, kw_only=True, tag="connections"):
+    hosts: tuple[HostPaths, ...]
+
+
+class PathEventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `path_events`."""
+
+    ts_ns: int
+    host: str
+    job: str
+    connection: str
+    cause: str
+    evidence: str
+    action: str
+    old_path: str
+    new_path: str
+    detect_ns: int
+    act_ns: int
+    result: str
+
+
+class FailoverLog(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log"):
+    events: tuple[PathEventRow, ...]
+
+
+class FailoverStatus(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
+    """The stop switch (None: never thrown), and hosts by mode; ``stopped`` is what agents say."""
+
+    switch: Switch | None
+    hosts: tuple[HostPaths, ...]

@@ -1,0 +1,59 @@
+"""What is asked of incidents, and done to them; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class IncidentsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
+    """Incidents that are live, or one and what it explains."""
+
+    number: int = 0
+    resolved: bool = False
+    """Also those that are over."""
+    since_ns: int = 0
+    """Those that anything happened to in so long, from the store: also long ago."""
+
+
+class RulesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    """The rules in force."""
+
+
+class IncidentAction(msgspec.Struct, frozen=True, kw_only=True, tag="incident-action"):
+    """A command: somebody is on an incident (``ack``), or says that it is over (``resolve``)."""
+
+    number: int
+    what: str
+    by: str
+    """Who says so, beside the name in the certificate."""
+    comment: str = ""
+
+
+class SilenceAction(msgspec.Struct, frozen=True, kw_only=True, tag="silence-action"):
+    """A command: no pages for matching incidents for a while, or an end to that."""
+
+    rule: str = ""
+    """Shell pattern; empty for every one."""
+    subject: str = ""
+    in_ns: int = 0
+    """Begins so much later: a maintenance window to come."""
+    for_ns: int = 0
+    by: str = ""
+    comment: str = ""
+    end: int = 0
+    """Number of the silence to end."""
+
+
+class IncidentsReply(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
+    incidents: tuple[dict[str, Any], ...]
+    """As docs/reference/incidents.md describes them; newest first, or the one asked for and then
+    those it explains."""
+    silences: tuple[dict[str, Any], ...]
+    waiting: int
+    """Messages to receivers that have not been taken yet."""
+
+
+class RulesReply(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    rules: tuple[dict[str, Any], ...]

@@ -1,0 +1,78 @@
+"""What is asked and answered about ports and their history; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LinksQuery(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
+    """Every port, with its losses of carrier over the window."""
+
+    window_ns: int = 3_600_000_000_000
+
+
+class LinkHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="link-history"):
+    """What happened to one port (``host/name``), or to all where `nic` is empty."""
+
+    nic: str = ""
+    window_ns: int = 86_400_000_000_000
+
+
+class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One port as its agent last saw it."""
+
+    nic: str
+    netdev: str
+    rdma: str
+    link_layer: str
+    driver: str
+    role: str
+    state: str
+    gbps: float | None
+    flaps: int
+    """Losses of carrier within the asked window."""
+    last_flap_ns: int | None
+    seen_ns: int
+    """Fleet time of the last look; an old one makes `state` a thing of the past."""
+    watched_ns: int
+    """Of the window, how long the port is known to have been watched."""
+    temperature_c: float | None
+    rx_dbm: float | None
+    bias_ma: float | None
+
+
+class LinkEventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a port."""
+
+    ts_ns: int
+    nic: str
+    kind: str
+    losses: int
+    before: str
+    after: str
+    detail: str
+    remedy: str
+
+
+class LinkCounterRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one counter went up over the window."""
+
+    nic: str
+    counter: str
+    increase: int
+    last_ns: int
+    reading: str
+    """The worst of the window: ``counted`` is exact, ``saturated`` a lower bound, ``unknown``
+    not readable."""
+
+
+class Links(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
+    ports: tuple[LinkStatus, ...]
+    now_ns: int
+
+
+class LinkHistory(msgspec.Struct, frozen=True, kw_only=True, tag="link-history"):
+    events: tuple[LinkEventRow, ...]
+    """Oldest first."""
+    counters: tuple[LinkCounterRow, ...]
+    now_ns: int

@@ -1,0 +1,47 @@
+"""Questions about latency objectives and queues; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.model.findings import Queue
+from syntony.model.sla import SlaItem, SlaRow, SlaStatus
+
+
+class SlaReportQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"):
+    """Latency against what it should be."""
+
+    by: str = "pair"
+    """``pair``, ``host``, ``rail`` or ``job``."""
+    window_ns: int = 60_000_000_000
+
+
+class SlaCheckQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
+    """Is a host where the topology says, and as fast as its place?"""
+
+    host: str
+    window_ns: int = 60_000_000_000
+
+
+class QueuesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    """Links at which packets wait now."""
+
+
+class SlaReport(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"):
+    """Worst first."""
+
+    by: str
+    window_ns: int
+    rows: tuple[SlaRow, ...]
+
+
+class SlaChecked(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
+    host: str
+    status: SlaStatus
+    items: tuple[SlaItem, ...]
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    queues: tuple[Queue, ...]
+    looked: bool
+    """False while too little was measured to say that there are none."""
