@@ -8,10 +8,10 @@ lost request is told from a lost reply. Who asks whom is `syntony.audit.reach_pl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from syntony.audit.cabling import Cabling, majority, natural
+from syntony.audit.cabling import Cabling, natural
 from syntony.audit.parse.routes import Table
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
@@ -268,8 +268,3 @@ def bad_nics(wrong: Iterable[tuple[str, str]], tested: Iterable[tuple[str, str]]
     alone = {nic for pair in failed if len(hit := suspects & set(pair)) == 1 for nic in hit}
     named = suspects if len(suspects) == len(total) else alone
     return sorted(named, key=natural)
-
-
-def majority_mtu(nics: Sequence[HostNic]) -> int | None:
-    """What two thirds of the NICs have."""
-    return majority(nic.mtu for nic in nics)
