@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.traffic.two_ends import TwoEnds
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
@@ -167,7 +168,15 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
     heard = events.WireHeard(at_ns=host.now_ns, wire=OTHER)
     (moved,) = redirects(host.tell(heard))
     assert (moved.wire, moved.reason.cause) == (OTHER, Cause.PEER)
-    (back,) = host.after(4 * S)  # not heard any more
+    assert not host.after(10 * S), "silent altogether: it may be waiting for its timer there"
+    host.tell(host.sample(bytes_received=1))
+    (back,) = host.after(2 * S)  # it sends, and is not heard here any more
+    assert back.wire == OWN
+    assert redirects(host.tell(heard)), "there again, for a new reason"
+    host = Host()
+    assert host.carrier("n0", up=False)
+    host.carrier("n0", up=True)
+    (back,) = host.after(2 * S)
     assert back.wire == OWN
     # The peer may still be there because we were: it is given time to come back.
     assert not redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
@@ -252,3 +261,25 @@ def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None
     assert near == allotted(sorted(ports | {OWN.local_port}, reverse=True), far=True)
     names = [way for ways in near.values() for way in ways]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("answers", [0, 1, 7])
+@pytest.mark.parametrize("way", ["there", "back", "either"])
+def test_a_cable_that_swallows_both_ways_is_passed_by_both_ends(way: str, answers: int) -> None:
+    """Ports that lead over the same cable again, for one end or the other, are no end of it."""
+    for seed in range(4):
+        world = TwoEnds(seed, answers=answers)
+        world.run(S + seed * 13 * MS)
+        ends = {"there": [world.a], "back": [world.b], "either": [world.a, world.b]}[way]
+        world.cut = {world.cable(end.wire) for end in ends}
+        began_ns, before = world.now_ns, world.a.acked
+        while world.a.acked <= before + 1 and world.now_ns < began_ns + 10 * S:
+            world.run(100 * MS)
+        assert world.a.acked > before + 1, f"seed {seed}: no way found"
+        world.run(20 * S)
+        assert len(world.a.moves) + len(world.b.moves) <= 20, f"seed {seed}: moves to and fro"
+        world.cut.clear()
+        world.run(8 * S)
+        before = world.a.acked
+        world.run(S)
+        assert world.a.acked > before, f"seed {seed}: stands still though all is well"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
@@ -33,6 +33,13 @@ answers is lost."""
 ASK = 3
 """Times that a connection's owner is looked for, at successive listings: a socket that was just
 accepted, or a process that is just being started, is not found in /proc at once."""
+TRIES_ON_PAIR = 2
+"""Its own way and one other port, then another pair of NICs: with two equal-cost paths of which
+one is dead, there and back, three ports of four lead nowhere, and by then the kernel's timer is at
+1.6 s."""
+BLIND = 10
+"""Hold-downs more before a connection returns to a way on which its own data stalled: no probe
+tells whether that is well again, and to find out costs the job a stall."""
 QUIET_NS = 2 * S
 """A peer that has not been heard on another way for so long is not there any more."""
 
@@ -41,8 +48,9 @@ class PlainFlow:
     """One connection."""
 
     __slots__ = (
-        "asked", "claimed", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode", "job",
-        "judge", "kept", "moved_ns", "repeats", "wait", "ways", "wire",
+        "alive_ns", "asked", "claimed", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode",
+        "job", "judge", "kept", "moved_ns", "peer_ns", "peer_wire", "received", "repeats", "tried",
+        "tries", "wait", "waits", "ways", "wire",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
@@ -60,20 +68,39 @@ class PlainFlow:
         """Those that are nobody else's."""
         self.failed: dict[FourTuple, HoldDown] = {}
         """Ways on which it stalled."""
+        self.tried: set[FourTuple] = set()
+        """Those on which it stalled since anything was acknowledged. The kernel sends again after
+        twice the time each time, a hold-down is soon shorter than that: a way is not tried a second
+        time while there are others."""
         self.kept: Reason | None = None
         """Why it is on a detour."""
         self.follows = False
         """It is there because the peer is, not because anything was wrong with what we sent."""
         self.heard_ns = 0
         """When the peer was last heard on the way that we follow it on."""
+        self.received = sample.bytes_received
+        self.alive_ns = 0
+        """When it was last seen to have received or delivered anything."""
         self.deaf_ns = 0
         """Until then a peer is not followed: it may be following us. Of two that follow each other
         one has to go back first."""
         self.moved_ns: int | None = None
         """When it was put on another way, until the kernel has sent something again there."""
         self.repeats = 0
+        self.tries = 1
+        """How often the kernel has to have sent something again before the new way is judged."""
+        self.peer_wire = sample.flow
+        """The way on which the peer was last heard, if not on its own."""
+        self.peer_ns = 0
+        self.waits = False
+        """Whether the last sample told of data under way and no progress."""
         self.wait = HoldDown()
         """Before it goes back to its own way."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something of ours is under way that nobody has acknowledged yet."""
+        return self.waits or self.judge.stalled is not None
 
     @property
     def detoured(self) -> bool:
@@ -82,6 +109,11 @@ class PlainFlow:
     def take(self, sample: FlowSample, policy: Policy) -> bool:
         """Whether it is stalled since this very sample. On a new way that is not judged before the
         kernel has tried it, which it does by its own timer."""
+        if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
+            self.alive_ns, self.received = sample.at_ns, sample.bytes_received
+        self.waits = sample.bytes_acked == self.judge.acked and sample.unacked > 0
+        if not self.waits:
+            self.tried.clear()
         if self.moved_ns is None:
             return self.judge.take(sample, policy)
         if sample.at_ns <= self.moved_ns:  # how it was before
@@ -91,15 +123,19 @@ class PlainFlow:
             return False
         if sample.bytes_acked == self.judge.acked and sample.unacked:
             self.judge.seen_ns = sample.at_ns
-            if sample.retransmits == self.repeats:
+            if sample.retransmits - self.repeats < self.tries:
                 return False
             self.judge.acked_ns = sample.at_ns + GRACE_NS
         self.moved_ns = None
         return self.judge.take(sample, policy)
 
     def put(self, wire: FourTuple, now_ns: int) -> None:
-        """What we send takes this way from now on."""
+        """What we send takes this way from now on.
+
+        Of another pair of NICs, whose probes are answered, the second retransmission counts: what
+        the peer answers to the first it sends on its way of before, and then it knows."""
         self.wire = wire
+        self.tries = 1 if wire[0::2] == self.flow[0::2] else 2
         self.moved_ns = now_ns
         self.repeats = self.judge.retransmits_now
         self.judge.stalled = None
@@ -167,16 +203,29 @@ class PlainPaths:
         known = claims[0] if len(claims) == 1 else None
         if known is None or event.wire == known.flow or not self._acting():
             return []
+        moves_on = self._moves_on(known, event)
         if known.wire == event.wire:
             known.heard_ns = event.at_ns
             return []
-        if known.kept is not None and not known.follows:
+        if known.kept is not None and not known.follows and not moves_on:
             return []  # we have our own reasons for where we are
         if event.at_ns < known.deaf_ns or not self._fit(known, event.wire, event.at_ns):
             return []
         reason = Reason(Cause.PEER, "the peer sends this way", event.at_ns, event.at_ns)
         known.heard_ns, known.follows = event.at_ns, True
         return self._put(known, event.wire, reason, event.at_ns)
+
+    @staticmethod
+    def _moves_on(known: PlainFlow, event: events.WireHeard) -> bool:
+        """Whether the peer, too, goes from way to way while nothing of ours is under way: it hears
+        nothing of what we acknowledge, and nobody acknowledges that to us. Of two ends that look
+        for each other the one with the listener's port goes after the first new way, the other one
+        after the second; else they might change places for ever."""
+        fresh = event.wire != known.peer_wire
+        again = known.kept is None or known.peer_ns > known.kept.at_ns
+        known.peer_wire, known.peer_ns = event.wire, event.at_ns
+        leads = known.flow.local_port > known.flow.remote_port
+        return fresh and not known.stuck and (again or not leads)
 
     def refused(self, redirect: Redirect, now_ns: int) -> None:
         """The kernel would not: the connection is where it was, and that way is left alone."""
@@ -250,7 +299,8 @@ class PlainPaths:
     def _leave(self, known: PlainFlow, reason: Reason, now_ns: int) -> list[Instruction]:
         if reason.cause is Cause.FABRIC:
             known.failed.setdefault(known.wire, HoldDown()).failed(now_ns, self._policy)
-        way = next((w for w in known.ways if self._fit(known, w, now_ns)), None)
+            known.tried.add(known.wire)
+        way = self._next(known, now_ns)
         if way is None:
             return self._tell(known, "keep-last-path", reason)
         if not self._acting():
@@ -262,20 +312,42 @@ class PlainPaths:
         known.wait.failed(now_ns, self._policy)
         return self._put(known, way, reason, now_ns)
 
+    def _next(self, known: PlainFlow, now_ns: int) -> FourTuple | None:
+        """The first that is fit, those last that were tried in vain, and before them those of a
+        pair of NICs on which two were: every further one takes the kernel twice as long."""
+        vain = Counter(way[0::2] for way in known.tried)
+
+        def rank(way: FourTuple) -> tuple[bool, bool]:
+            return way in known.tried, vain[way[0::2]] >= TRIES_ON_PAIR
+
+        fit = (way for way in known.ways if self._fit(known, way, now_ns))
+        return min(fit, key=rank, default=None)
+
     def _return(self, known: PlainFlow, now_ns: int) -> list[Instruction]:
         """Back to its own way, once that is well; a port that was drawn anew is as good."""
         own, wire = known.flow, known.wire
         same_nics = (own.local, own.remote) == (wire.local, wire.remote)
         if same_nics and not known.follows:
             return []
+        if (
+            known.moved_ns is not None and known.stuck
+        ):  # the kernel has yet to try the way that it is on
+            self._look_at(now_ns + self._policy.hold_down_ns)
+            return []
         nic = self._health.nic_of(own.local)
         if self._pair_fault(own) is not None or self._doubtful(own) or not self._acting():
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
+        if known.follows and known.alive_ns < known.heard_ns + QUIET_NS // 2:
+            # Silent altogether: the peer may wait for its timer on the way that we follow it on.
+            self._look_at(now_ns + self._policy.hold_down_ns)
+            return []
+        lost = known.failed.get(own)
         due_ns = max(
             known.wait.until_ns,
             self._health.usable_from_ns(nic or "", own.remote),
             known.heard_ns + QUIET_NS if known.follows else 0,
+            lost.until_ns + BLIND * self._policy.hold_down_ns if lost is not None else 0,
         )
         if now_ns < due_ns:
             self._look_at(due_ns)
@@ -283,8 +355,9 @@ class PlainPaths:
         since_ms = (now_ns - known.kept.at_ns) // MS if known.kept else 0
         was = known.kept.cause if known.kept else Cause.PEER
         reason = Reason(Cause.RETURN, f"{was}, {since_ms} ms ago", now_ns, now_ns)
+        # Whom it followed has left that way, and is there again for a new reason only.
+        known.deaf_ns = 0 if known.follows else now_ns + 2 * QUIET_NS
         known.follows = False
-        known.deaf_ns = now_ns + 2 * QUIET_NS
         out = self._put(known, own, reason, now_ns)
         known.kept = None
         return out
