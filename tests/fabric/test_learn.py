@@ -7,7 +7,9 @@ import random
 import pytest
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.graph import Cable, Topology
 from syntony.fabric.learn import AGAIN_NS, BURST, Ask, FlowKey, Learnt, PathLearner
+from syntony.fabric.names import GROUP
 from syntony.model import MS, S
 
 FLOWS = [FlowKey("rail0", "10.0.0.1", f"10.0.1.{k % 2}", 61000 + k, 8620) for k in range(12)]
@@ -102,6 +104,17 @@ def test_an_outage_does_not_shorten_a_known_path() -> None:
     assert book.components(way)[4] == "spine1"
     assert book.learn(way, ["leaf0", "spine0"])
     assert book.version == 2
+
+
+def test_two_nics_of_one_switch_meet_nobody_else() -> None:
+    """A path that is not traced yet: what the topology tells for sure, and no link to itself."""
+    cables = tuple(Cable(a=f"h{k}/rail0", b=leaf) for k, leaf in enumerate(("l0", "l0", "l1")))
+    book = PathBook(Topology(devices=(), cables=cables))
+    near, far = (Way("h0/rail0", f"h{k}/rail0", 61000, 8620) for k in (1, 2))
+    assert book.components(near) == (
+        "h0/rail0", "h0/rail0->l0", "l0", "l0->h1/rail0", "h1/rail0",
+    )  # fmt: skip
+    assert any(GROUP in part for part in book.components(far))
 
 
 def test_what_a_job_uses_is_learnt_before_what_is_planned() -> None:

@@ -48,7 +48,7 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
     Example:
       syntony traffic status
     """
-    answer = ask(target, TrafficQuery(job=job), Traffic, until=lambda it: bool(it.flows))
+    answer = ask(target, TrafficQuery(job=job), Traffic, until=lambda it: it.now_ns > 0)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return

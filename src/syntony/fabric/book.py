@@ -108,9 +108,9 @@ class PathBook:
         hops = self._hops.get(way)
         first, last = (self._switch_at(nic) for nic in (way.src, way.dst))
         if hops is None:
-            middle: list[str | None] = [first, last] if first and first == last else [
-                first, None, last,
-            ]  # fmt: skip
+            middle: list[str | None] = [first, None, last]
+            if first and first == last:
+                middle = [first]
         else:
             middle = [self._device(hop) for hop in hops]
             if first and middle and middle[0] is None:

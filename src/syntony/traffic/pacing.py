@@ -57,7 +57,14 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of a link's rate, may be promised to its flows together, while they leave some of it: jobs
     that pause in turns."""
     spare: float = 0.25
-    """Of the link's rate: left over that much, more is promised."""
+    """Of the link's rate: left over that much, more is promised…"""
+    spare_least: float = 0.04
+    """… until no more than this is left. From here on packets may wait…"""
+    bear: float = 0.5
+    """… for this part of the time that they waited when the link was taken up: what comes in bursts
+    waits now and then, and a link that is not full drains it."""
+    load_ns: int = 3 * S
+    """What is left over is judged by the load of about so long: a report sees part of a step."""
     floor: float = 0.5
     """Of a link's rate: below it our flows make room for nobody."""
     settle_ns: int = 1_200 * MS
@@ -121,6 +128,11 @@ class _Crowd:
     """When that was."""
     queue_ns: int = 0
     """That was found when `part` was set."""
+    unpaced_ns: int = 0
+    """How long packets waited when it was taken up."""
+    load: float = 0.0
+    """Part that its flows use, of late."""
+    looked_ns: int = 0
 
 
 class Pacer:
@@ -214,7 +226,11 @@ class Pacer:
     def _take_up(self, link: str, capacity_bps: float, queue_ns: int, now_ns: int) -> None:
         policy = self.policy
         drain = min(1 - policy.cut, queue_ns / policy.drain_ns)
-        self._crowds[link] = _Crowd(capacity_bps, policy.target - drain, now_ns, queue_ns=queue_ns)
+        part = policy.target - drain
+        self._crowds[link] = _Crowd(
+            capacity_bps, part, now_ns,
+            queue_ns=queue_ns, unpaced_ns=queue_ns, load=part, looked_ns=now_ns,
+        )  # fmt: skip
         self._patience[link].failed(now_ns, policy)
 
     def _look_after(
@@ -237,33 +253,39 @@ class Pacer:
         elif now_ns >= self._patience[link].until_ns:
             del self._crowds[link]
             return
+        fresh = 1 - math.exp((crowd.looked_ns - now_ns) / policy.load_ns)
+        crowd.load += (load - crowd.load) * fresh
+        crowd.looked_ns = now_ns
         if queue is not None and queue.at_ns >= crowd.changed_ns + policy.settle_ns:
-            self._correct(crowd, queue, load, now_ns)
+            self._correct(crowd, queue, now_ns)
 
-    def _correct(self, crowd: _Crowd, queue: LinkQueue, load: float, now_ns: int) -> None:
+    def _correct(self, crowd: _Crowd, queue: LinkQueue, now_ns: int) -> None:
         """Less while packets wait; more when they do not, but not soon to where they did.
 
         Args:
             crowd: the link.
             queue: how long packets wait there.
-            load: part of the link that its flows use.
             now_ns: fleet time.
         """
         policy = self.policy
         part = crowd.part
-        spare = min(part, policy.target) - load
-        if queue.queue_ns >= policy.queue_ns:
+        spare = min(part, policy.target) - crowd.load
+        idle = spare > policy.spare_least
+        bears_ns = policy.bear * crowd.unpaced_ns if idle else 0
+        if queue.queue_ns >= max(policy.queue_ns, bears_ns):
             drained_ns = max(0.0, 1 - part) * (queue.at_ns - crowd.changed_ns)
             if queue.queue_ns >= crowd.queue_ns - drained_ns / DRAINING:
-                crowd.ceiling, crowd.ceiling_ns = part, now_ns
+                if not idle or part > policy.target:
+                    crowd.ceiling, crowd.ceiling_ns = part, now_ns
                 least = policy.target if part > policy.target else policy.floor
                 part = max(least, part * policy.cut)
             crowd.queue_ns, crowd.changed_ns = queue.queue_ns, now_ns
-        elif queue.queue_ns < policy.queue_ns // 2:
+        elif queue.queue_ns < max(policy.queue_ns, bears_ns) // 2:
             if now_ns - crowd.ceiling_ns > policy.retry_ns:
                 crowd.ceiling = math.inf
-            limit = policy.most if spare > policy.spare else policy.target
-            climb = spare / 2 if spare > policy.spare else policy.climb
+            more = idle and (part > policy.target or spare > policy.spare)
+            limit = policy.most if more else policy.target
+            climb = spare / 2 if more else policy.climb
             wanted = max(part + climb, 0 if crowd.ceiling_ns else policy.target)
             part = max(part, min(limit, crowd.ceiling - policy.climb, wanted))
         if part != crowd.part:
