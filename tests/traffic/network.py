@@ -294,6 +294,8 @@ class World:
         peer = self.peer[host.name]
         if self.dead(flow) or flow in host.cancelled:
             return
+        if flow.remote_port != APP_PORT and flow.remote not in peer.announced.values():
+            return  # the kernel resets joins at ports it has not announced
         for end, mine in ((host, flow), (peer, reverse(flow))):
             end.subflows[mine] = self.now_ns
             self.tell(end, events.SubflowUp(

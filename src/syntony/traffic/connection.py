@@ -169,7 +169,9 @@ class Connection:
         self.local_port = 0
         self.announced_ns = now_ns
         self.alone_ns: int | None = None
-        """Since when it has no living subflow."""
+        """Since when it has no living subflow, or only such as may be dying."""
+        self.called = False
+        """Whether the peer has been told of every address since then."""
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns

@@ -169,8 +169,11 @@ class Failover:
 
     def tick(self, now_ns: int) -> list[Instruction]:
         """What has become due."""
+        isolated = self.health.isolated
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
+        if self.health.isolated and not isolated:
+            out += self._settle_all(now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)

@@ -18,7 +18,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import LOSSY_BACKOFF, State, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Reason, Redirect
@@ -48,9 +48,9 @@ class PlainFlow:
     """One connection."""
 
     __slots__ = (
-        "alive_ns", "asked", "claimed", "deaf_ns", "failed", "flow", "follows", "heard_ns", "inode",
-        "job", "judge", "kept", "moved_ns", "peer_ns", "peer_wire", "received", "repeats", "tried",
-        "tries", "wait", "waits", "ways", "wire",
+        "alive_ns", "asked", "backoff", "claimed", "deaf_ns", "failed", "flow", "follows",
+        "heard_ns", "inode", "job", "judge", "kept", "moved_ns", "peer_ns", "peer_wire",
+        "received", "repeats", "tried", "tries", "wait", "waits", "ways", "wire",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
@@ -79,6 +79,8 @@ class PlainFlow:
         self.heard_ns = 0
         """When the peer was last heard on the way that we follow it on."""
         self.received = sample.bytes_received
+        self.backoff = 0
+        """Of the kernel's timer, as last seen."""
         self.alive_ns = 0
         """When it was last seen to have received or delivered anything."""
         self.deaf_ns = 0
@@ -111,6 +113,7 @@ class PlainFlow:
         kernel has tried it, which it does by its own timer."""
         if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
             self.alive_ns, self.received = sample.at_ns, sample.bytes_received
+        self.backoff = sample.backoff
         self.waits = sample.bytes_acked == self.judge.acked and sample.unacked > 0
         if not self.waits:
             self.tried.clear()
@@ -314,11 +317,13 @@ class PlainPaths:
 
     def _next(self, known: PlainFlow, now_ns: int) -> FourTuple | None:
         """The first that is fit, those last that were tried in vain, and before them those of a
-        pair of NICs on which two were: every further one takes the kernel twice as long."""
+        pair of NICs on which two were, or one where the kernel's timer is slow by now: every
+        further one takes it twice as long."""
         vain = Counter(way[0::2] for way in known.tried)
+        most = TRIES_ON_PAIR if known.backoff < LOSSY_BACKOFF else 1
 
         def rank(way: FourTuple) -> tuple[bool, bool]:
-            return way in known.tried, vain[way[0::2]] >= TRIES_ON_PAIR
+            return way in known.tried, vain[way[0::2]] >= most
 
         fit = (way for way in known.ways if self._fit(known, way, now_ns))
         return min(fit, key=rank, default=None)

@@ -32,6 +32,9 @@ from syntony.traffic.policy import Mode, Policy
 
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
+HOPEFUL_TRIES = 4
+"""Joins in vain, from as many ports, after which a pair of NICs is no hope, whatever is known of
+it: of four ports one in sixteen connections finds none that leads past one of two spines."""
 
 
 class Turn(NamedTuple):
@@ -81,6 +84,7 @@ class Steering:
         if conn.job:
             self._leave(turn)
             self._renew(turn)
+            self._count_alone(turn)
             if self.acting and conn.local:
                 self._announce(turn, _family(conn.local))
                 self._join(turn, _family(conn.local))
@@ -104,6 +108,25 @@ class Steering:
             for subflow in conn.up()
             if subflow.stalled is None and self.fault(conn, subflow) is None
         ]
+
+    def _count_alone(self, turn: Turn) -> None:
+        """Since when nothing that is beyond doubt carries data."""
+        conn = turn.conn
+        if any(not self._doubtful(each) for each in self.living(conn)):
+            conn.alone_ns = None
+            conn.called = False
+        elif conn.alone_ns is None:
+            conn.alone_ns = turn.now_ns
+
+    def _helpless(self, turn: Turn) -> bool:
+        """Whether it has been alone for so long that two ends which were each told of another
+        path's death, and find together by themselves, would have."""
+        if turn.conn.alone_ns is None:
+            return False
+        from_ns = turn.conn.alone_ns + 2 * self._policy.join_ns
+        if turn.now_ns < from_ns:
+            turn.dues.append(from_ns)
+        return turn.now_ns >= from_ns
 
     def _doubtful(self, subflow: Subflow) -> bool:
         return self._health.doubtful(subflow.nic or "", subflow.flow.remote)
@@ -160,7 +183,8 @@ class Steering:
         conn.ended.append(flow)
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
         # After the destruction: the kernel sends it over the first subflow it has.
-        if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced:
+        in_use = any(each.nic == nic for each in others)
+        if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced and not in_use:
             number = conn.announced.pop(nic)
             turn.out.append(
                 Withdraw(
@@ -229,8 +253,15 @@ class Steering:
     # --- taking into use ---
 
     def _announce(self, turn: Turn, family: int) -> None:
-        """Tell the peer of every NIC that is fit, when its hold-down is over."""
+        """Tell the peer of every NIC that is fit, when its hold-down is over.
+
+        Or of all that have a carrier, when nothing is left: a kernel refuses joins to what it has
+        not announced, and the peer may try to come across rails, or know a path that we do not."""
         conn = turn.conn
+        call = conn.accepted and self._helpless(turn)
+        if call and not conn.called:
+            conn.called = True
+            conn.announced.clear()
         used = {subflow.nic for subflow in conn.subflows.values()}
         again_ns = conn.announced_ns + self._policy.hold_down_max_ns
         if not conn.announced.keys() <= used:
@@ -245,9 +276,11 @@ class Steering:
                 continue
             remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
             pairs = [(nic.name, remote) for remote in remotes or [""]]
-            if any(self._health.dead(*pair) is not None for pair in pairs):
+            if any(self._health.dead(*pair) is not None for pair in pairs) and not (
+                call and self._health.dead(nic.name, "") is None
+            ):
                 continue
-            lost = any(pair in conn.lost for pair in pairs)
+            lost = not call and any(pair in conn.lost for pair in pairs)
             from_ns = max(self._health.usable_from_ns(*pair) for pair in pairs) if lost else 0
             if turn.now_ns < from_ns:
                 turn.dues.append(from_ns)
@@ -276,10 +309,6 @@ class Steering:
         if conn.accepted:
             return
         alone = not self.living(conn)
-        if not alone:
-            conn.alone_ns = None
-        elif conn.alone_ns is None:
-            conn.alone_ns = turn.now_ns
         for way in self._wanted(conn, family):
             if _has(conn, way.pair) or self._health.dead(*way.pair) is not None:
                 continue
@@ -290,7 +319,9 @@ class Steering:
             else:
                 self.create(turn, way, _why(conn, way.pair, turn.now_ns))
         if alone and not any(
-            self._health.dead(*way.pair) is None and way.remote.withdrawn is None
+            self._health.dead(*way.pair) is None
+            and way.remote.withdrawn is None
+            and conn.tries(*way.pair).count < HOPEFUL_TRIES
             for way in self._wanted(conn, family)
         ):
             self._join_across(turn, family)
@@ -302,11 +333,9 @@ class Steering:
         conn = turn.conn
         if any(each.state is State.COMING for each in conn.subflows.values()):
             return
-        # Two ends that were each told of another path's death find together by themselves, soon.
-        from_ns = (conn.alone_ns or 0) + 2 * self._policy.join_ns
-        if turn.now_ns < from_ns:
-            turn.dues.append(from_ns)
+        if not self._helpless(turn):
             return
+        self._assume(conn, family)
         ways = [
             way
             for across in (False, True)
@@ -322,6 +351,15 @@ class Steering:
             reason = Reason(Cause.JOIN, "no rail lives at both ends", turn.now_ns, turn.now_ns)
             self.create(turn, way, reason)
             return
+
+    def _assume(self, conn: Connection, family: int) -> None:
+        """Addresses of the peer that it has never announced, or not so that we heard it."""
+        told = {remote.address for remote in conn.remotes.values()}
+        for flow in list(conn.subflows):
+            for address, rail in self._health.addresses_of(flow.remote).items():
+                if address not in told and rail >= 0 and _family(address) == family:
+                    port = self._join_port(address) or flow.remote_port
+                    conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
 
     def _is_across(self, conn: Connection, subflow: Subflow) -> bool:
         rails = {nic.name: nic.rail for nic in self._health.nics()}

@@ -218,7 +218,9 @@ class PathControl:
 
         def take() -> list[Instruction]:
             self._flow_plan = tuple(plan)
-            return self._failover.watch(flows, time.monotonic_ns())
+            wanted = self._failover.watch(flows, time.monotonic_ns())
+            self._watch()  # the same pairs may be probed by other flows now
+            return wanted
 
         self._call(take)
         self._names = {flow.remote: flow.remote_name for flow in flows}
