@@ -134,3 +134,36 @@ def test_what_is_known_of_a_nic_survives_its_name() -> None:
     health.liveness(event(DIED_NS + 2 * S, 0, alive=False))
     assert health.conclude(DIED_NS + 3 * S) == [("eth7", "10.0.0.2")]
     assert health.nic_of("10.0.0.1") == "eth7"
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "believed"),
+    [
+        (0, False),  # all of the peer's NICs fell silent together: the peer is late
+        (9, False),
+        (10, True),  # it was awake, and this NIC of it does not answer
+        (38, True),
+    ],
+)
+def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believed: bool) -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS + Policy().settle_ns
+    replies = {0: LAST_REPLY_NS, 1: LAST_REPLY_NS + later_ms * MS}
+    health.answered(replies, now_ns)
+    assert bool(health.conclude(now_ns)) is believed
+
+
+def test_a_peer_that_stays_silent_is_dead_when_its_last_nic_is() -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS + Policy().settle_ns
+    for _ in range(3):  # for as long as its other NIC passes for alive
+        health.answered({0: LAST_REPLY_NS, 1: LAST_REPLY_NS}, now_ns)
+        assert not health.conclude(now_ns)
+        due_ns = health.due_ns()
+        assert due_ns is not None
+        assert due_ns > now_ns
+        now_ns = due_ns
+    health.liveness(event(now_ns, 1, alive=False))
+    now_ns += Policy().settle_ns
+    health.answered({0: LAST_REPLY_NS, 1: LAST_REPLY_NS}, now_ns)
+    assert health.pending(now_ns)

@@ -9,7 +9,7 @@ Everything dead at once says more of this host than of any path: then nothing is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +24,9 @@ PROGRESS_NS = 15 * MS
 """Data acknowledged so much later (and one round trip) than the last answered probe were sent after
 it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
 tick, 4 ms at 250 Hz and 10 at 100."""
+PEER_NS = 10 * MS
+"""What one NIC of a peer answers so much later than another one's last answer shows that the peer
+itself was awake."""
 BRIEF_NS = 500 * MS
 """A death that heals so soon, the carrier being there all the time, was a full queue or a starved
 peer, most likely: next time this pair is given more time."""
@@ -254,6 +257,35 @@ class Health:
         pair = self._pairs.get((nic, remote))
         if pair is not None and acked_ns - rtt_ns - PROGRESS_NS > pair.since_ns:
             pair.carries_until_ns = acked_ns + rtt_ns + PROGRESS_NS
+
+    def answered(self, replies: Mapping[int, int], now_ns: int) -> None:
+        """Watched flows and when each was last answered, before deaths are decided: where the
+        peer's other NICs live but have not answered since either, the peer itself is late, not one
+        of its NICs dead. That ends by itself: they answer, or die as well.
+
+        Args:
+            replies: flow to CLOCK_MONOTONIC.
+            now_ns: the same clock.
+        """
+        pending = self.pending(now_ns)
+        if not pending:
+            return
+        newest: dict[tuple[str, str], int] = {}
+        for flow_id, at_ns in replies.items():
+            flow = self._flows.get(flow_id)
+            if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
+                nic = (_host(flow), flow.remote)
+                newest[nic] = max(newest.get(nic, 0), at_ns)
+        for key in pending:
+            flow = self.known(key[1])
+            pair = self._pairs[key]
+            others = [
+                at_ns
+                for (host, remote), at_ns in newest.items()
+                if flow is not None and host == _host(flow) and remote != key[1]
+            ]
+            if others and max(others) < pair.since_ns + PEER_NS:
+                pair.carries_until_ns = now_ns + PEER_NS
 
     def stall(self, event: StallEvent) -> None:
         """We were not scheduled ourselves: silence up to now proves nothing yet."""

@@ -328,7 +328,8 @@ class PathControl:
             self._routine(now_ns)
 
     def _weigh(self, now_ns: int) -> None:
-        """Before the probes' word on a path is believed, the job's own data on it are asked."""
+        """Before the probes' word on a path is believed, the job's own data on it are asked, and
+        the peer's other NICs."""
         health = self._failover.health
         pending = health.pending(now_ns)
         if not pending:
@@ -337,6 +338,8 @@ class PathControl:
             nic = health.nic_of(flow.local)
             if nic is not None:
                 health.progress(nic, flow.remote, acked_ns, rtt_ns)
+        if self._liveness is not None:
+            health.answered(self._liveness.replies(), now_ns)
 
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
 from syntony.wire.probes import ProbeFlow
@@ -29,6 +30,8 @@ class Prober(Protocol):
     def liveness_fd(self) -> int: ...
 
     def liveness(self) -> list[LivenessEvent]: ...
+
+    def watched(self) -> list[WatchStatus]: ...
 
 
 def choose(flows: Sequence[ProbeFlow], paths: frozenset[tuple[str, str]]) -> list[ProbeFlow]:
@@ -62,3 +65,7 @@ class LivenessSource:
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None:
         self._prober.watch(flows)
+
+    def replies(self) -> dict[int, int]:
+        """Watched flows and when each was last answered."""
+        return {each.flow_id: each.heard_ns for each in self._prober.watched()}
