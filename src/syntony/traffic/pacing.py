@@ -56,13 +56,15 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     most: float = 4.0
     """Of a link's rate, may be promised to its flows together, while they leave some of it: jobs
     that pause in turns."""
-    spare: float = 0.25
+    spare: float = 0.33
     """Of the link's rate: left over that much, more is promised…"""
     spare_least: float = 0.04
     """… until no more than this is left. From here on packets may wait…"""
     bear: float = 0.5
     """… for this part of the time that they waited when the link was taken up: what comes in bursts
     waits now and then, and a link that is not full drains it."""
+    bear_more: float = 0.25
+    """… and this part where more is promised than there is: else the queue is back."""
     load_ns: int = 3 * S
     """What is left over is judged by the load of about so long: a report sees part of a step."""
     floor: float = 0.5
@@ -144,8 +146,8 @@ class Pacer:
         self._patience: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._demand: dict[str, float] = {}
         self._rates: dict[str, int] = {}
-        self._crowded_ns: dict[str, tuple[int, int]] = {}
-        """Links crowded and not taken up: since when, and when last."""
+        self._crowded_ns: dict[str, tuple[int, int, int]] = {}
+        """Links crowded and not taken up: since when, when last, and how long packets waited."""
         self._last_ns: int | None = None
 
     @property
@@ -190,14 +192,15 @@ class Pacer:
             if link in self._crowds:
                 self._crowded_ns.pop(link, None)
             elif self._is_crowded(some, capacities.get(link), queues.get(link), now_ns):
-                since_ns, _ = self._crowded_ns.get(link, (now_ns, now_ns))
-                self._crowded_ns[link] = (since_ns, now_ns)
+                since_ns, _, most_ns = self._crowded_ns.get(link, (now_ns, now_ns, 0))
+                most_ns = max(most_ns, queues[link].queue_ns)
+                self._crowded_ns[link] = (since_ns, now_ns, most_ns)
                 if now_ns - since_ns >= self.policy.after_ns:
-                    self._take_up(link, float(capacities[link] or 0), queues[link].queue_ns, now_ns)
+                    self._take_up(link, float(capacities[link] or 0), most_ns, now_ns)
         self._crowded_ns = {
-            link: span
-            for link, span in self._crowded_ns.items()
-            if now_ns - span[1] <= self.policy.lapse_ns
+            link: spell
+            for link, spell in self._crowded_ns.items()
+            if now_ns - spell[1] <= self.policy.lapse_ns
         }
         for link in list(self._crowds):
             self._look_after(link, by_link.get(link, []), capacities, queues.get(link), now_ns)
@@ -271,7 +274,8 @@ class Pacer:
         part = crowd.part
         spare = min(part, policy.target) - crowd.load
         idle = spare > policy.spare_least
-        bears_ns = policy.bear * crowd.unpaced_ns if idle else 0
+        bear = policy.bear if part <= policy.target else policy.bear_more
+        bears_ns = bear * crowd.unpaced_ns if idle else 0
         if queue.queue_ns >= max(policy.queue_ns, bears_ns):
             drained_ns = max(0.0, 1 - part) * (queue.at_ns - crowd.changed_ns)
             if queue.queue_ns >= crowd.queue_ns - drained_ns / DRAINING:
