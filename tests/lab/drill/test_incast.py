@@ -112,5 +112,7 @@ def test_the_drill(able: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["finished"]
     assert told["wrong"] == told["lost"] == 0
     assert told["before"]["mbps"] > 0
-    assert told["after"]["mbps"] > 0
+    # 0.8 to 0.94 (docs/reference/figures.md); on a busy machine steps are irregular.
+    assert told["kept"] >= 0.6
+    assert told["after"]["owd_p50_ms"] < told["before"]["owd_p50_ms"]
     assert told["paced_flows"] >= 2, "what waited was seen, and senders were held back"
