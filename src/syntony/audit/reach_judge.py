@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -41,7 +41,7 @@ from syntony.audit.reach_latency import (
 )
 from syntony.audit.result import Result, Status, Suspect
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ComponentKind, cable_name
+from syntony.fabric.names import cable_name
 
 _LISTED = 6
 PORT_WORD = "port "
@@ -230,29 +230,11 @@ def _place(culprit: Culprit, topology: Topology | None) -> str:
     after = names.get(culprit.after, culprit.after)
     alive = {names.get(hop, hop) for hop in culprit.alive}
     if topology is not None and after in topology.neighbours:
-        ways = [_next_hops(topology, after, flow.dst) for flow in culprit.flows]
+        ways = [topology.nearer(after, topology.distances(flow.dst)) for flow in culprit.flows]
         left = set.intersection(*ways) - alive if ways else set()
         if len(left) == 1:
             return cable_name(after, left.pop())
     return f"behind {after or culprit.flows[0].src}"
-
-
-def _next_hops(topology: Topology, here: str, nic: str) -> set[str]:
-    """Neighbours of a switch that are nearer to a NIC than it is."""
-    away = {nic: 0}
-    todo = deque([nic])
-    ends = {ComponentKind.NIC, ComponentKind.HOST}
-    while todo:
-        device = todo.popleft()
-        for other in topology.neighbours.get(device, ()):
-            if other not in away and topology.kind_of(other) not in ends:
-                away[other] = away[device] + 1
-                todo.append(other)
-    return {
-        other
-        for other in topology.neighbours.get(here, ())
-        if other in away and away[other] < away.get(here, 0)
-    }
 
 
 def _mtu(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from syntony.audit.pairs import MIN_CLASS, limit_of, slow_pairs
 from syntony.audit.reach import Survey, bad_nics
 from syntony.audit.result import Result, Status, Suspect
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ComponentKind
 
 FLEET = "fleet"
 NOISE_NS = 100_000
@@ -177,22 +176,9 @@ def _planned_hops(topology: Topology, pairs: Iterable[Pair]) -> dict[Pair, int]:
         for nic in {nic for pair in wanted for nic in pair}
         if len(near := topology.neighbours.get(nic, ())) == 1
     }
-    away = {start: _distances(topology, start) for start in set(leaf.values())}
+    away = {start: topology.distances(start) for start in set(leaf.values())}
     return {
         (a, b): away[leaf[a]][leaf[b]] + 1
         for a, b in wanted
         if a in leaf and b in leaf and leaf[b] in away[leaf[a]]
     }
-
-
-def _distances(topology: Topology, start: str) -> dict[str, int]:
-    ends = {ComponentKind.NIC, ComponentKind.HOST}
-    away = {start: 0}
-    todo = deque([start])
-    while todo:
-        here = todo.popleft()
-        for other in topology.neighbours.get(here, ()):
-            if other not in away and topology.kind_of(other) not in ends:
-                away[other] = away[here] + 1
-                todo.append(other)
-    return away

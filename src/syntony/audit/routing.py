@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -60,6 +60,8 @@ class _Fleet:
         self._tables = tables
         self._topology = topology
         self._check = RoutingTables()
+        self._distances: dict[str, dict[str, int]] = {}
+        """Leaf to every switch's cables from it."""
         self._roles: dict[str, list[Table]] = defaultdict(list)
         for each in tables:
             self._roles[self._role(each.device)].append(each)
@@ -213,18 +215,11 @@ class _Fleet:
         }  # fmt: skip
 
     def _nearer(self, here: str, leaf: str) -> set[str]:
-        away = self._away(leaf)
-        near = self._topology.neighbours.get(here, ()) if self._topology else ()
-        return {other for other in near if other in away and away[other] < away.get(here, 0)}
-
-    def _away(self, leaf: str) -> dict[str, int]:
+        if self._topology is None:
+            return set()
         if leaf not in self._distances:
-            self._distances[leaf] = _distances(self._topology, leaf)
-        return self._distances[leaf]
-
-    @cached_property
-    def _distances(self) -> dict[str, dict[str, int]]:
-        return {}
+            self._distances[leaf] = self._topology.distances(leaf)
+        return self._topology.nearer(here, self._distances[leaf])
 
     @cached_property
     def _owner(self) -> dict[str, str]:
@@ -287,17 +282,6 @@ def _at_home(table: Table, network: Network) -> bool:
     if any(ipaddress.ip_address(own) in network for own in table.own):
         return True
     return any(not r.hops and not r.thrown and _covers(network, r.network) for r in table.routes)
-
-
-def _distances(topology: Topology | None, start: str) -> dict[str, int]:
-    away, todo = {start: 0}, deque([start])
-    while todo and topology is not None:
-        here = todo.popleft()
-        for other in topology.neighbours.get(here, ()):
-            if other not in away and topology.kind_of(other) not in _ENDS:
-                away[other] = away[here] + 1
-                todo.append(other)
-    return away
 
 
 def _circles(ways: Mapping[str, set[str]]) -> Iterator[tuple[str, ...]]:

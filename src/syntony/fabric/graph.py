@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -21,6 +21,7 @@ from syntony.fabric.names import (
 )
 
 MAX_NAME = 128
+_ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST})
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,6 +94,23 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def of_kind(self, *kinds: ComponentKind) -> tuple[str, ...]:
         return tuple(device.name for device in self.devices if device.kind in kinds)
+
+    def distances(self, start: str) -> dict[str, int]:
+        """Switch to its number of cables from a device, over switches only; the device itself 0."""
+        away = {start: 0}
+        todo = deque([start])
+        while todo:
+            here = todo.popleft()
+            for other in self.neighbours.get(here, ()):
+                if other not in away and self.kind_of(other) not in _ENDS:
+                    away[other] = away[here] + 1
+                    todo.append(other)
+        return away
+
+    def nearer(self, here: str, away: Mapping[str, int]) -> set[str]:
+        """Neighbours of a switch by which a packet comes nearer, by `distances` from its goal."""
+        near = self.neighbours.get(here, ())
+        return {other for other in near if other in away and away[other] < away.get(here, 0)}
 
 
 def make_topology(devices: Iterable[Device], cables: Iterable[Cable]) -> Topology:
