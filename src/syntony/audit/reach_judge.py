@@ -31,7 +31,6 @@ from syntony.audit.reach import (
     usual_mtu,
 )
 from syntony.audit.reach_latency import (
-    FLEET,
     Direction,
     Pair,
     fitted,
@@ -39,7 +38,7 @@ from syntony.audit.reach_latency import (
     one_way,
     pair_latency,
 )
-from syntony.audit.result import Result, Status, Suspect
+from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import cable_name
 
@@ -284,6 +283,4 @@ def _hops(survey: Survey) -> Iterator[Result]:
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = list(Counter(names))
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return ", ".join(listed[:_LISTED]) + more
+    return some(dict.fromkeys(names), _LISTED)

@@ -11,10 +11,9 @@ from syntony.audit.checks.network import DelayFit, LoadedDelay, OneWayDelay, Pai
 from syntony.audit.latency import off_the_line
 from syntony.audit.pairs import MIN_CLASS, limit_of, slow_pairs
 from syntony.audit.reach import Survey, bad_nics
-from syntony.audit.result import Result, Status, Suspect
+from syntony.audit.result import FLEET, Result, Status, Suspect
 from syntony.fabric.graph import Topology
 
-FLEET = "fleet"
 NOISE_NS = 100_000
 """What the scheduler adds to a round trip between two programs; one-way delays are finer."""
 LOADED_NOISE_NS = 1_000_000

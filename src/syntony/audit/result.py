@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
 Value = str | int | float | bool
 """What can be compared with an expected value."""
+
+FLEET = "fleet"
+"""Subject of a verdict on all hosts together."""
 
 
 class Status(enum.StrEnum):
@@ -86,3 +90,10 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     ``fleet``."""
     asked: str = ""
     """Of a part: whom and how, so that a resumed run knows whether it is the same."""
+
+
+def some(words: Iterable[str], most: int) -> str:
+    """So many of them in a line, and how many more there are."""
+    listed = list(words)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -11,11 +11,10 @@ from functools import cached_property
 from syntony.audit.checks.routes import RoutingTables
 from syntony.audit.judge import MIN_PEERS
 from syntony.audit.parse.routes import MAIN, Network, Route, Table
-from syntony.audit.result import Result, Status, Suspect
+from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
 
-FLEET = "fleet"
 _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST})
 _LISTED = 4
 
@@ -304,6 +303,4 @@ def _circles(ways: Mapping[str, set[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def _some(words: Iterable[str]) -> str:
-    listed = list(words)
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return ", ".join(listed[:_LISTED]) + more
+    return some(words, _LISTED)

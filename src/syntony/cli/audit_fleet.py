@@ -263,10 +263,10 @@ def cabling_verdicts(options: CablingOptions, told: Mapping[str, str]) -> list[R
 def skipped(sections: Sequence[object], why: str, *, but: Sequence[str] = ()) -> list[Result]:
     """A verdict for each check of the fleet as a whole in these sections: not run, and why."""
     from syntony.audit.registry import fleet_checks
-    from syntony.audit.result import Status
+    from syntony.audit.result import FLEET, Status
 
     return [
-        check().result(Status.SKIP, "fleet", evidence=why)
+        check().result(Status.SKIP, FLEET, evidence=why)
         for check in fleet_checks()
         if check.section in sections and check.id not in but
     ]

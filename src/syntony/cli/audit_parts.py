@@ -19,7 +19,7 @@ import msgspec
 
 from syntony.audit.check import Section
 from syntony.audit.registry import fleet_checks, host_checks, named_checks
-from syntony.audit.result import HostReport, Result, Status
+from syntony.audit.result import FLEET, HostReport, Result, Status
 from syntony.audit.sections import chosen_sections
 from syntony.cli.audit_fleet import (
     CablingOptions,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from syntony.cli.audit_fleet import Reached
 
-FLEET = "fleet"
 NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
 _FILE = click.Path(path_type=Path)
 _NCCL = frozenset({Section.NCCL})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.cabling import ends, misplaced_pairs
 from syntony.audit.fabric_check import FABRIC, FabricCheck
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import Status, Suspect, some
 from syntony.fabric.names import cable_name
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from syntony.audit.result import Result
 
 _LISTED = 100
+_HOSTS = 4
 """So many names in an evidence; the rest is counted."""
 _DEFAULTS = {"localhost", "localhost.localdomain", "ubuntu", "debian", "linux", "(none)", "rocky"}
 """Host names that an image has before it is given one."""
@@ -158,10 +159,9 @@ class Names(FabricCheck):
         self, text: str, names: list[str], places: Mapping[str, Attachment], why: str
     ) -> Result:  # fmt: skip
         where = [f"{n} at {places[n].leaf} port {places[n].port}" for n in sorted(names)]
-        more = f" and {len(where) - _LISTED} more" if len(where) > _LISTED else ""
         return self.result(
             Status.WARN, text, f"{len(names)} NICs", "a description of its own for each",
-            f"{text!r} {why}: {', '.join(where[:_LISTED])}{more}",
+            f"{text!r} {why}: {some(where, _LISTED)}",
         )  # fmt: skip
 
 
@@ -219,6 +219,4 @@ def _together(fabric: Cabling) -> dict[str, frozenset[str]]:
 
 
 def _some(hosts: frozenset[str]) -> str:
-    listed = sorted(hosts)
-    more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
-    return (", ".join(listed[:4]) + more) or "nobody"
+    return some(sorted(hosts), _HOSTS) or "nobody"
