@@ -6,6 +6,8 @@ no fleet time, and a clock that is being slewed must not look like a stall.
 
 from __future__ import annotations
 
+import ipaddress
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +20,12 @@ class FourTuple(NamedTuple):
     local_port: int
     remote: str
     remote_port: int
+
+
+@lru_cache(4096)
+def ip_version(address: str) -> int:
+    """4 or 6."""
+    return ipaddress.ip_address(address).version
 
 
 class LinkEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ import msgspec
 
 from syntony.errors import ConfigError
 from syntony.traffic.demand import Priority
+from syntony.traffic.policy import is_named
 
 _NAMES = {priority.name.lower(): priority for priority in Priority}
 
@@ -45,6 +45,6 @@ class Classes:
     def of(self, job: str) -> tuple[Priority, float]:
         """Priority and weight of a job."""
         for each in self._classes:
-            if any(fnmatch.fnmatchcase(job, pattern) for pattern in each.jobs):
+            if is_named(job, each.jobs):
                 return _NAMES[each.priority], each.weight
         return Priority.STANDARD, 1.0

@@ -7,7 +7,6 @@ correctness.
 
 from __future__ import annotations
 
-import fnmatch
 import heapq
 from collections.abc import Iterable, Sequence
 
@@ -34,7 +33,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.moving import Order
 from syntony.traffic.plain import PlainPaths
-from syntony.traffic.policy import Policy
+from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.steering import Steering, Turn
 
@@ -266,9 +265,7 @@ class Failover:
         return self._settle(conn, event.at_ns)
 
     def _job(self, conn: Connection, event: events.JobFound) -> None:
-        managed = event.job and any(
-            fnmatch.fnmatchcase(event.job, pattern) for pattern in self._policy.jobs
-        )
+        managed = event.job and is_named(event.job, self._policy.jobs)
         # A connection that began on another network (front end, loopback) stays there.
         ours = any(subflow.nic is not None for subflow in conn.subflows.values())
         conn.job = event.job if managed and ours else ""

@@ -8,21 +8,18 @@ the ends need not agree, and an end that hears its peer on another way answers t
 
 from __future__ import annotations
 
-import fnmatch
-import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple
+from syntony.model.paths import FlowSample, FourTuple, ip_version
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import LOSSY_BACKOFF, State, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Reason, Redirect
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import Mode, Policy, is_named
 from syntony.traffic.ways import ways_of
 
 FORGET_NS = 3 * S
@@ -193,9 +190,7 @@ class PlainPaths:
         known = self.flows.get(event.inode)
         if known is None:
             return []
-        managed = event.job and any(
-            fnmatch.fnmatchcase(event.job, pattern) for pattern in self._policy.jobs
-        )
+        managed = event.job and is_named(event.job, self._policy.jobs)
         known.job = event.job if managed and known.judge.nic is not None else ""
         known.asked = ASK if event.job else known.asked + 1
         return [*self._expect(known), *self.settle(known, event.at_ns)] if known.job else []
@@ -334,9 +329,8 @@ class PlainPaths:
         same_nics = (own.local, own.remote) == (wire.local, wire.remote)
         if same_nics and not known.follows:
             return []
-        if (
-            known.moved_ns is not None and known.stuck
-        ):  # the kernel has yet to try the way that it is on
+        if known.moved_ns is not None and known.stuck:
+            # The kernel has yet to try the way that it is on.
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
         nic = self._health.nic_of(own.local)
@@ -435,12 +429,12 @@ class PlainPaths:
 
     def _expect(self, known: PlainFlow) -> list[Instruction]:
         """Whatever arrives on one of its ways is its own, from now on, faults or none."""
-        version = _family(known.flow.local)
+        version = ip_version(known.flow.local)
         near = {
             address: nic.rail
             for nic in self._health.nics()
             for address in nic.addresses
-            if _family(address) == version
+            if ip_version(address) == version
         }
         far = self._health.addresses_of(known.flow.remote)
         near.setdefault(known.flow.local, 0)
@@ -485,8 +479,3 @@ class PlainPaths:
         if known.ways and self._policy.mode is Mode.ACT:
             out.append(Expect(flow=known.flow, wires=()))
         return out
-
-
-@lru_cache(4096)
-def _family(address: str) -> int:
-    return ipaddress.ip_address(address).version

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import fnmatch
+from collections.abc import Iterable
 
 import msgspec
 
@@ -16,6 +18,11 @@ class Mode(enum.StrEnum):
     OBSERVE = "observe"
     """Say what would be done, touch nothing."""
     ACT = "act"
+
+
+def is_named(job: str, patterns: Iterable[str]) -> bool:
+    """Whether one of these shell patterns means the job."""
+    return any(fnmatch.fnmatchcase(job, pattern) for pattern in patterns)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

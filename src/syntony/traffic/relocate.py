@@ -6,7 +6,6 @@ the move, never the other way round.
 
 from __future__ import annotations
 
-import fnmatch
 from collections import deque
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +13,7 @@ from syntony.model import MS, S
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
-from syntony.traffic.policy import Policy
+from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.steering import Steering, Turn, Way, remote_at
 
 WARM_NS = 30 * MS
@@ -71,7 +70,7 @@ class Relocation:
 
     def movable(self, conn: Connection) -> bool:
         """Whether its flows may be moved off paths that work."""
-        named = any(fnmatch.fnmatchcase(conn.job or "", each) for each in self._policy.place)
+        named = is_named(conn.job or "", self._policy.place)
         return bool(conn.job) and named and self._steering.acting
 
     def begin(self, conns: Mapping[int, Connection], order: Order, now_ns: int) -> Turn | None:

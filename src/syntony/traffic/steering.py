@@ -6,13 +6,11 @@ an event that was lost would have told, the next call finds out.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from syntony.model import MS
-from syntony.model.paths import FourTuple
+from syntony.model.paths import FourTuple, ip_version
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import Connection, Remote, State, Subflow
 from syntony.traffic.entropy import Ports
@@ -86,8 +84,8 @@ class Steering:
             self._renew(turn)
             self._count_alone(turn)
             if self.acting and conn.local:
-                self._announce(turn, _family(conn.local))
-                self._join(turn, _family(conn.local))
+                self._announce(turn, ip_version(conn.local))
+                self._join(turn, ip_version(conn.local))
                 self._trim(turn)
         return turn
 
@@ -301,7 +299,7 @@ class Steering:
     def _join_port(self, address: str) -> int:
         """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is
         announced without a port, which means the connection's own."""
-        return 0 if _family(address) == 6 else self._policy.port
+        return 0 if ip_version(address) == 6 else self._policy.port
 
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
@@ -357,7 +355,7 @@ class Steering:
         told = {remote.address for remote in conn.remotes.values()}
         for flow in list(conn.subflows):
             for address, rail in self._health.addresses_of(flow.remote).items():
-                if address not in told and rail >= 0 and _family(address) == family:
+                if address not in told and rail >= 0 and ip_version(address) == family:
                     port = self._join_port(address) or flow.remote_port
                     conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
 
@@ -400,7 +398,7 @@ class Steering:
             if local is None:
                 continue
             for remote in conn.remotes.values():
-                fits = remote.rail >= 0 and _family(remote.address) == family
+                fits = remote.rail >= 0 and ip_version(remote.address) == family
                 if fits and (remote.rail != nic.rail) is across:
                     yield Way(nic.name, local, remote)
 
@@ -470,10 +468,5 @@ def _why(conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
     return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, now_ns)
 
 
-@lru_cache(4096)
-def _family(address: str) -> int:
-    return ipaddress.ip_address(address).version
-
-
 def _of_family(nic: LocalNic, family: int) -> str | None:
-    return next((each for each in nic.addresses if _family(each) == family), None)
+    return next((each for each in nic.addresses if ip_version(each) == family), None)

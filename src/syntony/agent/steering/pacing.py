@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -12,7 +11,7 @@ from syntony.io.pacing import Paced
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import Mode, Policy, is_named
 from syntony.wire.traffic import Pace, Paces
 
 _log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class PaceKeeper:
     def may(self, flow: JobFlow, *, stopped: bool) -> bool:
         """Whether this flow would be held back."""
         allowed = self._policy.mode is Mode.ACT and not stopped
-        return allowed and any(fnmatch.fnmatchcase(flow.job, p) for p in self._policy.pace)
+        return allowed and is_named(flow.job, self._policy.pace)
 
     def take(self, message: Paces, fleet_now_ns: int | None, now_ns: int) -> None:
         """Orders of the controller; without fleet time nobody can say how old they are."""
