@@ -279,11 +279,8 @@ def _nccl(sources: Sources, options: PartOptions, step: Step) -> list[Result]:
     """`syntony audit nccl` in a process of its own: nothing of it stays in this one."""
     if options.nccl is None:
         return skipped([Section.NCCL], "it takes all GPUs for minutes: ask with --nccl")
-    if sources.lab is not None:
-        where = ["--lab", sources.lab or _lab_name()]
-    elif sources.hosts:
-        where = ["--hosts", ",".join(sources.hosts)]
-    else:
+    where = _where(sources)
+    if not where:
         return skipped([Section.NCCL], "name the hosts with --hosts or --lab")
     plan = options.cabling.topology or options.cabling.subnet
     words = [*where, *(["--topology", str(plan)] if plan else []), *shlex.split(options.nccl)]
@@ -295,9 +292,7 @@ def _bandwidth(
     sources: Sources, options: PartOptions, step: Step, mine: frozenset[str]
 ) -> list[Result]:  # fmt: skip
     """`syntony audit bandwidth` likewise; where it is not asked for, that it is not."""
-    where = ["--lab", sources.lab or _lab_name()] if sources.lab is not None else []
-    if sources.hosts:
-        where = ["--hosts", ",".join(sources.hosts)]
+    where = _where(sources)
     why = _unreached(sources) or "it takes the whole network: ask with --bandwidth"
     told: list[Result] = []
     if options.bandwidth is not None and where:
@@ -332,7 +327,10 @@ def _command(name: str, words: Sequence[str], limit_s: float) -> list[Result]:
         raise RemoteError(last[0].removeprefix("syntony: ")[:300]) from error
 
 
-def _lab_name() -> str:
+def _where(sources: Sources) -> list[str]:
+    """How `syntony audit NAME` is told of the same hosts; empty where they cannot be reached."""
     from syntony.lab.client import open_lab
 
-    return open_lab(None).name
+    if sources.lab is not None:
+        return ["--lab", sources.lab or open_lab(None).name]
+    return ["--hosts", ",".join(sources.hosts)] if sources.hosts else []

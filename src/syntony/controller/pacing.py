@@ -18,7 +18,6 @@ from syntony.controller.path_log import PathLog
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
-from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
 from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 from syntony.wire.traffic import FlowsReport, FlowView, Pace, Paces
@@ -191,5 +190,10 @@ class PacingDesk:
 
 
 def _pace(view: FlowView, bps: int) -> Pace:
-    four = FourTuple(view.local, view.local_port, view.remote, view.remote_port)
-    return Pace(**four._asdict(), bps=bps)
+    return Pace(
+        local=view.local,
+        local_port=view.local_port,
+        remote=view.remote,
+        remote_port=view.remote_port,
+        bps=bps,
+    )

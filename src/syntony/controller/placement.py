@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 
 from syntony.controller.batches import Piece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
@@ -82,9 +81,8 @@ class Placement:
         findings: Iterable[Finding],
     ) -> Decided:
         """Decide; see `PlacingDesk.step`."""
-        with suppress(IndexError):
-            while True:
-                self.desk.learn(*self._learnt.popleft())
+        while self._learnt:
+            self.desk.learn(*self._learnt.popleft())
         blamed = tuple(findings)
         decided = self.desk.step(now_ns, nics, hosts, blamed)
         paces, rows = self.pacing.step(

@@ -55,8 +55,9 @@ LOCATE_INTERVAL_NS = 500 * MS
 """Twice per second of rows: the newest second does not wait for another one."""
 PLAN_CHECK_NS = 200 * MS
 PLACE_INTERVAL_NS = 250 * MS
-READ_PATHS_NS = 1 * S
 """Agents' windows are half a second: what is new is seen soon, and twice."""
+READ_PATHS_NS = 1 * S
+"""Between two looks for learnt paths in the store."""
 JUDGE_INTERVAL_NS = 2 * S
 """Between two evaluations of the rules: a tenth of what it takes to look at a page."""
 TELL_INTERVAL_NS = 1 * S

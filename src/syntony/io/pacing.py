@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from syntony.errors import MissingError
+from syntony.io.tool import run_tool
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 
@@ -31,7 +32,6 @@ FREE_BPS = 400_000_000_000
 """Of a class that is to go: what waits in it leaves at once, for a class takes its queue along."""
 DRAIN_NS = 1 * S
 _CLASSES = range(0x10, 0xFFFF)
-_PATIENCE_S = 2.0
 _WATCH = """
 trap '' INT TERM HUP
 echo
@@ -227,20 +227,4 @@ def _filter(verb: str, key: Paced, number: int) -> str:
 
 
 def _tc(*words: str, text: str = "") -> str:
-    try:
-        done = subprocess.run(
-            ["tc", *words],
-            input=text,
-            text=True,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise MissingError("pacing needs tc; install with: apt install iproute2") from error
-    except subprocess.TimeoutExpired as error:
-        raise MissingError(f"tc does not answer within {_PATIENCE_S:g} s") from error
-    if done.returncode != 0:
-        reason = (done.stderr.strip() or "no message").splitlines()[0]
-        raise MissingError(f"tc refuses to pace: {reason}")
-    return done.stdout
+    return run_tool("tc", *words, what="pacing", package="iproute2", text=text)
