@@ -29,7 +29,7 @@ from syntony.wire.failover import (
     PathEventRow,
 )
 
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
 PAIR = Path(__file__).with_name("pair.py")
 
 await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.fleet.failing import Fleet, await_true, four_hosts
+from tests.fleet.failing import Fleet, await_true
 
 pytestmark = pytest.mark.lab
 
@@ -17,17 +17,6 @@ STALL_S = 20.0
 
 _MPTCP = re.compile("flags:[MJ]")
 _PATH = re.compile(r".*:(?P<near>\d+) > .*:(?P<far>\d+)")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Fleet]:
-    yield from four_hosts(NAME)
-
-
-@pytest.fixture
-def fleet(running: Fleet) -> Fleet:
-    running.lab.clear()
-    return running
 
 
 def test_a_spine_that_swallows_is_passed_by_on_the_same_nics(fleet: Fleet) -> None:

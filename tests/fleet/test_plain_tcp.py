@@ -7,24 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.fleet.failing import Fleet, await_true, four_hosts, status
+from tests.fleet.failing import Fleet, await_true, status
 
 pytestmark = pytest.mark.lab
 
 NAME = "t-plain"
 STALL_S = 10.0
 """A job that had to wait for the fault's end, or for TCP's own timers, stood still for longer."""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Fleet]:
-    yield from four_hosts(NAME)
-
-
-@pytest.fixture
-def fleet(running: Fleet) -> Fleet:
-    running.lab.clear()
-    return running
 
 
 def state(fleet: Fleet, job: str, host: str) -> tuple[str, str]:

@@ -53,11 +53,11 @@ class Host:
 
     def __init__(self, name: str, policy: Policy, rails: int, seed: int) -> None:
         self.name = name
-        nics = [
+        self.nics = [
             LocalNic(name=f"nic{rail}", rail=rail, addresses=(address(name, rail),))
             for rail in range(rails)
         ]
-        self.machine = Failover(policy, nics, seed)
+        self.machine = Failover(policy, self.nics, seed)
         self.subflows: dict[FourTuple, int] = {}
         """Flow to when it last made progress."""
         self.cancelled: set[FourTuple] = set()
@@ -164,6 +164,16 @@ class World:
 
     def stall(self, host: str, lasted_ns: int) -> None:
         self.tell(self.hosts[host], StallEvent(at_ns=self.now_ns, lasted_ns=lasted_ns))
+
+    def restart(self, name: str) -> None:
+        """An agent is killed and comes back: the kernel's subflows are all that is left."""
+        host = self.hosts[name]
+        host.machine = Failover(self.policy, host.nics, self.random.randrange(1 << 32))
+        self._plan(host)
+        self._all_ns = self.now_ns  # it lists all there is
+        self.at(SAMPLE_NS, self._sample)
+        found = events.JobFound(at_ns=self.now_ns + 2 * SAMPLE_NS, token=7, job="train")
+        self.at(2 * SAMPLE_NS, lambda: self.tell(host, found, may_be_lost=False))
 
     def lie(self, host: str, flow_id: int, *, alive: bool) -> None:
         """A probe result that is wrong."""

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.traffic.network import World, moves, notes, rail_of
+from tests.traffic.network import World, moves, notes, rail_of, reverse
 
 from syntony.model import MS, S
 from syntony.traffic.instructions import Announce, Cause, Create, Destroy, Withdraw
@@ -62,6 +62,33 @@ def test_carrier_loss_leaves_at_once_and_returns_after_the_hold_down(host: str, 
     world.run(100 * MS)
     for each in "ab":
         assert rails(world, each) == [0, 1]
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_an_agent_that_comes_back_finds_its_way_back_to_every_rail(host: str) -> None:
+    world = settled(3)
+    world.black.add((host, "nic1"))
+    world.run(200 * MS)
+    assert rails(world, "a") == rails(world, "b") == [0]
+    world.black.clear()
+    world.run(2 * S)  # both announce, and join, again
+    world.black.add((host, "nic1"))
+    world.run(200 * MS)
+    world.black.clear()
+    world.restart(host)
+    world.run(5 * S)
+    assert rails(world, "a") == rails(world, "b") == [0, 1]
+
+
+def test_an_announcement_that_nobody_heard_is_made_up_for() -> None:
+    """Made before our agent was back: its peer says it again a minute later only."""
+    world = settled(3)
+    flow = next(each for each in world.living("a") if rail_of(each.local) == 1)
+    world._closed(world.hosts["a"], flow)
+    world._closed(world.hosts["b"], reverse(flow))
+    world.restart("a")
+    world.run(3 * S)
+    assert rails(world, "a") == rails(world, "b") == [0, 1]
 
 
 @pytest.mark.parametrize(("host", "nic"), NICS)

@@ -26,6 +26,9 @@ LOSSY_BACKOFF = 2
 queue that drops every third segment that happens to one loss in nine."""
 
 
+ANNOUNCED_NS = 1 * S
+"""A peer's announcement that has not come so long after the connection was is taken for missed: its
+kernel sends it until ours has it, but an agent that was not there yet never hears of it."""
 UNREPEATED = 6
 """Times the patience where the kernel has retransmitted nothing: its timer fires 200 ms and a round
 trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
@@ -168,6 +171,8 @@ class Connection:
         """Address of its first subflow: of the family that all others have."""
         self.local_port = 0
         self.announced_ns = now_ns
+        self.heard_by_ns = now_ns + ANNOUNCED_NS
+        """By then the peer has announced what it has, or we have missed it."""
         self.alone_ns: int | None = None
         """Since when it has no living subflow, or only such as may be dying."""
         self.called = False

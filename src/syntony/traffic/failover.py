@@ -18,6 +18,7 @@ from syntony.model.paths import (
     LivenessEvent,
     PathEvent,
     StallEvent,
+    ip_version,
 )
 from syntony.traffic import events
 from syntony.traffic.connection import Connection, Remote, State, Subflow
@@ -361,21 +362,34 @@ class Failover:
     def _rewatch(self, now_ns: int) -> list[Instruction]:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
-        rails = {nic.rail: nic.name for nic in self.health.nics()}
-        pairs = self.plain.pairs()
-        for conn in self.connections.values():
-            if not conn.job:
-                continue
-            for subflow in conn.subflows.values():
-                if subflow.nic is not None:
-                    pairs.add((subflow.nic, subflow.flow.remote))
-            for remote in conn.remotes.values():
-                if remote.rail in rails:
-                    pairs.add((rails[remote.rail], remote.address))
+        pairs = self.plain.pairs() | self._pairs()
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)
         return [Watch(paths=self._watched)]
+
+    def _pairs(self) -> set[tuple[str, str]]:
+        """(NIC, remote address) that managed connections use, or would if they heard of them."""
+        rails = {nic.rail: nic.name for nic in self.health.nics()}
+        managed = [conn for conn in self.connections.values() if conn.job]
+        used = {
+            (each.nic, each.flow.remote)
+            for conn in managed
+            for each in conn.subflows.values()
+            if each.nic is not None
+        }
+        announced = {
+            (remote.address, remote.rail) for conn in managed for remote in conn.remotes.values()
+        }
+        planned = {
+            (address, rail)
+            for peer in {remote for _, remote in used}
+            for address, rail in self.health.addresses_of(peer).items()
+            if ip_version(address) == ip_version(peer)
+        }
+        return used | {
+            (rails[rail], address) for address, rail in announced | planned if rail in rails
+        }
 
 
 def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:

@@ -6,13 +6,13 @@ an event that was lost would have told, the next call finds out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from syntony.model import MS
 from syntony.model.paths import FourTuple, ip_version
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import ANNOUNCED_NS, Connection, Remote, State, Subflow
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health, LocalNic
 from syntony.traffic.hold_down import HoldDown
@@ -85,6 +85,7 @@ class Steering:
             self._count_alone(turn)
             if self.acting and conn.local:
                 self._announce(turn, ip_version(conn.local))
+                self._make_up(turn, ip_version(conn.local))
                 self._join(turn, ip_version(conn.local))
                 self._trim(turn)
         return turn
@@ -350,14 +351,44 @@ class Steering:
             self.create(turn, way, reason)
             return
 
-    def _assume(self, conn: Connection, family: int) -> None:
-        """Addresses of the peer that it has never announced, or not so that we heard it."""
+    def _make_up(self, turn: Turn, family: int) -> None:
+        """For announcements that were missed: by an agent that was not there yet (the peer repeats
+        them, but in its own good time), or in a crowd. Only where the peer's agent answers probes;
+        if it has not announced the address, its kernel refuses the join, which costs a packet."""
+        conn = turn.conn
+        if conn.accepted or not self._unheard(conn, family):
+            return
+        if turn.now_ns >= conn.heard_by_ns:
+            conn.heard_by_ns = turn.now_ns + ANNOUNCED_NS
+            nics = {nic.rail: nic.name for nic in self._health.nics()}
+            self._assume(
+                conn,
+                family,
+                lambda address, rail: self._health.reaches(nics.get(rail, ""), address),
+            )
+        turn.dues.append(conn.heard_by_ns)
+
+    def _unheard(self, conn: Connection, family: int) -> dict[str, tuple[int, int]]:
+        """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
+        port to join at."""
         told = {remote.address for remote in conn.remotes.values()}
-        for flow in list(conn.subflows):
-            for address, rail in self._health.addresses_of(flow.remote).items():
-                if address not in told and rail >= 0 and ip_version(address) == family:
-                    port = self._join_port(address) or flow.remote_port
-                    conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
+        return {
+            address: (rail, self._join_port(address) or flow.remote_port)
+            for flow in conn.subflows
+            for address, rail in self._health.addresses_of(flow.remote).items()
+            if address not in told and rail >= 0 and ip_version(address) == family
+        }
+
+    def _assume(
+        self,
+        conn: Connection,
+        family: int,
+        may: Callable[[str, int], bool] = lambda _address, _rail: True,
+    ) -> None:
+        """The peer can be joined at addresses of the plan that it has not announced."""
+        for address, (rail, port) in self._unheard(conn, family).items():
+            if may(address, rail):
+                conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
 
     def _is_across(self, conn: Connection, subflow: Subflow) -> bool:
         rails = {nic.name: nic.rail for nic in self._health.nics()}
