@@ -139,6 +139,49 @@ def test_a_lost_carrier_moves_it_at_once_and_it_returns_after_the_hold_down() ->
     assert (back.wire, back.reason.cause) == (OWN, Cause.RETURN)
 
 
+def test_with_its_own_carrier_gone_a_way_that_answers_late_is_better_than_none() -> None:
+    host = Host()
+    host.now_ns += S
+    host.tell(host.probes(1, alive=False))
+    (moved,) = host.carrier("n0", up=False)
+    assert moved.wire == OTHER
+
+
+def test_who_found_no_other_way_takes_the_first_that_lives() -> None:
+    host = Host()
+    plan = [
+        WatchedFlow(10 * peer + k, f"n{k}", f"10.{k}.0.{peer}", f"p{peer}/n{k}", k)
+        for peer in (2, 3)
+        for k in (0, 1)
+    ]
+    host.machine.watch(plan, 0)
+    for flow in plan:
+        host.tell(host.probes(flow.flow_id, alive=True))
+    host.now_ns += S
+    host.tell(host.probes(20, alive=False))
+    host.now_ns += 4 * MS
+    host.tell(host.probes(21, alive=False))
+    assert not host.after(4 * MS), "the one is dead, the other dying, it seems"
+    (moved,) = redirects(host.tell(host.probes(21, alive=True)))
+    assert moved.wire == OTHER
+
+
+def test_a_stall_that_the_probes_explain_does_not_delay_the_return() -> None:
+    """Seen before the probes fell silent, as when they are late: its own way is no riddle."""
+    host = Host()
+    (redrawn,) = host.silent(400 * MS, retransmits=1, acked=1)
+    assert redrawn.reason.cause is Cause.FABRIC
+    host.tell(host.probes(0, alive=False))
+    (moved,) = host.after(100 * MS)
+    assert moved.wire == OTHER
+    host.tell(host.sample(acked=2, retransmits=2))
+    host.after(2 * S)
+    host.tell(host.probes(0, alive=True))
+    hold_ns = host.machine.health.usable_from_ns("n0", OWN.remote) - host.now_ns
+    (back,) = host.after(hold_ns + 3 * S)
+    assert back.wire == OWN
+
+
 def test_a_dead_pair_moves_it_and_a_dying_one_is_no_refuge() -> None:
     host = Host()
     host.now_ns += S

@@ -116,6 +116,8 @@ class Failover:
             case LivenessEvent():
                 back = self.health.liveness(event)
                 out = self._settle_all(event.at_ns) if back else []
+                if event.alive and not back:
+                    out = self.plain.settle_stranded(event.at_ns)
                 return [*out, *self.tick(event.at_ns)]
             case LinkEvent():
                 return self._link(event)

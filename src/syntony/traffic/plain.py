@@ -15,18 +15,16 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, ip_version
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import LOSSY_BACKOFF, State, Subflow
+from syntony.traffic.connection import LOSSY_BACKOFF
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Reason, Redirect
+from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.policy import Mode, Policy, is_named
 from syntony.traffic.ways import ways_of
 
 FORGET_NS = 3 * S
 """What the kernel's listing has not shown for so long is over."""
-GRACE_NS = 150 * MS
-"""On a new way silence counts this much later: the peer may have to find out by itself that what it
-answers is lost."""
 ASK = 3
 """Times that a connection's owner is looked for, at successive listings: a socket that was just
 accepted, or a process that is just being started, is not found in /proc at once."""
@@ -37,109 +35,11 @@ one is dead, there and back, three ports of four lead nowhere, and by then the k
 BLIND = 10
 """Hold-downs more before a connection returns to a way on which its own data stalled: no probe
 tells whether that is well again, and to find out costs the job a stall."""
+_CERTAIN = {Cause.MY_CARRIER, Cause.ADDRESS}
+"""Nothing gets through where these hold: any other way is as good or better, one whose probes are
+late (as on a host that is short of time) or have not begun included."""
 QUIET_NS = 2 * S
 """A peer that has not been heard on another way for so long is not there any more."""
-
-
-class PlainFlow:
-    """One connection."""
-
-    __slots__ = (
-        "alive_ns", "asked", "backoff", "claimed", "deaf_ns", "failed", "flow", "follows",
-        "heard_ns", "inode", "job", "judge", "kept", "moved_ns", "peer_ns", "peer_wire",
-        "received", "repeats", "tried", "tries", "wait", "waits", "ways", "wire",
-    )  # fmt: skip
-
-    def __init__(self, sample: FlowSample, nic: str | None) -> None:
-        self.flow = sample.flow
-        self.inode = sample.inode
-        self.job: str | None = None
-        """None: not known yet; empty: not ours to manage."""
-        self.asked = 0
-        self.judge = Subflow(sample.flow, nic, State.UP, sample.at_ns)
-        self.wire = sample.flow
-        """The way of what we send; its own unless it is on a detour."""
-        self.claimed: tuple[FourTuple, ...] = ()
-        """The others that there are."""
-        self.ways: tuple[FourTuple, ...] = ()
-        """Those that are nobody else's."""
-        self.failed: dict[FourTuple, HoldDown] = {}
-        """Ways on which it stalled."""
-        self.tried: set[FourTuple] = set()
-        """Those on which it stalled since anything was acknowledged. The kernel sends again after
-        twice the time each time, a hold-down is soon shorter than that: a way is not tried a second
-        time while there are others."""
-        self.kept: Reason | None = None
-        """Why it is on a detour."""
-        self.follows = False
-        """It is there because the peer is, not because anything was wrong with what we sent."""
-        self.heard_ns = 0
-        """When the peer was last heard on the way that we follow it on."""
-        self.received = sample.bytes_received
-        self.backoff = 0
-        """Of the kernel's timer, as last seen."""
-        self.alive_ns = 0
-        """When it was last seen to have received or delivered anything."""
-        self.deaf_ns = 0
-        """Until then a peer is not followed: it may be following us. Of two that follow each other
-        one has to go back first."""
-        self.moved_ns: int | None = None
-        """When it was put on another way, until the kernel has sent something again there."""
-        self.repeats = 0
-        self.tries = 1
-        """How often the kernel has to have sent something again before the new way is judged."""
-        self.peer_wire = sample.flow
-        """The way on which the peer was last heard, if not on its own."""
-        self.peer_ns = 0
-        self.waits = False
-        """Whether the last sample told of data under way and no progress."""
-        self.wait = HoldDown()
-        """Before it goes back to its own way."""
-
-    @property
-    def stuck(self) -> bool:
-        """Whether something of ours is under way that nobody has acknowledged yet."""
-        return self.waits or self.judge.stalled is not None
-
-    @property
-    def detoured(self) -> bool:
-        return self.wire != self.flow
-
-    def take(self, sample: FlowSample, policy: Policy) -> bool:
-        """Whether it is stalled since this very sample. On a new way that is not judged before the
-        kernel has tried it, which it does by its own timer."""
-        if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
-            self.alive_ns, self.received = sample.at_ns, sample.bytes_received
-        self.backoff = sample.backoff
-        self.waits = sample.bytes_acked == self.judge.acked and sample.unacked > 0
-        if not self.waits:
-            self.tried.clear()
-        if self.moved_ns is None:
-            return self.judge.take(sample, policy)
-        if sample.at_ns <= self.moved_ns:  # how it was before
-            self.judge.take(sample, policy)
-            self.judge.stalled = None
-            self.repeats = sample.retransmits
-            return False
-        if sample.bytes_acked == self.judge.acked and sample.unacked:
-            self.judge.seen_ns = sample.at_ns
-            if sample.retransmits - self.repeats < self.tries:
-                return False
-            self.judge.acked_ns = sample.at_ns + GRACE_NS
-        self.moved_ns = None
-        return self.judge.take(sample, policy)
-
-    def put(self, wire: FourTuple, now_ns: int) -> None:
-        """What we send takes this way from now on.
-
-        Of another pair of NICs, whose probes are answered, the second retransmission counts: what
-        the peer answers to the first it sends on its way of before, and then it knows."""
-        self.wire = wire
-        self.tries = 1 if wire[0::2] == self.flow[0::2] else 2
-        self.moved_ns = now_ns
-        self.repeats = self.judge.retransmits_now
-        self.judge.stalled = None
-        self.judge.told = ""
 
 
 class PlainPaths:
@@ -163,6 +63,8 @@ class PlainPaths:
         """Who could mean what by a name: connections by themselves, and by all their ways. What two
         could mean is used by neither, at either end."""
         self._due_ns: int | None = None
+        self._stranded = False
+        """Whether a connection on a dead way found no other one."""
 
     # --- what is heard ---
 
@@ -294,12 +196,24 @@ class PlainPaths:
             return []  # the probes will tell of the pair
         return self._leave(known, reason, now_ns)
 
+    def settle_stranded(self, now_ns: int) -> list[Instruction]:
+        """Something lives again, or for the first time."""
+        if not self._stranded:
+            return []
+        self._stranded = False
+        return self.settle_all(now_ns)
+
     def _leave(self, known: PlainFlow, reason: Reason, now_ns: int) -> list[Instruction]:
         if reason.cause is Cause.FABRIC:
             known.failed.setdefault(known.wire, HoldDown()).failed(now_ns, self._policy)
             known.tried.add(known.wire)
+        else:
+            self._explained(known, known.wire)
         way = self._next(known, now_ns)
+        if way is None and reason.cause in _CERTAIN:
+            way = self._next(known, now_ns, doubtful=True)
         if way is None:
+            self._stranded = True
             return self._tell(known, "keep-last-path", reason)
         if not self._acting():
             return self._tell(known, "would-detour", reason, way)
@@ -310,7 +224,14 @@ class PlainPaths:
         known.wait.failed(now_ns, self._policy)
         return self._put(known, way, reason, now_ns)
 
-    def _next(self, known: PlainFlow, now_ns: int) -> FourTuple | None:
+    @staticmethod
+    def _explained(known: PlainFlow, wire: FourTuple) -> None:
+        """What stalled there did so because the pair of NICs was dying: its probes will tell when
+        it is well again."""
+        for way in [way for way in known.failed if way[0::2] == wire[0::2]]:
+            del known.failed[way]
+
+    def _next(self, known: PlainFlow, now_ns: int, *, doubtful: bool = False) -> FourTuple | None:
         """The first that is fit, those last that were tried in vain, and before them those of a
         pair of NICs on which two were, or one where the kernel's timer is slow by now: every
         further one takes it twice as long."""
@@ -320,7 +241,7 @@ class PlainPaths:
         def rank(way: FourTuple) -> tuple[bool, bool]:
             return way in known.tried, vain[way[0::2]] >= most
 
-        fit = (way for way in known.ways if self._fit(known, way, now_ns))
+        fit = (way for way in known.ways if self._fit(known, way, now_ns, doubtful=doubtful))
         return min(fit, key=rank, default=None)
 
     def _return(self, known: PlainFlow, now_ns: int) -> list[Instruction]:
@@ -334,7 +255,10 @@ class PlainPaths:
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
         nic = self._health.nic_of(own.local)
-        if self._pair_fault(own) is not None or self._doubtful(own) or not self._acting():
+        fault = self._pair_fault(own)
+        if fault is not None:
+            self._explained(known, own)
+        if fault is not None or self._doubtful(own) or not self._acting():
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
         if known.follows and known.alive_ns < known.heard_ns + QUIET_NS // 2:
@@ -413,14 +337,21 @@ class PlainPaths:
     def _doubtful(self, way: FourTuple) -> bool:
         return self._health.doubtful(self._health.nic_of(way.local) or "", way.remote)
 
-    def _fit(self, known: PlainFlow, way: FourTuple, now_ns: int) -> bool:
-        """Whether a way may be taken: nothing is known against it, and both its NICs live."""
+    def _fit(
+        self, known: PlainFlow, way: FourTuple, now_ns: int, *, doubtful: bool = False
+    ) -> bool:
+        """Whether a way may be taken: nothing is known against it, and both its NICs live; or, if
+        it may be doubtful, they are not known to be dead."""
         hold = known.failed.get(way)
         if way == known.wire or (hold is not None and now_ns < hold.until_ns):
             return False
-        if self._pair_fault(way) is not None or self._doubtful(way):
+        if self._pair_fault(way) is not None:
             return False
-        return self._health.reaches(self._health.nic_of(way.local) or "", way.remote)
+        if doubtful:
+            return True
+        return not self._doubtful(way) and self._health.reaches(
+            self._health.nic_of(way.local) or "", way.remote
+        )
 
     def _look_at(self, due_ns: int) -> None:
         self._due_ns = due_ns if self._due_ns is None else min(self._due_ns, due_ns)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection, State, Subflow
-from syntony.traffic.plain import PlainFlow
+from syntony.traffic.plain_flow import PlainFlow
 from syntony.wire.failover import ConnectionView, SubflowView
 
 
