@@ -13,7 +13,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent,
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.health import LocalNic, WatchedFlow
-from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Redirect
+from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.ways import REDRAWS, redraw, ways_of
 
@@ -107,6 +107,13 @@ def test_whatever_comes_on_another_way_is_expected_before_anything_fails() -> No
     assert expect.flow == OWN
     assert OTHER in expect.wires
     assert len(expect.wires) == REDRAWS + 3
+
+
+def test_its_kernel_is_told_to_retransmit_sooner_if_that_may_be() -> None:
+    (quicken,) = [each for each in Host().first if isinstance(each, Quicken)]
+    assert (quicken.inode, quicken.rto_ns) == (INODE, Policy().plain_rto_ns)
+    for policy in (Policy(mode=Mode.OBSERVE), Policy(mode=Mode.ACT, plain_rto_ns=0)):
+        assert not any(isinstance(each, Quicken) for each in Host(policy).first)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from syntony.io.job_sockets import Held
+
 VARIABLE = b"SYNTONY_JOB="
 _MAX_NAME = 256
 
@@ -23,17 +25,21 @@ class JobProcesses:
         self._jobs: dict[tuple[str, int], str] = {}
         """(pid, inode of /proc/PID: a new one for a new process of that number) to job; empty for
         processes of none. An exec may change it: see `look`."""
+        self.held: dict[int, Held] = {}
+        """Where the sockets are that the last `look` found, by inode."""
 
     def look(self, inodes: Collection[int]) -> dict[int, str]:
         """Socket inode to job, for those of `inodes` that a job's process holds."""
         wanted = {f"socket:[{inode}]": inode for inode in inodes}
         found: dict[int, str] = {}
+        self.held = {}
         for pid, job in self._processes().items():
             if len(found) == len(wanted):
                 break
-            for link in self._links(pid):
+            for number, link in self._links(pid):
                 if link in wanted:
                     found[wanted[link]] = job
+                    self.held[wanted[link]] = Held(int(pid), int(number))
         return found
 
     def _processes(self) -> dict[str, str]:
@@ -58,9 +64,10 @@ class JobProcesses:
                 return entry.removeprefix(VARIABLE)[:_MAX_NAME].decode(errors="replace")
         return ""
 
-    def _links(self, pid: str) -> list[str]:
+    def _links(self, pid: str) -> list[tuple[str, str]]:
+        """Open files of a process: number, and what it is."""
         with suppress(OSError):  # ended meanwhile: the next look tells
-            return [_target(entry) for entry in Path(self._proc, pid, "fd").iterdir()]
+            return [(each.name, _target(each)) for each in Path(self._proc, pid, "fd").iterdir()]
         return []
 
 

@@ -125,6 +125,15 @@ class Redirect(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
 
 
+class Quicken(msgspec.Struct, frozen=True, kw_only=True):
+    """Let the kernel retransmit a plain connection's data sooner: what was lost with a way is sent
+    again by the connection's own timer only, whichever way is open by then."""
+
+    inode: int
+    rto_ns: int
+    """The shortest timeout, over and above the round trip."""
+
+
 class RestoreRoutes(msgspec.Struct, frozen=True, kw_only=True):
     """Put back the routes that the kernel dropped while a NIC was down."""
 
@@ -160,4 +169,4 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 Steer = Create | Destroy | Retire | Announce | Withdraw
 """What concerns one MPTCP connection."""
-Instruction = Steer | Expect | Redirect | RestoreRoutes | Watch | Note
+Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note

@@ -18,7 +18,7 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.connection import LOSSY_BACKOFF
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Reason, Redirect
+from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Reason, Redirect
 from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.policy import Mode, Policy, is_named
 from syntony.traffic.ways import ways_of
@@ -95,7 +95,9 @@ class PlainPaths:
         managed = event.job and is_named(event.job, self._policy.jobs)
         known.job = event.job if managed and known.judge.nic is not None else ""
         known.asked = ASK if event.job else known.asked + 1
-        return [*self._expect(known), *self.settle(known, event.at_ns)] if known.job else []
+        if not known.job:
+            return []
+        return [*self._expect(known), *self._quicken(known), *self.settle(known, event.at_ns)]
 
     def heard(self, event: events.WireHeard) -> list[Instruction]:
         """The peer sends on another way: something is wrong with the one before, there or back."""
@@ -371,6 +373,11 @@ class PlainPaths:
         near.setdefault(known.flow.local, 0)
         ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
         return self._claim(known, ways)
+
+    def _quicken(self, known: PlainFlow) -> list[Instruction]:
+        if not self._policy.plain_rto_ns or not self._acting():
+            return []
+        return [Quicken(inode=known.inode, rto_ns=self._policy.plain_rto_ns)]
 
     def _claim(self, known: PlainFlow, ways: tuple[FourTuple, ...]) -> list[Instruction]:
         """A connection has these ways; whoever has one of them as well loses it."""

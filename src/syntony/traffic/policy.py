@@ -43,6 +43,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     1,000 connections of a busy host leave a dead NIC, and return, within one second."""
     plain: bool = True
     """Whether connections that are not multi-path take other ways, too (both ends need agents)."""
+    plain_rto_ns: int = 80 * MS
+    """Shortest retransmission timeout of plain connections of managed jobs, over and above their
+    round trip (the kernel's is 200 ms); 0: theirs to choose. A little longer than the detection of
+    a dead path and a detour take (60 to 75 ms), so that the first retransmission finds it in force;
+    peers hold acknowledgements back for half as long at most."""
     settle_ns: int = 6 * MS
     """A path's death is acted upon this much later, when the deaths of its siblings are known:
     probes of one NIC are spread over one interval (5 ms)."""

@@ -47,6 +47,7 @@ from syntony.traffic.instructions import (
     Expect,
     Instruction,
     Note,
+    Quicken,
     Redirect,
     Refused,
     RestoreRoutes,
@@ -400,6 +401,8 @@ class PathControl:
                     self._restore(nic)
                 case Note():
                     self._tell(instruction, time.monotonic_ns(), "")
+                case Quicken(inode=inode, rto_ns=rto_ns):
+                    self._jobs.quicken(inode, rto_ns)
                 case Create() | Destroy() | Retire() | Announce() | Withdraw():
                     waiting.extend(self._steer(instruction))
                 case Expect() | Redirect():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
 from collections.abc import Callable
 
+from syntony.io.job_sockets import Held, quicken
 from syntony.io.jobs import JobProcesses
 from syntony.io.mptcp_sockets import inodes
 from syntony.model import MS, S
@@ -18,6 +20,13 @@ LAST_LOOK_NS = 2 * S
 """Between two looks for the same connection, doubling: it may wait to be accepted."""
 GIVE_UP_NS = 20 * S
 """A connection that no job's process holds by then is none of ours."""
+MOST_HELD = 65_536
+"""Sockets that were found and that nobody wanted quickened: more are forgotten."""
+_REFUSED = {
+    errno.EPERM: "other users' sockets are not ours to touch; the agent needs CAP_SYS_PTRACE",
+    errno.ENOPROTOOPT: "this kernel cannot; Linux 6.15 and newer can",
+    errno.ENOSYS: "this kernel or a filter of system calls has no pidfd_getfd",
+}
 
 
 class JobFinder:
@@ -30,6 +39,11 @@ class JobFinder:
         """Token to when it was asked for."""
         self._sockets: set[int] = set()
         """Inodes of plain sockets asked for."""
+        self._held: dict[int, Held] = {}
+        """Those that jobs' processes hold, until they are quickened."""
+        self._quick: dict[int, int] = {}
+        """Plain sockets to be quickened: inode to the shortest timeout in ns."""
+        self._told = ""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -57,6 +71,12 @@ class JobFinder:
             self._sockets.add(inode)
             self._changed.notify_all()
 
+    def quicken(self, inode: int, rto_ns: int) -> None:
+        """A plain socket that was found: its kernel shall retransmit sooner."""
+        with self._changed:
+            self._quick[inode] = rto_ns
+            self._changed.notify_all()
+
     def forget(self, token: int) -> None:
         """It is over."""
         with self._changed:
@@ -66,11 +86,14 @@ class JobFinder:
         wait_ns = FIRST_LOOK_NS
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._wanted or self._sockets)
-                before, sockets = set(self._wanted), self._sockets
-                self._sockets = set()
+                self._changed.wait_for(lambda: self._closing or self._wanted or self._urgent())
+                before, sockets, quick = set(self._wanted), self._sockets, self._quick
+                self._sockets, self._quick = set(), {}
                 if self._closing:
                     return
+            self._lower(quick)
+            if not before and not sockets:
+                continue
             try:
                 self._look(before, sockets)
             except OSError:
@@ -82,15 +105,33 @@ class JobFinder:
     def _pause(self, before: set[int], wait_ns: int) -> bool:
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closing or bool(self._sockets) or not self._wanted.keys() <= before,
+                lambda: self._closing or self._urgent() or not self._wanted.keys() <= before,
                 wait_ns / S,
             )
+
+    def _urgent(self) -> bool:
+        return bool(self._sockets or self._quick)
+
+    def _lower(self, quick: dict[int, int]) -> None:
+        """What cannot be quickened keeps the kernel's own timers: slower, not wrong."""
+        for inode, rto_ns in quick.items():
+            held = self._held.pop(inode, None)
+            try:
+                if held is not None:
+                    quicken(held, inode, rto_ns)
+            except OSError as error:
+                if error.errno in _REFUSED and self._told != (why := _REFUSED[error.errno]):
+                    self._told = why
+                    _log.warning("plain connections keep the kernel's timers reason=%s", why)
 
     def _look(self, tokens: set[int], sockets: set[int]) -> None:
         known = inodes() if tokens else {}
         listed = {token: inode for token, inode in known.items() if token in tokens and inode}
         jobs = self._processes.look({*listed.values(), *sockets})
         now_ns = time.monotonic_ns()
+        if len(self._held) > MOST_HELD:
+            self._held.clear()
+        self._held |= {inode: self._processes.held[inode] for inode in sockets & jobs.keys()}
         for inode in sockets:
             self._found(SocketOwner(at_ns=now_ns, inode=inode, job=jobs.get(inode, "")))
         for token in tokens:
