@@ -36,7 +36,9 @@ from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import LiveLab, eventually, live
 from syntony.lab.world import allow_realtime
 from syntony.model import MS, S
-from syntony.traffic.evidence import FlowEvidence, Progress, Punctuality
+from syntony.model.paths import FlowSample
+from syntony.traffic.connection import State, Subflow
+from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ PORT, FLOW_PORT, SOURCE_PORT = 8620, 5201, 41000
 SOURCE, TARGET = "h0", "h3"
 PORTS_PER_RAIL = 4
 SAMPLE_NS = 10 * MS
+STALL_NS = 5 * MS
+"""Looking later than this after it was meant to: the watcher was not scheduled."""
+POLICY = Policy()
 FIND_NS = 500 * MS
 PATIENCE_S = 1.5
 PLAN = make_plan(FabricSpec(hosts=4))
@@ -103,8 +108,7 @@ class Detector:
         self._carrier = CarrierWatch(["rail0", "rail1"])
         self._flows = TcpFlows()
         self._rows = self._flows.find()
-        self._evidence: dict[int, FlowEvidence] = {}
-        self._punctuality = Punctuality()
+        self._judges: dict[int, Subflow] = {}
         self._carriers: dict[str, bool] = {}
         self._find_ns = self._sample_ns = 0
 
@@ -121,10 +125,9 @@ class Detector:
             if any(descriptor == sys.stdin.fileno() for descriptor, _ in ready):
                 return
             now_ns = time.monotonic_ns()
-            stall = self._punctuality.woke(now_ns, due_ns) if due_ns else None
-            for evidence in self._evidence.values():
-                if stall is not None:
-                    evidence.excuse(stall)
+            if due_ns and now_ns - due_ns > STALL_NS:
+                for judge in self._judges.values():
+                    judge.excuse(now_ns)
             self._tell_liveness()
             self._tell_carriers(now_ns)
             if now_ns >= self._sample_ns:
@@ -150,12 +153,16 @@ class Detector:
         else:
             self._flows.sample(self._rows)
         for sample in self._flows.samples(self._rows, now_ns):
-            port = sample.flow.local_port
-            evidence = self._evidence.setdefault(port, FlowEvidence())
-            before = evidence.progress
-            stalled = evidence.observe(sample) is Progress.STALLED
-            if stalled != (before is Progress.STALLED):
-                tell("flow", now_ns, f"port {port}", not stalled, evidence.silent_ns)
+            self._judge(sample)
+
+    def _judge(self, sample: FlowSample) -> None:
+        port = sample.flow.local_port
+        judge = self._judges.setdefault(port, Subflow(sample.flow, None, State.UP, sample.at_ns))
+        before, since_ns = judge.stalled, judge.acked_ns
+        judge.take(sample, POLICY)
+        if (judge.stalled is None) != (before is None):
+            good, silent_ns = judge.stalled is None, sample.at_ns - since_ns
+            tell("flow", sample.at_ns, f"port {port}", good, silent_ns)
 
 
 def tell(source: str, at_ns: int, what: str, good: bool, silent_ns: int = 0) -> None:

@@ -30,7 +30,8 @@ from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS, S
-from syntony.traffic.evidence import FlowEvidence
+from syntony.traffic.connection import State, Subflow
+from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
@@ -107,18 +108,22 @@ def flows(seconds: float) -> dict[str, Any]:
     with TcpFlows() as reader:
         found = reader.find()
         rows = found[found["remote_port"] == port].copy()
-        evidence = {sample.flow: FlowEvidence() for sample in reader.samples(rows, 0)}
+        policy = Policy()
+        judges = {
+            sample.flow: Subflow(sample.flow, None, State.UP, 0)
+            for sample in reader.samples(rows, 0)
+        }
 
         def look() -> None:
             reader.sample(rows)
             for sample in reader.samples(rows, time.monotonic_ns()):
-                evidence[sample.flow].observe(sample)
+                judges[sample.flow].take(sample, policy)
 
         result = {
             f"{CONNECTIONS} flows each 20 ms, %": percent_of_core(
                 lambda: reader.sample(rows), 20 * MS, seconds
             ),
-            "the same with evidence, %": percent_of_core(look, 20 * MS, seconds),
+            "the same and judged, %": percent_of_core(look, 20 * MS, seconds),
             "found twice a second, %": percent_of_core(reader.find, 500 * MS, seconds),
         }
     for one in (*clients, *servers, listener):

@@ -20,7 +20,7 @@ from tests.io.namespace import ip, run_alone
 from syntony.errors import WireError
 from syntony.io import detours, host_routes
 from syntony.io.detours import DetourTable, parse_heard
-from syntony.io.host_routes import FALLBACK, HostRoutes
+from syntony.io.host_routes import PREFERENCE, HostRoutes
 from syntony.io.netlink import Message, attribute
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import WireHeard
@@ -135,7 +135,7 @@ def a_connection_takes_other_ways_and_the_peer_hears_of_it() -> None:
         echoed(sock)
         assert set(table.poll(2)) == {WireHeard(at_ns=2, wire=OTHER)}
         ip("link set n0 down")  # with it go all routes to the peer's own address
-        routes = HostRoutes(FALLBACK)
+        routes = HostRoutes()
         routes.offer(OWN.remote, (OTHER.local, OTHER.remote), "n1", metric=1)
         table.beat()
         echoed(sock)
@@ -175,11 +175,11 @@ def a_dead_man_puts_everything_back() -> None:
 def a_hung_maker_loses_its_rule_until_it_lives_again() -> None:
     cables()
     host_routes.DEAD_MAN_S = 1
-    routes = HostRoutes(FALLBACK)
+    routes = HostRoutes()
 
     def there() -> bool:
         done = subprocess.run(["ip", "rule"], capture_output=True, text=True, check=True)
-        return f"{FALLBACK}:" in done.stdout
+        return f"{PREFERENCE}:" in done.stdout
 
     assert there()
     until(lambda: not there(), "the rule gone")

@@ -1,10 +1,8 @@
-"""A route to one peer address, replaced while it lasts: plain TCP moves to another NIC.
+"""Routes of last resort to peers' addresses: for packets whose own route went with its NIC.
 
-For connections between addresses that belong to no NIC (a /32 or /128 on loopback, as many fabrics
-give their hosts). Routes go into a table of our own, looked up before all others by one rule. The
-kernel has no timeouts for routes, so a small process takes rule and table away when its pipe
-closes: when whoever made it ends, however it ends. Of a maker that hangs it takes the rule away,
-until that lives again.
+They are in a table of our own, which one rule looks up after all others. The kernel has no timeouts
+for routes, so a small process takes rule and table away when its pipe closes: when whoever made it
+ends, however it ends. Of a maker that hangs it takes the rule away, until that lives again.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from contextlib import suppress
 
 from syntony.errors import MissingError
 
-TABLE, PREFERENCE = 8_621, 500
-FALLBACK = 32_900
-"""Preference of routes that are used where all others (main is 32,766) have failed."""
+TABLE = 8_621
+PREFERENCE = 32_900
+"""Of the rule: these routes are used where all others (main is 32,766) have failed."""
 DEAD_MAN_S = 5
 _WATCH = """
 import os, select, signal, subprocess, sys
@@ -53,17 +51,14 @@ ip("route", "flush", "table", table)
 class HostRoutes:
     """Of the network namespace of its maker, who must call `beat` within every `DEAD_MAN_S`.
 
-    Args:
-        preference: of the rule: `PREFERENCE` comes before all other routes, `FALLBACK` after.
-
     Raises:
         MissingError: `ip` is missing, or may not change routes.
     """
 
-    def __init__(self, preference: int = PREFERENCE) -> None:
+    def __init__(self) -> None:
         # In a session of its own: what ends us all at once must not end the one that cleans up.
         self._watch = subprocess.Popen(
-            [sys.executable, "-c", _WATCH, str(preference), str(TABLE), str(DEAD_MAN_S)],
+            [sys.executable, "-c", _WATCH, str(PREFERENCE), str(TABLE), str(DEAD_MAN_S)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -71,21 +66,8 @@ class HostRoutes:
         if self._watch.stdout is not None:
             self._watch.stdout.readline()
         for family in ("-4", "-6"):
-            _ip(family, "rule", "del", "pref", str(preference), fine=True)
-            _ip(family, "rule", "add", "pref", str(preference), "lookup", str(TABLE))
-
-    @property
-    def watchdog_pid(self) -> int:
-        """Of the process that cleans up."""
-        return self._watch.pid
-
-    def move(self, remote: str, via: str, nic: str, source: str) -> None:
-        """Packets to `remote` leave by `nic` from now on, with `source` as their address."""
-        family, bits = _family(remote)
-        _ip(
-            family, "route", "replace", f"{remote}/{bits}", "via", via, "dev", nic,
-            "src", source, "table", str(TABLE),
-        )  # fmt: skip
+            _ip(family, "rule", "del", "pref", str(PREFERENCE), fine=True)
+            _ip(family, "rule", "add", "pref", str(PREFERENCE), "lookup", str(TABLE))
 
     def offer(self, remote: str, like: tuple[str, str], nic: str, metric: int) -> None:
         """Packets to `remote` may leave by `nic`, by the lowest metric that is left.
@@ -113,11 +95,6 @@ class HostRoutes:
             with suppress(BrokenPipeError):
                 self._watch.stdin.write(b".")
                 self._watch.stdin.flush()
-
-    def leave(self, remote: str) -> None:
-        """Packets to `remote` take the way they took before."""
-        family, bits = _family(remote)
-        _ip(family, "route", "del", f"{remote}/{bits}", "table", str(TABLE), fine=True)
 
     def close(self) -> None:
         """Everything as it was; returns when it is."""

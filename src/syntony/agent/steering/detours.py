@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from syntony.errors import MissingError
 from syntony.io.detours import DEAD_MAN_S, DetourTable, strict_nics
-from syntony.io.host_routes import FALLBACK, HostRoutes
+from syntony.io.host_routes import HostRoutes
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Expect, Redirect
@@ -117,7 +117,7 @@ class Detours:
         if (remote, nic) in self._offered:
             return
         if self._routes is None:
-            self._routes = HostRoutes(FALLBACK)
+            self._routes = HostRoutes()
         metric = 1 + len(self._offered)
         try:
             self._routes.offer(remote, (wire.local, wire.remote), nic, metric)
