@@ -13,8 +13,9 @@ from syntony.model import MS, S
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
+from syntony.traffic.peers import Way, remote_at
 from syntony.traffic.policy import Policy, is_named
-from syntony.traffic.steering import Steering, Turn, Way, remote_at
+from syntony.traffic.steering import Steering, Turn
 
 WARM_NS = 30 * MS
 """Both carry data for so long, a dozen round trips of an idle fabric, in which the new one's window

@@ -6,15 +6,14 @@ an event that was lost would have told, the next call finds out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from syntony.model import MS
 from syntony.model.paths import FourTuple, ip_version
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import ANNOUNCED_NS, Connection, Remote, State, Subflow
+from syntony.traffic.connection import ANNOUNCED_NS, Connection, State, Subflow
 from syntony.traffic.entropy import Ports
-from syntony.traffic.health import Health, LocalNic
+from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import (
     Announce,
@@ -26,6 +25,7 @@ from syntony.traffic.instructions import (
     Reason,
     Withdraw,
 )
+from syntony.traffic.peers import Peers, Way, join_port, of_family, remote_at
 from syntony.traffic.policy import Mode, Policy
 
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
@@ -49,18 +49,6 @@ class Turn(NamedTuple):
         return self.conn.job or ""
 
 
-class Way(NamedTuple):
-    """One pair to be joined."""
-
-    nic: str
-    local: str
-    remote: Remote
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.nic, self.remote.address
-
-
 class Steering:
     """Decides for one connection at a time; owns no connection."""
 
@@ -68,6 +56,7 @@ class Steering:
         self._policy = policy
         self._health = health
         self._budget = Budget(policy.max_actions_per_s)
+        self._peers = Peers(policy, health)
         self.ports = Ports(policy, seed)
         self.stopped = False
 
@@ -189,7 +178,7 @@ class Steering:
                 Withdraw(
                     token=conn.token,
                     address=flow.local,
-                    port=self._join_port(flow.local),
+                    port=join_port(self._policy, flow.local),
                     local_id=number,
                 )
             )
@@ -270,7 +259,7 @@ class Steering:
             else:
                 turn.dues.append(again_ns)
         for nic in self._health.nics():
-            address = _of_family(nic, family)
+            address = of_family(nic, family)
             if nic.name in conn.announced or address is None:
                 continue
             remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
@@ -286,7 +275,7 @@ class Steering:
                 continue
             number = conn.announced[nic.name] = nic.rail + 1
             conn.announced_ns = turn.now_ns
-            port = self._join_port(address)
+            port = join_port(self._policy, address)
             turn.out.append(
                 Announce(
                     token=conn.token,
@@ -297,22 +286,19 @@ class Steering:
                 )
             )
 
-    def _join_port(self, address: str) -> int:
-        """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is
-        announced without a port, which means the connection's own."""
-        return 0 if ip_version(address) == 6 else self._policy.port
-
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
         conn = turn.conn
         if conn.accepted:
             return
         alone = not self.living(conn)
-        for way in self._wanted(conn, family):
+        for way in self._peers.wanted(conn, family):
             if _has(conn, way.pair) or self._health.dead(*way.pair) is not None:
                 continue
             held_ns = 0 if alone else self._health.usable_from_ns(*way.pair)
-            due_ns = max(conn.free_from_ns(*way.pair), held_ns, self._given_back_ns(way.remote))
+            due_ns = max(
+                conn.free_from_ns(*way.pair), held_ns, self._peers.given_back_ns(way.remote)
+            )
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
@@ -321,7 +307,7 @@ class Steering:
             self._health.dead(*way.pair) is None
             and way.remote.withdrawn is None
             and conn.tries(*way.pair).count < HOPEFUL_TRIES
-            for way in self._wanted(conn, family)
+            for way in self._peers.wanted(conn, family)
         ):
             self._join_across(turn, family)
 
@@ -334,11 +320,11 @@ class Steering:
             return
         if not self._helpless(turn):
             return
-        self._assume(conn, family)
+        self._peers.assume(conn, family)
         ways = [
             way
             for across in (False, True)
-            for way in self._wanted(conn, family, across=across)
+            for way in self._peers.wanted(conn, family, across=across)
             if not _has(conn, way.pair) and self._health.dead(*way.pair) is None
         ]
         ways.sort(key=lambda way: not self._health.reaches(*way.pair))
@@ -356,44 +342,17 @@ class Steering:
         them, but in its own good time), or in a crowd. Only where the peer's agent answers probes;
         if it has not announced the address, its kernel refuses the join, which costs a packet."""
         conn = turn.conn
-        if conn.accepted or not self._unheard(conn, family):
+        if conn.accepted or not self._peers.unheard(conn, family):
             return
         if turn.now_ns >= conn.heard_by_ns:
             conn.heard_by_ns = turn.now_ns + ANNOUNCED_NS
             nics = {nic.rail: nic.name for nic in self._health.nics()}
-            self._assume(
+            self._peers.assume(
                 conn,
                 family,
                 lambda address, rail: self._health.reaches(nics.get(rail, ""), address),
             )
         turn.dues.append(conn.heard_by_ns)
-
-    def _unheard(self, conn: Connection, family: int) -> dict[str, tuple[int, int]]:
-        """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
-        port to join at."""
-        told = {remote.address for remote in conn.remotes.values()}
-        return {
-            address: (rail, self._join_port(address) or flow.remote_port)
-            for flow in conn.subflows
-            for address, rail in self._health.addresses_of(flow.remote).items()
-            if address not in told and rail >= 0 and ip_version(address) == family
-        }
-
-    def _assume(
-        self,
-        conn: Connection,
-        family: int,
-        may: Callable[[str, int], bool] = lambda _address, _rail: True,
-    ) -> None:
-        """The peer can be joined at addresses of the plan that it has not announced."""
-        for address, (rail, port) in self._unheard(conn, family).items():
-            if may(address, rail):
-                conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
-
-    def _is_across(self, conn: Connection, subflow: Subflow) -> bool:
-        rails = {nic.name: nic.rail for nic in self._health.nics()}
-        far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
-        return far >= 0 and rails.get(subflow.nic or "", far) != far
 
     def _trim(self, turn: Turn) -> None:
         """One subflow a pair is enough; the initiator decides which, when both are settled."""
@@ -401,7 +360,7 @@ class Steering:
             return
         seen: set[tuple[str | None, str]] = set()
         living = self.living(turn.conn)
-        across = [each for each in living if self._is_across(turn.conn, each)]
+        across = [each for each in living if self._peers.is_across(turn.conn, each)]
         needed = len(across) == len(living)
         for subflow in living:
             pair = (subflow.nic, subflow.flow.remote)
@@ -415,23 +374,6 @@ class Steering:
             what = "across rails, and not needed" if subflow in across else "two over one pair"
             reason = Reason(Cause.SURPLUS, what, turn.now_ns, turn.now_ns)
             self.end(turn, subflow, reason)
-
-    def _given_back_ns(self, remote: Remote) -> int:
-        """When to try an address that the peer has withdrawn: we may have missed that it is back,
-        and a handshake tells."""
-        withdrawn = remote.withdrawn
-        return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
-
-    def _wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[Way]:
-        """Pairs of one rail, or of two."""
-        for nic in self._health.nics():
-            local = _of_family(nic, family)
-            if local is None:
-                continue
-            for remote in conn.remotes.values():
-                fits = remote.rail >= 0 and ip_version(remote.address) == family
-                if fits and (remote.rail != nic.rail) is across:
-                    yield Way(nic.name, local, remote)
 
     def create(
         self,
@@ -473,17 +415,6 @@ class Steering:
         return self.ports.draw(way.local, way.remote.address)
 
 
-def remote_at(conn: Connection, address: str) -> Remote | None:
-    """Where to join the peer at an address: where it announced, or where it was reached."""
-    for remote in conn.remotes.values():
-        if remote.address == address and remote.withdrawn is None:
-            return remote
-    for flow in conn.subflows:
-        if flow.remote == address and not conn.accepted:
-            return Remote(address, flow.remote_port, -1)
-    return None
-
-
 def _has(conn: Connection, pair: tuple[str, str]) -> bool:
     """Whether a subflow uses the pair, or is about to."""
     return any((each.nic, each.flow.remote) == pair for each in conn.subflows.values())
@@ -497,7 +428,3 @@ def _why(conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
         return lost
     away_ms = (now_ns - lost.at_ns) // MS
     return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, now_ns)
-
-
-def _of_family(nic: LocalNic, family: int) -> str | None:
-    return next((each for each in nic.addresses if ip_version(each) == family), None)

@@ -1,0 +1,96 @@
+"""Where a connection's peer can be joined: what it has announced, and what the plan says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from syntony.model.paths import ip_version
+from syntony.traffic.connection import Connection, Remote, Subflow
+from syntony.traffic.health import Health, LocalNic
+from syntony.traffic.policy import Policy
+
+
+class Way(NamedTuple):
+    """One pair to be joined."""
+
+    nic: str
+    local: str
+    remote: Remote
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.nic, self.remote.address
+
+
+class Peers:
+    """Of all connections; owns none."""
+
+    def __init__(self, policy: Policy, health: Health) -> None:
+        self._policy = policy
+        self._health = health
+
+    def unheard(self, conn: Connection, family: int) -> dict[str, tuple[int, int]]:
+        """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
+        port to join at."""
+        told = {remote.address for remote in conn.remotes.values()}
+        return {
+            address: (rail, join_port(self._policy, address) or flow.remote_port)
+            for flow in conn.subflows
+            for address, rail in self._health.addresses_of(flow.remote).items()
+            if address not in told and rail >= 0 and ip_version(address) == family
+        }
+
+    def assume(
+        self,
+        conn: Connection,
+        family: int,
+        may: Callable[[str, int], bool] = lambda _address, _rail: True,
+    ) -> None:
+        """The peer can be joined at addresses of the plan that it has not announced."""
+        for address, (rail, port) in self.unheard(conn, family).items():
+            if may(address, rail):
+                conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
+
+    def is_across(self, conn: Connection, subflow: Subflow) -> bool:
+        rails = {nic.name: nic.rail for nic in self._health.nics()}
+        far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
+        return far >= 0 and rails.get(subflow.nic or "", far) != far
+
+    def given_back_ns(self, remote: Remote) -> int:
+        """When to try an address that the peer has withdrawn: we may have missed that it is back,
+        and a handshake tells."""
+        withdrawn = remote.withdrawn
+        return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
+
+    def wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[Way]:
+        """Pairs of one rail, or of two."""
+        for nic in self._health.nics():
+            local = of_family(nic, family)
+            if local is None:
+                continue
+            for remote in conn.remotes.values():
+                fits = remote.rail >= 0 and ip_version(remote.address) == family
+                if fits and (remote.rail != nic.rail) is across:
+                    yield Way(nic.name, local, remote)
+
+
+def join_port(policy: Policy, address: str) -> int:
+    """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is announced
+    without a port, which means the connection's own."""
+    return 0 if ip_version(address) == 6 else policy.port
+
+
+def remote_at(conn: Connection, address: str) -> Remote | None:
+    """Where to join the peer at an address: where it announced, or where it was reached."""
+    for remote in conn.remotes.values():
+        if remote.address == address and remote.withdrawn is None:
+            return remote
+    for flow in conn.subflows:
+        if flow.remote == address and not conn.accepted:
+            return Remote(address, flow.remote_port, -1)
+    return None
+
+
+def of_family(nic: LocalNic, family: int) -> str | None:
+    return next((each for each in nic.addresses if ip_version(each) == family), None)
