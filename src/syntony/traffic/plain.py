@@ -8,13 +8,14 @@ the ends need not agree, and an end that hears its peer on another way answers t
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, ip_version
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
+from syntony.traffic.claims import Claims
 from syntony.traffic.connection import LOSSY_BACKOFF
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
@@ -59,9 +60,7 @@ class PlainPaths:
         self._ports = range(policy.port_low, policy.port_high + 1)
         self.flows: dict[int, PlainFlow] = {}
         """By the inode of their socket."""
-        self._claims: dict[FourTuple, list[PlainFlow]] = defaultdict(list)
-        """Who could mean what by a name: connections by themselves, and by all their ways. What two
-        could mean is used by neither, at either end."""
+        self._claims = Claims()
         self._due_ns: int | None = None
         self._stranded = False
         """Whether a connection on a dead way found no other one."""
@@ -77,7 +76,7 @@ class PlainPaths:
             out = [] if known is None else self._drop(known)
             fresh = PlainFlow(sample, self._health.nic_of(sample.flow.local))
             self.flows[sample.inode] = fresh
-            return [*out, *self._claim(fresh, ())]
+            return [*out, *self._told(self._claims.claim(fresh, ()))]
         return self.settle(known, sample.at_ns) if known.take(sample, self._policy) else []
 
     def is_new(self, sample: FlowSample) -> bool:
@@ -101,8 +100,7 @@ class PlainPaths:
 
     def heard(self, event: events.WireHeard) -> list[Instruction]:
         """The peer sends on another way: something is wrong with the one before, there or back."""
-        claims = self._claims.get(event.wire, ())
-        known = claims[0] if len(claims) == 1 else None
+        known = self._claims.owner(event.wire)
         if known is None or event.wire == known.flow or not self._acting():
             return []
         moves_on = self._moves_on(known, event)
@@ -372,48 +370,16 @@ class PlainPaths:
         far = self._health.addresses_of(known.flow.remote)
         near.setdefault(known.flow.local, 0)
         ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
-        return self._claim(known, ways)
+        return self._told(self._claims.claim(known, ways))
 
     def _quicken(self, known: PlainFlow) -> list[Instruction]:
         if not self._policy.plain_rto_ns or not self._acting():
             return []
         return [Quicken(inode=known.inode, rto_ns=self._policy.plain_rto_ns)]
 
-    def _claim(self, known: PlainFlow, ways: tuple[FourTuple, ...]) -> list[Instruction]:
-        """A connection has these ways; whoever has one of them as well loses it."""
-        if ways == known.claimed and known in self._claims.get(known.flow, ()):
-            return []
-        touched = self._unclaim(known)
-        known.claimed = ways
-        for name in (known.flow, *ways):
-            self._claims[name].append(known)
-            touched += self._claims[name]
-        return self._allot(touched)
-
-    def _unclaim(self, known: PlainFlow) -> list[PlainFlow]:
-        """Who may have more ways now."""
-        touched = []
-        for name in (known.flow, *known.claimed):
-            claims = self._claims.get(name, [])
-            if known in claims:
-                claims.remove(known)
-            touched += claims
-            if not claims:
-                self._claims.pop(name, None)
-        return touched
-
-    def _allot(self, flows: Iterable[PlainFlow]) -> list[Instruction]:
-        out: list[Instruction] = []
-        for flow in dict.fromkeys(flows):
-            ways = tuple(way for way in flow.claimed if len(self._claims[way]) == 1)
-            if ways != flow.ways:
-                flow.ways = ways
-                out.append(Expect(flow=flow.flow, wires=ways))
-        return out if self._policy.mode is Mode.ACT else []
+    def _told(self, expects: list[Expect]) -> list[Instruction]:
+        return [*expects] if self._policy.mode is Mode.ACT else []
 
     def _drop(self, known: PlainFlow) -> list[Instruction]:
         self.flows.pop(known.inode, None)
-        out = self._allot(self._unclaim(known))
-        if known.ways and self._policy.mode is Mode.ACT:
-            out.append(Expect(flow=known.flow, wires=()))
-        return out
+        return self._told(self._claims.drop(known))
