@@ -125,6 +125,28 @@ def status(fleet: Fleet) -> FailoverStatus:
     return ask_for(fleet.target, FailoverStatusQuery(), FailoverStatus)
 
 
+def way_of(fleet: Fleet, job: str, host: str) -> tuple[str, str]:
+    """State and local NIC of a plain connection's way, as the host's agent reports them."""
+    conn = fleet.connections(job).get(host)
+    if conn is None:
+        return "", ""
+    (way,) = conn.subflows
+    return way.state, way.path.partition(":")[0].partition("/")[2]
+
+
+def on_its_own_nics(fleet: Fleet, job: str, nic: str = "rail0") -> bool:
+    """Whether both ends send over the connection's own NICs, from whatever port."""
+    found = {way_of(fleet, job, host) for host in ("h0", "h2")}
+    return found <= {("plain", nic), ("redrawn", nic)}
+
+
+def away_from(fleet: Fleet, job: str, nic: str) -> bool:
+    """Whether both ends send around a NIC (``h0/rail0``)."""
+    conns = fleet.connections(job)
+    ways = [conns[host].subflows[0] for host in ("h0", "h2") if host in conns]
+    return len(ways) == 2 and all(w.state == "detour" and f"{nic}:" not in w.path for w in ways)
+
+
 def four_hosts(name: str, *options: str) -> Iterator[Fleet]:
     """A lab of four hosts whose agents have all reported; for a module's fixture."""
     try:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.fleet.failing import PAIR, Fleet, await_true, status
+from tests.fleet.failing import PAIR, Fleet, await_true, away_from, on_its_own_nics, status
 
 from syntony.controller.client import ask_for
 from syntony.lab.testing import syntony
@@ -30,8 +30,8 @@ NAME = "t-failover"
     ("kind", "target", "options"),
     [
         ("link-down", "h0/rail0", {}),
-        ("link-down", "h2/rail0", {"side": "leaf"}),
         ("blackhole", "h0/rail0", {}),
+        pytest.param("link-down", "h2/rail0", {"side": "leaf"}, marks=pytest.mark.slow),
         pytest.param("blackhole", "h2/rail0", {"direction": "to"}, marks=pytest.mark.slow),
         pytest.param("blackhole", "h0/rail0", {"direction": "from"}, marks=pytest.mark.slow),
     ],
@@ -50,6 +50,18 @@ def test_a_job_goes_on_over_the_other_nic_and_returns(
     assert account["steps"] > 10
     await_true(lambda: "return" in {row.cause for row in fleet.log(name)}, "the return in the log")
     assert fleet.causes(name) <= {"my-carrier", "my-nic", "his-nic", "path", "peer", "fabric"}
+
+
+def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(fleet: Fleet) -> None:
+    with fleet.job("plain", plain=True) as job:
+        await_true(lambda: on_its_own_nics(fleet, "plain"), "known at both ends")
+        fault = fleet.lab.inject("link-down", "h2/rail0")
+        await_true(lambda: away_from(fleet, "plain", "h2/rail0"), "the detour at both ends")
+        fleet.lab.clear(fault.id)
+        await_true(lambda: on_its_own_nics(fleet, "plain"), "back on its own way")
+        job.steps()
+    told = {"detour", "return"}
+    await_true(lambda: told <= {row.action for row in fleet.log("plain")}, "both in the log")
 
 
 @pytest.mark.slow

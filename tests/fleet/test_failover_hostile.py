@@ -19,6 +19,7 @@ _MPTCP = re.compile("flags:[MJ]")
 _PATH = re.compile(r".*:(?P<near>\d+) > .*:(?P<far>\d+)")
 
 
+@pytest.mark.slow
 def test_a_spine_that_swallows_is_passed_by_on_the_same_nics(fleet: Fleet) -> None:
     def ways(spine: str) -> set[str]:
         """NICs whose subflow crosses the spine, on its way there or back."""
@@ -115,7 +116,7 @@ def without_agent(fleet: Fleet, host: str) -> Iterator[None]:
         )
 
 
-@pytest.mark.parametrize("where", ["syn", "join"])
+@pytest.mark.parametrize("where", ["syn", pytest.param("join", marks=pytest.mark.slow)])
 def test_a_firewall_that_takes_the_options_off(fleet: Fleet, where: str) -> None:
     """On the first handshake: plain TCP, which runs untouched. On joins only: one path."""
     name = f"firewall-{where}"
@@ -151,6 +152,7 @@ def strip_table(fleet: Fleet) -> str:
     return fleet.lab.run("h0", "nft", "list", "table", "inet", "strip")
 
 
+@pytest.mark.slow
 def test_an_address_taken_away_and_given_back(fleet: Fleet) -> None:
     address = fleet.lab.addresses(4)["h0/rail1"]
     words = re.search(rf"inet ({address}/\d+)", fleet.lab.run("h0", "ip", "addr", "show", "rail1"))
@@ -175,6 +177,7 @@ def give_back(fleet: Fleet, routes: str) -> None:
             fleet.lab.run("h0", "ip", "route", "replace", *line.split(), "dev", "rail1")
 
 
+@pytest.mark.slow
 def test_a_nic_renamed_under_a_job(fleet: Fleet) -> None:
     with fleet.job("renamed") as job:
         await_true(lambda: fleet.both("renamed"), "a subflow over each rail")

@@ -1,4 +1,7 @@
-"""Plain TCP under failure in the lab: real agents, one ordinary connection, real faults."""
+"""Plain TCP under failure in the lab: real agents, one ordinary connection, real faults.
+
+Slow, all of it: the commonest case is in test_failover.py.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +10,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.fleet.failing import Fleet, await_true, status
+from tests.fleet.failing import Fleet, await_true, away_from, on_its_own_nics, status, way_of
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NAME = "t-plain"
 STALL_S = 10.0
 """A job that had to wait for the fault's end, or for TCP's own timers, stood still for longer."""
 
 
-def state(fleet: Fleet, job: str, host: str) -> tuple[str, str]:
-    """State and local NIC of the connection's way, as the host's agent reports them."""
-    conn = fleet.connections(job).get(host)
-    if conn is None:
-        return "", ""
-    (way,) = conn.subflows
-    return way.state, way.path.partition(":")[0].partition("/")[2]
-
-
-def known(fleet: Fleet, job: str, nic: str = "rail0") -> bool:
-    """Whether both ends send over the connection's own NICs, from whatever port."""
-    found = {state(fleet, job, host) for host in ("h0", "h2")}
-    return found <= {("plain", nic), ("redrawn", nic)}
-
-
-def away(fleet: Fleet, job: str, nic: str) -> bool:
-    """Whether both ends send around a NIC (``h0/rail0``)."""
-    conns = fleet.connections(job)
-    ways = [conns[host].subflows[0] for host in ("h0", "h2") if host in conns]
-    return len(ways) == 2 and all(w.state == "detour" and f"{nic}:" not in w.path for w in ways)
-
-
 @pytest.mark.parametrize(
-    ("kind", "target", "options"),
+    ("kind", "target", "options", "family"),
     [
-        ("link-down", "h0/rail0", {}),
-        pytest.param("link-down", "h2/rail0", {"side": "leaf"}, marks=pytest.mark.slow),
-        pytest.param("blackhole", "h0/rail0", {}, marks=pytest.mark.slow),
-        pytest.param("blackhole", "h0/rail0", {"direction": "from"}, marks=pytest.mark.slow),
+        ("link-down", "h0/rail0", {}, 4),
+        ("link-down", "h2/rail0", {"side": "leaf"}, 4),
+        ("blackhole", "h0/rail0", {}, 4),
+        ("blackhole", "h2/rail0", {"direction": "from"}, 4),
+        ("link-down", "h2/rail0", {"side": "leaf"}, 6),
+        ("blackhole", "h0/rail0", {}, 6),
     ],
 )
 def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(
-    fleet: Fleet, kind: str, target: str, options: dict[str, str]
+    fleet: Fleet, kind: str, target: str, options: dict[str, str], family: int
 ) -> None:
-    name = f"plain-{kind}-{target.replace('/', '-')}-{'-'.join(options.values())}"
-    with fleet.job(name, plain=True) as job:
-        await_true(lambda: known(fleet, name), "known at both ends")
+    name = f"plain{family}-{kind}-{target.replace('/', '-')}-{'-'.join(options.values())}"
+    with fleet.job(name, family, plain=True) as job:
+        await_true(lambda: on_its_own_nics(fleet, name), "known at both ends")
         fault = fleet.lab.inject(kind, target, options)
-        await_true(lambda: away(fleet, name, target), "the detour at both ends")
+        await_true(lambda: away_from(fleet, name, target), "the detour at both ends")
         fleet.lab.clear(fault.id)
-        await_true(lambda: known(fleet, name), "back on its own way")
+        await_true(lambda: on_its_own_nics(fleet, name), "back on its own way")
         account = job.steps()
     assert account["longest_s"] < STALL_S
     told = {"detour", "return"}
@@ -72,12 +55,11 @@ def spine_of(fleet: Fleet, job: str) -> str:
     return way.spine
 
 
-@pytest.mark.slow
 def test_a_spine_that_swallows_is_passed_by(fleet: Fleet) -> None:
     with fleet.job("plain-spine", plain=True) as job:
-        await_true(lambda: known(fleet, "plain-spine"), "known at both ends")
+        await_true(lambda: on_its_own_nics(fleet, "plain-spine"), "known at both ends")
         fault = fleet.lab.inject("blackhole", f"leaf0-0/{spine_of(fleet, 'plain-spine')}")
-        await_true(lambda: state(fleet, "plain-spine", "h0")[0] != "plain", "another way")
+        await_true(lambda: way_of(fleet, "plain-spine", "h0")[0] != "plain", "another way")
         await_true(lambda: progress(fleet), "answers on the other way")
         fleet.lab.clear(fault.id)
         account = job.steps()
@@ -98,19 +80,18 @@ def progress(fleet: Fleet) -> bool:
     return acked() > before > 0
 
 
-@pytest.mark.slow
 def test_what_a_hung_agent_has_changed_is_undone_by_the_kernel(fleet: Fleet) -> None:
     with fleet.job("plain-hung", plain=True) as job:
-        await_true(lambda: known(fleet, "plain-hung"), "known at both ends")
+        await_true(lambda: on_its_own_nics(fleet, "plain-hung"), "known at both ends")
         fault = fleet.lab.inject("link-down", "h0/rail0", {"side": "leaf"})
-        await_true(lambda: away(fleet, "plain-hung", "h0/rail0"), "the detour at both ends")
+        await_true(lambda: away_from(fleet, "plain-hung", "h0/rail0"), "the detour at both ends")
         hung = fleet.lab.inject("agent-stop", "h0")
         fleet.lab.clear(fault.id)
         await_true(lambda: not switched(fleet), "the dead man's switches open")
         await_true(lambda: progress(fleet), "the job on its own way")
         fleet.lab.clear(hung.id)
         await_true(lambda: switched(fleet), "the agent has taken over again")
-        await_true(lambda: known(fleet, "plain-hung"), "back on its own way")
+        await_true(lambda: on_its_own_nics(fleet, "plain-hung"), "back on its own way")
         account = job.steps()
     assert account["longest_s"] < STALL_S
 
@@ -121,13 +102,12 @@ def switched(fleet: Fleet) -> bool:
     return "tcp" in alive or "lookup 8621" in fleet.lab.run("h0", "ip", "rule")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("plain", [True, False])
 def test_no_rail_alive_at_both_ends(fleet: Fleet, *, plain: bool) -> None:
     name = f"across-{plain}"
 
     def normal() -> bool:
-        return known(fleet, name) if plain else fleet.both(name)
+        return on_its_own_nics(fleet, name) if plain else fleet.both(name)
 
     def across() -> bool:
         ways = [each.path for conn in fleet.connections(name).values() for each in conn.subflows]
@@ -144,7 +124,6 @@ def test_no_rail_alive_at_both_ends(fleet: Fleet, *, plain: bool) -> None:
     assert account["longest_s"] < STALL_S
 
 
-@pytest.mark.slow
 def test_hosts_without_mptcp(fleet: Fleet) -> None:
     def modes() -> set[str]:
         return {h.report.mode for h in status(fleet).hosts if h.host in {"h0", "h2"}}
@@ -152,9 +131,9 @@ def test_hosts_without_mptcp(fleet: Fleet) -> None:
     with without_mptcp(fleet, "h0"), without_mptcp(fleet, "h2"):
         await_true(lambda: all("plain TCP only" in each for each in modes()), "said so")
         with fleet.job("no-mptcp", plain=True) as job:
-            await_true(lambda: known(fleet, "no-mptcp"), "known at both ends")
+            await_true(lambda: on_its_own_nics(fleet, "no-mptcp"), "known at both ends")
             fault = fleet.lab.inject("link-down", "h0/rail0")
-            await_true(lambda: away(fleet, "no-mptcp", "h0/rail0"), "the detour at both ends")
+            await_true(lambda: away_from(fleet, "no-mptcp", "h0/rail0"), "the detour at both ends")
             fleet.lab.clear(fault.id)
             account = job.steps()
     assert account["longest_s"] < STALL_S

@@ -17,14 +17,13 @@ from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig
 from syntony.agent.delays import recent_delays
 from syntony.agent.discipline import Discipline
-from syntony.agent.links import LinkWatch
+from syntony.agent.links import LinkWatch, Overheard
 from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
-from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
 from syntony.io.kernel_utc import read_kernel_utc
@@ -115,7 +114,7 @@ class Agent:
         self._discipline = Discipline(
             config.discipline, self._clock, {cross.nic: phc.path for phc, cross in self._crossings}
         )
-        self._steering = PathService(config, [CarrierWatch()])
+        self._steering = PathService(config, [Overheard(self._links.heard)])
         self._steering.probe_with(self._engine)
         self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape] = queue.SimpleQueue()
         self._scraping = self._open_metrics()
@@ -133,7 +132,7 @@ class Agent:
 
     def run(self, uplink: Uplink, stop: threading.Event) -> None:
         """Until `stop` is set."""
-        self._links.start()
+        self._links.start(carriers=self._steering.control is None)
         config = self._config
         self._audits = AuditService(
             config.host, config.audit.mode, config.clock.dir, uplink.send_audit

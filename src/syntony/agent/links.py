@@ -101,14 +101,20 @@ class LinkWatch:
         self._real: frozenset[str] = frozenset()
         self._next_sweep_ns = 0
         self._next_ports_ns = 0
-        self._carrier = CarrierWatch()
+        self._carrier: CarrierWatch | None = None
         self._kernel_log = _open_kernel_log()
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
 
-    def start(self) -> None:
-        """Begin to listen."""
+    def start(self, *, carriers: bool = True) -> None:
+        """Begin to listen; to carriers, too, unless somebody else does and tells `heard`."""
+        if carriers:
+            self._carrier = CarrierWatch()
         self._thread.start()
+
+    def heard(self, event: LinkEvent) -> None:
+        """What a carrier did, told by any thread."""
+        self._events.put(event)
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -119,7 +125,8 @@ class LinkWatch:
         self._wake_write = -1
         if self._thread.is_alive():
             self._thread.join()
-        self._carrier.close()
+        if self._carrier is not None:
+            self._carrier.close()
         if self._kernel_log is not None:
             self._kernel_log.close()
         self._files.close()
@@ -221,14 +228,15 @@ class LinkWatch:
     def _listen(self) -> None:
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN | select.POLLHUP)
-        poller.register(self._carrier.fileno(), select.POLLIN)
+        if self._carrier is not None:
+            poller.register(self._carrier.fileno(), select.POLLIN)
         if self._kernel_log is not None:
             poller.register(self._kernel_log.fileno(), select.POLLIN)
         while not any(ready == self._wake_read for ready, _ in poller.poll(self._pause_ms())):
             now_ns = time.monotonic_ns()
             try:
-                for event in self._carrier.poll(now_ns):
-                    self._events.put(event)
+                for event in self._carrier.poll(now_ns) if self._carrier is not None else ():
+                    self.heard(event)
             except WireError:
                 _log.exception("link events are not understood; counters go on")
                 return
@@ -237,10 +245,36 @@ class LinkWatch:
                     self._events.put(message)
 
     def _pause_ms(self) -> float | None:
-        deadline_ns = self._carrier.deadline_ns
+        deadline_ns = self._carrier.deadline_ns if self._carrier is not None else None
         if deadline_ns is None:
             return None
         return max(0.0, (deadline_ns - time.monotonic_ns()) / MS)
+
+
+class Overheard:
+    """A `CarrierWatch` for whoever must react at once (a `Source` of path control), whose events
+    somebody who has time is told as well: devices whose events the kernel throttles are read 100
+    times a second, which is not done twice."""
+
+    def __init__(self, tell: Callable[[LinkEvent], None]) -> None:
+        self._watch = CarrierWatch()
+        self._tell = tell
+
+    def fileno(self) -> int:
+        return self._watch.fileno()
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self._watch.deadline_ns
+
+    def poll(self, now_ns: int) -> list[LinkEvent]:
+        events = self._watch.poll(now_ns)
+        for event in events:
+            self._tell(event)
+        return events
+
+    def close(self) -> None:
+        self._watch.close()
 
 
 class _Modules:
