@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,21 @@ def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
             assert now_ns >= SETTLE_LIMIT_NS
             return
     raise AssertionError("never due")
+
+
+def test_a_plan_names_the_addresses_that_are_not_probed() -> None:
+    fleet = new_fleet()
+    for host in HOSTS[:2]:
+        usual = hello(host, "s")
+        nics = [
+            msgspec.structs.replace(nic, addresses=(*nic.addresses, f"fd00::{host}:{nic.name}"))
+            for nic in usual.nics
+        ]
+        fleet.join(msgspec.structs.replace(usual, nics=tuple(nics)), 0)
+    plan = fleet.replan(SETTLE_NS).plans["h0"]
+    assert plan.others == {
+        flow.dst: (f"fd00::{flow.dst.replace('/', ':')}",) for flow in plan.flows
+    }
 
 
 def test_every_part_of_a_plan_fits_the_others() -> None:

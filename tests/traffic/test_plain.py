@@ -189,6 +189,31 @@ def test_a_stall_that_the_probes_explain_does_not_delay_the_return() -> None:
     assert back.wire == OWN
 
 
+def test_what_the_probes_say_of_a_nic_holds_for_all_its_addresses() -> None:
+    """Probed by IPv4, used by IPv6."""
+    own = FourTuple("fd00::1", 40_000, "fd00::2", 5_000)
+    nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1", f"fd0{k}::1")) for k in (0, 1)]
+    plan = [
+        WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k, others=(f"fd0{k}::2",)) for k in (0, 1)
+    ]
+    host = Host()
+    host.machine = Failover(Policy(mode=Mode.ACT), nics, seed=1)
+    host.machine.watch(plan, 0)
+    for flow_id in (0, 1):
+        host.tell(host.probes(flow_id, alive=True))
+    host.tell(msgspec.structs.replace(host.sample(), flow=own))
+    (expect,) = [
+        each
+        for each in host.tell(events.SocketOwner(at_ns=0, inode=INODE, job="train"))
+        if isinstance(each, Expect)
+    ]
+    assert all(way.remote.startswith("fd") for way in expect.wires)
+    host.now_ns += S
+    host.tell(host.probes(0, alive=False))
+    (moved,) = host.after(50 * MS)
+    assert moved.wire == own._replace(local="fd01::1", remote="fd01::2")
+
+
 def test_a_dead_pair_moves_it_and_a_dying_one_is_no_refuge() -> None:
     host = Host()
     host.now_ns += S

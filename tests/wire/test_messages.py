@@ -50,6 +50,7 @@ CONTROLLER: list[m.ControllerMessage] = [
         key_id=1,
         key=b"k" * 16,
         flows=(FLOW,),
+        others={"h1/rail0": ("fd00::2",)},
     ),
     m.Ack(seq=1),
     Timelines(timelines=(LINE,)),

@@ -169,6 +169,7 @@ class Fleet:
             address=info.addresses[0],
             port=info.port,
             clock=info.clock,
+            others=info.addresses[1:],
         )
 
     def _nic_id(self, ref: NicRef) -> int:
@@ -204,6 +205,9 @@ class Fleet:
                 key_id=self._key_id,
                 key=self._key,
                 flows=mine,
+                others={
+                    str(ref): nics[ref].others for ref in sorted(targets[host]) if nics[ref].others
+                },
             )
             for host, mine in flows.items()
         }

@@ -37,6 +37,8 @@ class MeshNic(NamedTuple):
     address: str
     port: int
     clock: str
+    others: tuple[str, ...] = ()
+    """Addresses beside the probed one."""
 
 
 Adjacency = dict[NicRef, set[NicRef]]

@@ -349,7 +349,10 @@ class Failover:
         return [
             instruction
             for conn in self.connections.values()
-            if any((s.nic, s.flow.remote) in touched for s in conn.subflows.values())
+            if any(
+                (s.nic, self.health.probed(s.flow.remote)) in touched
+                for s in conn.subflows.values()
+            )
             for instruction in self._settle(conn, now_ns)
         ] + self.plain.settle_pairs(touched, now_ns)
 
@@ -364,7 +367,8 @@ class Failover:
     def _rewatch(self, now_ns: int) -> list[Instruction]:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
-        pairs = self.plain.pairs() | self._pairs()
+        used = self.plain.pairs() | self._pairs()
+        pairs = {(nic, self.health.probed(remote)) for nic, remote in used}
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)

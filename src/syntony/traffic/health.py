@@ -9,7 +9,7 @@ Everything dead at once says more of this host than of any path: then nothing is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -54,6 +54,8 @@ class WatchedFlow(NamedTuple):
     remote_name: str
     """``host/nic``."""
     remote_rail: int
+    others: tuple[str, ...] = ()
+    """Addresses of the remote NIC that are not probed: what is true of it is true of them."""
 
 
 Pair = tuple[str, str]
@@ -99,7 +101,9 @@ class Health:
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
         self._hosts: dict[str, dict[str, int]] = defaultdict(dict)
-        """Host to its probed addresses and their rails."""
+        """Host to its NICs' addresses and their rails."""
+        self._probed: dict[str, str] = {}
+        """Address of a remote NIC that is not probed, to the one that is."""
         self._stalled_until_ns = 0
         self.isolated = False
         """Whether every probed path of every NIC is dead: nothing is concluded until one lives."""
@@ -116,8 +120,10 @@ class Health:
         self._by_remote.clear()
         self._by_nic.clear()
         self._hosts.clear()
+        self._probed = {other: flow.remote for flow in flows for other in flow.others}
         for flow in flows:
-            self._hosts[_host(flow)][flow.remote] = flow.remote_rail
+            for each in (flow.remote, *flow.others):
+                self._hosts[_host(flow)][each] = flow.remote_rail
             pair = (flow.nic, flow.remote)
             if pair not in self._pairs:
                 self._pairs[pair] = _PairState()
@@ -159,8 +165,17 @@ class Health:
             for nic in self._nics.values()
         ]
 
+    def probed(self, remote: str) -> str:
+        """The address of a remote NIC that is probed, for any that it has."""
+        return self._probed.get(remote, remote)
+
+    def aliases(self, remotes: Collection[str]) -> set[str]:
+        """These probed addresses, and all others of the same NICs."""
+        return {*remotes, *(other for other, each in self._probed.items() if each in remotes)}
+
     def known(self, remote: str) -> WatchedFlow | None:
         """Who has a remote address, if it is of the plan."""
+        remote = self.probed(remote)
         pairs = self._by_remote.get(remote)
         if not pairs:
             return None
@@ -171,7 +186,7 @@ class Health:
         return next((flow for flow in self._flows.values() if flow.remote == remote), None)
 
     def addresses_of(self, remote: str) -> dict[str, int]:
-        """Every probed address of the host that has this one, to its rail; none if not planned."""
+        """Every address of the host that has this one, to its rail; none if not planned."""
         known = self.known(remote)
         return dict(self._hosts[_host(known)]) if known is not None else {}
 
@@ -254,7 +269,7 @@ class Health:
             acked_ns: when the newest were, at the latest.
             rtt_ns: that connection's, with the queue it stands in.
         """
-        pair = self._pairs.get((nic, remote))
+        pair = self._pairs.get((nic, self.probed(remote)))
         if pair is not None and acked_ns - rtt_ns - PROGRESS_NS > pair.since_ns:
             pair.carries_until_ns = acked_ns + rtt_ns + PROGRESS_NS
 
@@ -329,12 +344,13 @@ class Health:
         if state is None or not state.up:
             at_ns = state.changed_ns if state else 0
             return Reason(Cause.MY_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
-        pair = self._pairs.get((nic, remote))
+        pair = self._pairs.get((nic, self.probed(remote)))
         return pair.dead if pair is not None else None
 
     def reaches(self, nic: str, remote: str) -> bool:
         """Whether a path is known to live: its own probes say so or, across rails, where nobody
         probes, those of both its ends to others."""
+        remote = self.probed(remote)
         if any(self._flows_alive(nic, remote)):
             return True
         if (nic, remote) in self._pairs:
@@ -358,13 +374,13 @@ class Health:
 
     def doubtful(self, nic: str, remote: str) -> bool:
         """Whether probes on this very path go unanswered, believed dead or not yet."""
-        pair = self._pairs.get((nic, remote))
+        pair = self._pairs.get((nic, self.probed(remote)))
         return pair is not None and pair.died_ns is not None
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed."""
         state = self._nics.get(nic)
-        pair = self._pairs.get((nic, remote))
+        pair = self._pairs.get((nic, self.probed(remote)))
         return max(
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None else 0,

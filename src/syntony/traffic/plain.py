@@ -183,7 +183,8 @@ class PlainPaths:
         return [
             each
             for flow in self.managed()
-            if (self._health.nic_of(flow.wire.local), flow.wire.remote) in touched
+            if (self._health.nic_of(flow.wire.local), self._health.probed(flow.wire.remote))
+            in touched
             for each in self.settle(flow, now_ns)
         ]
 
@@ -367,7 +368,11 @@ class PlainPaths:
             for address in nic.addresses
             if ip_version(address) == version
         }
-        far = self._health.addresses_of(known.flow.remote)
+        far = {
+            address: rail
+            for address, rail in self._health.addresses_of(known.flow.remote).items()
+            if ip_version(address) == version
+        }
         near.setdefault(known.flow.local, 0)
         ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
         return self._told(self._claims.claim(known, ways))

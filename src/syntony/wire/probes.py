@@ -38,6 +38,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     key: bytes
     """16 bytes: authenticates probe packets."""
     flows: tuple[ProbeFlow, ...]
+    others: dict[str, tuple[str, ...]] = {}
+    """NIC (``host/nic``) in the flows → addresses it has beside the probed one."""
 
 
 class MatrixQuery(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):

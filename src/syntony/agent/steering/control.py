@@ -224,7 +224,9 @@ class PathControl:
             return wanted
 
         self._call(take)
-        self._names = {flow.remote: flow.remote_name for flow in flows}
+        self._names = {
+            each: flow.remote_name for flow in flows for each in (flow.remote, *flow.others)
+        }
 
     def probe_with(self, prober: Prober | None) -> None:
         """Listen to this engine from now on; returns when the one before is let go of."""
@@ -335,7 +337,8 @@ class PathControl:
         pending = health.pending(now_ns)
         if not pending:
             return
-        for flow, acked_ns, rtt_ns in self._flows.progress({far for _, far in pending}, now_ns):
+        remotes = health.aliases({far for _, far in pending})
+        for flow, acked_ns, rtt_ns in self._flows.progress(remotes, now_ns):
             nic = health.nic_of(flow.local)
             if nic is not None:
                 health.progress(nic, flow.remote, acked_ns, rtt_ns)

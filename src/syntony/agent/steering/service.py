@@ -111,6 +111,7 @@ class PathService:
                         remote_name=flow.dst,
                         # A fleet names the NICs of a rail alike.
                         remote_rail=self._rails.get(flow.dst.partition("/")[2], -1),
+                        others=plan.others.get(flow.dst, ()),
                     )
                     for flow in plan.flows
                 ],
