@@ -23,10 +23,11 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from syntony.errors import WireError
+from syntony.errors import MissingError, WireError
 from syntony.io.netlink import Message, attribute, attributes
 from syntony.io.netlink_socket import NetlinkSocket
 from syntony.io.nft import run_nft
+from syntony.io.nft_elements import Element, NftElements, concatenated
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import WireHeard
 
@@ -50,11 +51,12 @@ _IPV6_BYTES, _TCP = 40, 6
 
 ELEMENTS_AT_ONCE = 500
 """In one transaction: without privileges over the whole machine its bytes are limited by
-net.core.wmem_max (212,992), which about 1,300 fill."""
-Place = tuple[str, str]
-"""A set or map, and a key in it, as nft writes it."""
-Entries = dict[Place, str]
+net.core.wmem_max (212,992), which 2,000 fill."""
+Place = tuple[str, bytes]
+"""A set or map, and a key in it."""
+Entries = dict[Place, bytes]
 """Place to value; a set's are empty."""
+_ALIVE = bytes([socket.IPPROTO_TCP])
 
 
 class DetourTable:
@@ -70,22 +72,21 @@ class DetourTable:
         self._entries: dict[FourTuple, Entries] = {}
         """What is in the kernel for each connection."""
         run_nft(_fresh() + _table(), _WHAT)
+        self._elements = NftElements(TABLE)
         self._log = NetlinkSocket(_NETLINK_NETFILTER)
         self._listen()
 
     def close(self) -> None:
         """Everything goes its own way."""
         self._log.close()
+        self._elements.close()
         run_nft(_fresh(), _WHAT)
 
     def beat(self) -> None:
         """The caller lives; to be called well within every `DEAD_MAN_S`."""
-        run_nft(
-            f"add element inet {TABLE} alive {{ tcp timeout {DEAD_MAN_S}s }}\n"
-            f"delete element inet {TABLE} alive {{ tcp }}\n"
-            f"add element inet {TABLE} alive {{ tcp timeout {DEAD_MAN_S}s }}\n",
-            _WHAT,
-        )
+        alive = [Element("alive", _ALIVE, timeout_ms=1000 * DEAD_MAN_S)]
+        # One that is there keeps its time; one that is not cannot be taken away.
+        self._change([(True, alive), (False, alive), (True, alive)])
 
     def change(
         self,
@@ -124,12 +125,17 @@ class DetourTable:
             old = self._entries.get(flow, {})
             gone |= {place: value for place, value in old.items() if new.get(place) != value}
             come |= {place: value for place, value in new.items() if old.get(place) != value}
-        if gone or come:
-            run_nft(_elements("delete", gone) + _elements("add", come), _WHAT)
+        self._change([(False, _elements(gone)), (True, _elements(come))])
         for flow, new in wanted.items():
             self._entries[flow] = new
             if not new:
                 del self._entries[flow]
+
+    def _change(self, steps: Iterable[tuple[bool, Iterable[Element]]]) -> None:
+        try:
+            self._elements.change(steps)
+        except OSError as error:
+            raise MissingError(f"{_WHAT}: the kernel refuses: {error.strerror}") from error
 
     def _wanted(self, flow: FourTuple) -> Entries:
         found: Entries = {}
@@ -211,21 +217,29 @@ def _reverse(flow: FourTuple) -> FourTuple:
     return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
 
 
-def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[Place, str]]:
+def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[Place, bytes]]:
     """Place and value of each field that changes; each next one sees the packet as the one
     before has left it."""
     version = 6 if ":" in old.local else 4
-    yield (f"{way}{version}", _key(old)), ""
+    yield (f"{way}{version}", _key(old)), b""
     now = old
     for field, name in zip(_FIELDS, FourTuple._fields, strict=True):
         value = getattr(new, name)
         if getattr(now, name) != value:
-            yield (f"{way}{version}_{field}", _key(now)), str(value)
+            yield (f"{way}{version}_{field}", _key(now)), _field(value)
             now = now._replace(**{name: value})
 
 
-def _key(flow: FourTuple) -> str:
-    return " . ".join(map(str, flow))
+def _key(flow: FourTuple) -> bytes:
+    fields: tuple[str | int, ...] = flow
+    return concatenated(map(_field, fields))
+
+
+def _field(value: str | int) -> bytes:
+    """An address or a port, as packets have it."""
+    if isinstance(value, int):
+        return struct.pack("!H", value)
+    return ipaddress.ip_address(value).packed
 
 
 def _parts(
@@ -244,16 +258,8 @@ def _parts(
         yield part
 
 
-def _elements(verb: str, entries: Entries) -> str:
-    """Those of one set or map in one command: nft is told of a thousand in the time of ten."""
-    by_name: dict[str, list[str]] = {}
-    for (name, key), value in entries.items():
-        text = f"{key} : {value}" if value and verb == "add" else key
-        by_name.setdefault(name, []).append(text)
-    return "".join(
-        f"{verb} element inet {TABLE} {name} {{ {', '.join(texts)} }}\n"
-        for name, texts in by_name.items()
-    )
+def _elements(entries: Entries) -> list[Element]:
+    return [Element(name, key, value) for (name, key), value in entries.items()]
 
 
 def _fresh() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -165,6 +165,37 @@ class NetlinkSocket:
                 if message.type == NLMSG_DONE:
                     return found
                 found.append(message)
+
+    def transact(
+        self,
+        begin: tuple[int, bytes],
+        parts: Sequence[tuple[int, int, bytes]],
+        end: tuple[int, bytes],
+    ) -> None:
+        """Several requests that the kernel carries out together or not at all (nfnetlink batches).
+
+        Args:
+            begin: type and body of the message before them.
+            parts: type, flags and body of each.
+            end: type and body of the message after them.
+
+        Raises:
+            OSError: the kernel refuses one, and so all.
+        """
+        first = self._seq + 1
+        self._seq += len(parts) + 2
+        data = request(begin[0], 0, first, begin[1])
+        for at, (kind, flags, body) in enumerate(parts):
+            data += request(kind, NLM_F_ACK | flags, first + 1 + at, body)
+        self._socket.send(data + request(end[0], 0, self._seq, end[1]))
+        waiting = set(range(first + 1, self._seq))
+        while waiting:
+            for message in messages(self._socket.recv(_RECEIVE_BYTES)):
+                if first <= message.seq <= self._seq and message.type == NLMSG_ERROR:
+                    error = refusal(message)
+                    if error is not None:
+                        raise error
+                    waiting.discard(message.seq)
 
 
 def generic(command: int, version: int, body: bytes) -> bytes:
