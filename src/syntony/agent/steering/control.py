@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,7 +39,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.health import LocalNic, Progress, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -334,10 +334,13 @@ class PathControl:
         pending = health.pending(now_ns)
         if not pending:
             return
-        for flow, acked_ns, rtt_ns in self._flows.progress({far for _, far in pending}, now_ns):
-            nic = health.nic_of(flow.local)
+        by_pair: dict[tuple[str, str], list[Progress]] = defaultdict(list)
+        for each in self._flows.progress({far for _, far in pending}, now_ns):
+            nic = health.nic_of(each.flow.local)
             if nic is not None:
-                health.progress(nic, flow.remote, acked_ns, rtt_ns)
+                by_pair[nic, each.flow.remote].append(each)
+        for (nic, far), progress in by_pair.items():
+            health.weigh(nic, far, progress, now_ns)
         if self._liveness is not None:
             health.answered(self._liveness.replies(), now_ns)
 
