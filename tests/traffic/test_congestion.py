@@ -44,8 +44,8 @@ def progress(acked_ms: int, waits_ms: int) -> Progress:
     [
         ((), True),  # no data on that pair: the probes alone
         ((progress(-500, 540),), True),  # none acknowledged of late, and it waits
-        ((progress(20, 21),), True),  # after the last reply, but it may have been under way
-        ((progress(34, 12),), False),  # likewise, but the next one may still come
+        ((progress(12, 34),), True),  # hardly after the last reply, and none since
+        ((progress(34, 12),), False),  # it may have been under way, but the next one may come
         ((progress(36, 12),), False),  # sent after it: the path carries, the probes are in a queue
         ((progress(45, 1),), False),
         ((progress(-500, 0),), False),  # nothing under way: no hurry

@@ -114,8 +114,8 @@ class Failover:
         match event:
             case LivenessEvent():
                 back = self.health.liveness(event)
-                out = self._settle_all(event.at_ns) if back else []
-                return [*out, *self.tick(event.at_ns)]
+                # A death is concluded by `tick`: before it the jobs' own data are looked at.
+                return self._settle_all(event.at_ns) if back else []
             case LinkEvent():
                 return self._link(event)
             case StallEvent():

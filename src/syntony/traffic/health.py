@@ -25,8 +25,10 @@ PROGRESS_NS = 15 * MS
 it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
 tick, 4 ms at 250 Hz and 10 at 100."""
 NO_HURRY_NS = 250 * MS
-"""So long the probes of a path may go unanswered while no flow waits for it: a starved peer answers
-them late, and its kernel acknowledges the jobs' data all the same."""
+"""So long after its last sign of life a path is kept while no flow waits for it: a starved peer
+answers probes late, and its kernel acknowledges the jobs' data all the same."""
+USUAL_NS = 2 * PROGRESS_NS
+"""So long, or a round trip, any flow waits for an acknowledgement now and then."""
 LOOK_AGAIN_NS = 5 * MS
 PEER_NS = 10 * MS
 """What one NIC of a peer answers so much later than another one's last answer shows that the peer
@@ -277,18 +279,18 @@ class Health:
         pair = self._pairs.get((nic, remote))
         if pair is None:
             return
-        until_ns = pair.carries_until_ns
-        waits = False
+        until_ns, sign_ns, waits = pair.carries_until_ns, pair.since_ns, False
         for flow in flows:
-            usual_ns = max(flow.rtt_ns, PROGRESS_NS)
+            usual_ns = max(flow.rtt_ns, USUAL_NS)
             if flow.acked_ns - flow.rtt_ns - PROGRESS_NS > pair.since_ns:
                 until_ns = max(until_ns, flow.acked_ns + flow.rtt_ns + PROGRESS_NS)
+                sign_ns = max(sign_ns, flow.acked_ns)
             elif flow.acked_ns - PROGRESS_NS > pair.since_ns:
                 # It may answer what was under way when the path died: the next one will not.
                 until_ns = max(until_ns, flow.acked_ns + usual_ns)
             waits |= flow.waits_ns > usual_ns
         if not waits:
-            until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, pair.since_ns + NO_HURRY_NS))
+            until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, sign_ns + NO_HURRY_NS))
         pair.carries_until_ns = until_ns
 
     def answered(self, replies: Mapping[int, int], now_ns: int) -> None:

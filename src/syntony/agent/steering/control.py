@@ -39,7 +39,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, Progress, WatchedFlow
+from syntony.traffic.health import LocalNic, Pair, Progress, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -334,15 +334,23 @@ class PathControl:
         pending = health.pending(now_ns)
         if not pending:
             return
-        by_pair: dict[tuple[str, str], list[Progress]] = defaultdict(list)
-        for each in self._flows.progress({far for _, far in pending}, now_ns):
-            nic = health.nic_of(each.flow.local)
-            if nic is not None:
-                by_pair[nic, each.flow.remote].append(each)
+        by_pair = self._progress(pending, now_ns)
+        if not all(pair in by_pair for pair in pending):
+            by_pair = self._progress(pending, now_ns, anew=True)
         for (nic, far), progress in by_pair.items():
             health.weigh(nic, far, progress, now_ns)
         if self._liveness is not None:
             health.answered(self._liveness.replies(), now_ns)
+
+    def _progress(
+        self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
+    ) -> dict[Pair, list[Progress]]:
+        found: dict[Pair, list[Progress]] = defaultdict(list)
+        for each in self._flows.progress({far for _, far in pairs}, now_ns, anew=anew):
+            nic = self._failover.health.nic_of(each.flow.local)
+            if nic is not None:
+                found[nic, each.flow.remote].append(each)
+        return found
 
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()

@@ -74,11 +74,22 @@ class FlowWatch:
         """There is a flow that we may not know yet."""
         self._all_ns = 0
 
-    def progress(self, remotes: Collection[str], now_ns: int) -> list[Progress]:
+    def progress(
+        self, remotes: Collection[str], now_ns: int, *, anew: bool = False
+    ) -> list[Progress]:
         """Flows to these addresses, as they get on now: those that got on last, and those that wait
-        longest."""
-        self._flows.sample(self._rows)
-        self._progress(now_ns)
+        longest.
+
+        Args:
+            remotes: addresses.
+            now_ns: CLOCK_MONOTONIC.
+            anew: look for flows that are not known yet first.
+        """
+        if anew:
+            self._find(now_ns)
+        else:
+            self._flows.sample(self._rows)
+            self._progress(now_ns)
         waits_ns = now_ns - np.maximum(self._since, self._acked)
         asked = np.flatnonzero(is_sending(self._rows) & goes_to(self._rows, remotes))
         newest = asked[np.argsort(-self._acked[asked], kind="stable")][:MOST_PROGRESS]
