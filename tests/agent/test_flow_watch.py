@@ -38,14 +38,16 @@ def test_plain_connections_are_listed_and_only_the_managed_ones_looked_at(pair: 
     watch = FlowWatch(lambda: [HERE], lambda: [inode(near)])
     now_ns = time.monotonic_ns()
     assert {inode(near), inode(far)} <= told(watch, now_ns)
-    assert not watch.progress([HERE], now_ns), "nothing has been acknowledged yet"
+    (progress,) = watch.progress([HERE], now_ns)
+    assert (progress.acked_ns, progress.waits_ns) == (0, 0), "nothing was sent yet"
     near.sendall(b"x")
     far.sendall(b"y")
     assert far.recv(1) + near.recv(1) == b"xy"
     now_ns = time.monotonic_ns()
-    ((flow, acked_ns, _),) = watch.progress([HERE], now_ns)
-    assert flow == (*near.getsockname(), *far.getsockname())
-    assert acked_ns <= now_ns
+    (progress,) = watch.progress([HERE], now_ns)
+    assert progress.flow == (*near.getsockname(), *far.getsockname())
+    assert 0 < progress.acked_ns <= now_ns
+    assert progress.waits_ns == 0
     assert not watch.progress(["127.0.0.2"], now_ns)
     watch.close()
 

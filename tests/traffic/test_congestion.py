@@ -8,7 +8,7 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.connection import State, Subflow
-from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.health import NO_HURRY_NS, Health, LocalNic, Progress, WatchedFlow
 from syntony.traffic.policy import Policy
 
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
@@ -34,37 +34,58 @@ def event(at_ns: int, flow_id: int, *, alive: bool) -> LivenessEvent:
     )
 
 
+def progress(acked_ms: int, waits_ms: int) -> Progress:
+    """Of a flow on the dying pair; acknowledged so long after the probes' last answer."""
+    return Progress(FLOW, LAST_REPLY_NS + acked_ms * MS, RTT_NS, waits_ms * MS)
+
+
 @pytest.mark.parametrize(
-    ("acked_ms", "believed"),
+    ("flows", "believed"),
     [
-        (None, True),  # no data on that pair: the probes alone
-        (-500, True),  # none acknowledged of late
-        (20, True),  # acknowledged after the last reply, but sent before: was under way
-        (34, True),
-        (36, False),  # sent after it: the path carries, the probes stood in a queue
-        (45, False),
+        ((), True),  # no data on that pair: the probes alone
+        ((progress(-500, 540),), True),  # none acknowledged of late, and it waits
+        ((progress(12, 34),), True),  # hardly after the last reply, and none since
+        ((progress(34, 12),), False),  # it may have been under way, but the next one may come
+        ((progress(36, 12),), False),  # sent after it: the path carries, the probes are in a queue
+        ((progress(45, 1),), False),
+        ((progress(-500, 0),), False),  # nothing under way: no hurry
+        ((progress(-500, 18),), False),  # it has not waited for a round trip yet
+        ((progress(-500, 0), progress(5, 41)), True),  # one of them waits
+        ((progress(-500, 540), progress(36, 10)), False),  # one of them proves the path
     ],
 )
-def test_probes_are_believed_unless_data_got_through_after_them(
-    acked_ms: int | None, *, believed: bool
+def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
+    flows: tuple[Progress, ...], *, believed: bool
 ) -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
     assert health.pending(now_ns) == [("n0", "10.0.0.2")]
-    if acked_ms is not None:
-        health.progress("n0", "10.0.0.2", LAST_REPLY_NS + acked_ms * MS, RTT_NS)
+    if flows:
+        health.weigh("n0", "10.0.0.2", flows, now_ns)
     assert bool(health.conclude(now_ns)) is believed
     assert (health.dead("n0", "10.0.0.2") is not None) is believed
 
 
 def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:
     health = health_of_a_dying_pair()
-    health.progress("n0", "10.0.0.2", DIED_NS, RTT_NS)
+    now_ns = DIED_NS + Policy().settle_ns
+    health.weigh("n0", "10.0.0.2", [progress(40, 21)], now_ns)
     due_ns = health.due_ns()
     assert due_ns is not None
     assert due_ns <= DIED_NS + RTT_NS + 20 * MS
     assert not health.conclude(due_ns - 1)
     assert health.conclude(due_ns) == [("n0", "10.0.0.2")]
+
+
+def test_a_path_that_nobody_waits_for_is_left_all_the_same() -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS
+    while health.dead("n0", "10.0.0.2") is None:
+        now_ns = health.due_ns() or now_ns
+        if health.pending(now_ns):
+            health.weigh("n0", "10.0.0.2", [progress(-500, 0)], now_ns)
+        health.conclude(now_ns)
+    assert now_ns == LAST_REPLY_NS + NO_HURRY_NS
 
 
 def test_a_pair_whose_deaths_heal_at_once_is_given_more_time_for_a_while() -> None:

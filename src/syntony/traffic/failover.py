@@ -118,7 +118,8 @@ class Failover:
                 out = self._settle_all(event.at_ns) if back else []
                 if event.alive and not back:
                     out = self.plain.settle_stranded(event.at_ns)
-                return [*out, *self.tick(event.at_ns)]
+                # A death is concluded by `tick`: before it the jobs' own data are looked at.
+                return out
             case LinkEvent():
                 return self._link(event)
             case StallEvent():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.model import MS, S
-from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
+from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.policy import Policy
@@ -24,6 +24,12 @@ PROGRESS_NS = 15 * MS
 """Data acknowledged so much later (and one round trip) than the last answered probe were sent after
 it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
 tick, 4 ms at 250 Hz and 10 at 100."""
+NO_HURRY_NS = 250 * MS
+"""So long after its last sign of life a path is kept while no flow waits for it: a starved peer
+answers probes late, and its kernel acknowledges the jobs' data all the same."""
+USUAL_NS = 2 * PROGRESS_NS
+"""So long, or a round trip, any flow waits for an acknowledgement now and then."""
+LOOK_AGAIN_NS = 5 * MS
 PEER_NS = 10 * MS
 """What one NIC of a peer answers so much later than another one's last answer shows that the peer
 itself was awake."""
@@ -56,6 +62,18 @@ class WatchedFlow(NamedTuple):
     remote_rail: int
     others: tuple[str, ...] = ()
     """Addresses of the remote NIC that are not probed: what is true of it is true of them."""
+
+
+class Progress(NamedTuple):
+    """How one connection of a job gets on."""
+
+    flow: FourTuple
+    acked_ns: int
+    """When the newest acknowledgement of its data arrived, at the latest; 0: never seen."""
+    rtt_ns: int
+    """With the queue it stands in."""
+    waits_ns: int
+    """For how long data have been under way without any acknowledgement; 0 where none are."""
 
 
 Pair = tuple[str, str]
@@ -260,18 +278,35 @@ class Health:
         """Pairs whose death is to be decided now: whose flows should be looked at before."""
         return [] if self.isolated else self._due(now_ns)
 
-    def progress(self, nic: str, remote: str, acked_ns: int, rtt_ns: int) -> None:
-        """A job's own data on a pair were acknowledged.
+    def weigh(self, nic: str, remote: str, flows: Iterable[Progress], now_ns: int) -> None:
+        """How the jobs' own data on a pair get on, before its death is decided.
+
+        What was sent after the probes' last answer and was acknowledged proves that the path
+        carries. And while no flow has waited for longer than it always does, nobody needs to know
+        yet: that much time is given, but not for ever.
 
         Args:
             nic: local.
             remote: address.
-            acked_ns: when the newest were, at the latest.
-            rtt_ns: that connection's, with the queue it stands in.
+            flows: of jobs, on this pair.
+            now_ns: CLOCK_MONOTONIC.
         """
         pair = self._pairs.get((nic, self.probed(remote)))
-        if pair is not None and acked_ns - rtt_ns - PROGRESS_NS > pair.since_ns:
-            pair.carries_until_ns = acked_ns + rtt_ns + PROGRESS_NS
+        if pair is None:
+            return
+        until_ns, sign_ns, waits = pair.carries_until_ns, pair.since_ns, False
+        for flow in flows:
+            usual_ns = max(flow.rtt_ns, USUAL_NS)
+            if flow.acked_ns - flow.rtt_ns - PROGRESS_NS > pair.since_ns:
+                until_ns = max(until_ns, flow.acked_ns + flow.rtt_ns + PROGRESS_NS)
+                sign_ns = max(sign_ns, flow.acked_ns)
+            elif flow.acked_ns - PROGRESS_NS > pair.since_ns:
+                # It may answer what was under way when the path died: the next one will not.
+                until_ns = max(until_ns, flow.acked_ns + usual_ns)
+            waits |= flow.waits_ns > usual_ns
+        if not waits:
+            until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, sign_ns + NO_HURRY_NS))
+        pair.carries_until_ns = until_ns
 
     def answered(self, replies: Mapping[int, int], now_ns: int) -> None:
         """Watched flows and when each was last answered, before deaths are decided: where the

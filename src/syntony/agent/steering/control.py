@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,7 +39,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, WatchedFlow
+from syntony.traffic.health import LocalNic, Pair, Progress, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -337,13 +337,25 @@ class PathControl:
         pending = health.pending(now_ns)
         if not pending:
             return
-        remotes = health.aliases({far for _, far in pending})
-        for flow, acked_ns, rtt_ns in self._flows.progress(remotes, now_ns):
-            nic = health.nic_of(flow.local)
-            if nic is not None:
-                health.progress(nic, flow.remote, acked_ns, rtt_ns)
+        by_pair = self._progress(pending, now_ns)
+        if not all(pair in by_pair for pair in pending):
+            by_pair = self._progress(pending, now_ns, anew=True)
+        for (nic, far), progress in by_pair.items():
+            health.weigh(nic, far, progress, now_ns)
         if self._liveness is not None:
             health.answered(self._liveness.replies(), now_ns)
+
+    def _progress(
+        self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
+    ) -> dict[Pair, list[Progress]]:
+        health = self._failover.health
+        remotes = health.aliases({far for _, far in pairs})
+        found: dict[Pair, list[Progress]] = defaultdict(list)
+        for each in self._flows.progress(remotes, now_ns, anew=anew):
+            nic = health.nic_of(each.flow.local)
+            if nic is not None:
+                found[nic, health.probed(each.flow.remote)].append(each)
+        return found
 
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()

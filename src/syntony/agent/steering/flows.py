@@ -13,7 +13,8 @@ import numpy as np
 
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
 from syntony.model import MS
-from syntony.model.paths import FlowSample, FourTuple, PathEvent
+from syntony.model.paths import FlowSample, PathEvent
+from syntony.traffic.health import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -73,18 +74,33 @@ class FlowWatch:
         """There is a flow that we may not know yet."""
         self._all_ns = 0
 
-    def progress(self, remotes: Collection[str], now_ns: int) -> list[tuple[FourTuple, int, int]]:
-        """Flows to these addresses now: when data were last acknowledged, and the round trip."""
-        self._flows.sample(self._rows)
-        self._progress(now_ns)
-        asked = np.flatnonzero(
-            (self._acked > 0) & is_sending(self._rows) & goes_to(self._rows, remotes)
-        )
+    def progress(
+        self, remotes: Collection[str], now_ns: int, *, anew: bool = False
+    ) -> list[Progress]:
+        """Flows to these addresses, as they get on now: those that got on last, and those that wait
+        longest.
+
+        Args:
+            remotes: addresses.
+            now_ns: CLOCK_MONOTONIC.
+            anew: look for flows that are not known yet first.
+        """
+        if anew:
+            self._find(now_ns)
+        else:
+            self._flows.sample(self._rows)
+            self._progress(now_ns)
+        waits_ns = now_ns - np.maximum(self._since, self._acked)
+        asked = np.flatnonzero(is_sending(self._rows) & goes_to(self._rows, remotes))
         newest = asked[np.argsort(-self._acked[asked], kind="stable")][:MOST_PROGRESS]
-        found = self._flows.samples(self._rows[newest], now_ns)
+        longest = asked[np.argsort(-waits_ns[asked], kind="stable")][:MOST_PROGRESS]
+        some = np.union1d(newest, longest)
+        found = self._flows.samples(self._rows[some], now_ns)
         return [
-            (sample.flow, acked_ns, sample.rtt_ns)
-            for sample, acked_ns in zip(found, self._acked[newest].tolist(), strict=True)
+            Progress(sample.flow, acked_ns, sample.rtt_ns, waited_ns)
+            for sample, acked_ns, waited_ns in zip(
+                found, self._acked[some].tolist(), waits_ns[some].tolist(), strict=True
+            )
         ]
 
     def poll(self, now_ns: int) -> list[PathEvent]:
