@@ -26,6 +26,7 @@ from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
+from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaDesk, SlaQuestions
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
@@ -51,8 +52,8 @@ from syntony.wire.traffic import (
 _log = logging.getLogger(__name__)
 
 SOLVE_CHECK_NS = 200 * MS
-LOCATE_INTERVAL_NS = 500 * MS
-"""Twice per second of rows: the newest second does not wait for another one."""
+LOCATE_INTERVAL_NS = 100 * MS
+"""Between two looks whether a second has settled; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
@@ -385,8 +386,11 @@ class Controller:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
+        last = last_settled(self._ingest.probed, fleet_now_ns)
+        if not self._locating.due(last):
+            return
         try:
-            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, self._ports())
+            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, last, self._ports())
         except StoreError as error:
             _log.error("localisation failed reason=%s", error)
             return

@@ -17,8 +17,9 @@ Records = NDArray[np.void]
 """Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""
 Columns = dict[str, Sequence[str] | NDArray[Any]]
 
-HOLD_NS = 1_500_000_000
-"""A second is closed this long after its end: the engine's timeout plus its reporting."""
+HOLD_NS = 1_200_000_000
+"""A second is closed this long after its end: the engine's timeout, the 50 ms in which it looks for
+what is overdue, and what a busy host adds."""
 RECENT_NS = 1_000_000_000
 """`PathSeconds.recent` looks at probes sent in the last so much."""
 
