@@ -166,7 +166,7 @@ class Agent:
                 self._estimate(uplink, local_ns)
             if fleet_ns is not None and fleet_ns >= self._next_probes_ns:
                 self._next_probes_ns = ((fleet_ns - HOLD_NS) // S + 1) * S + HOLD_NS
-                self._submit(uplink, PROBE, self._pipeline.probe_rows(fleet_ns))
+                self._report_probes(uplink, fleet_ns)
 
     def _open_metrics(self) -> ScrapeServer | None:
         wanted, files = self._config.metrics, self._config.tls
@@ -372,6 +372,12 @@ class Agent:
         self._tracer.plan(plan.flows, self._config.probe_port)
         self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
+
+    def _report_probes(self, uplink: Uplink, fleet_ns: int) -> None:
+        probes = self._pipeline.probe_rows(fleet_ns)
+        self._submit(uplink, PROBE, probes)
+        if probes is not None:
+            self._tracer.doubt(probes, time.monotonic_ns())
 
     def _report(self, uplink: Uplink, fleet_ns: int) -> None:
         second_ns = fleet_ns // S * S
