@@ -45,8 +45,8 @@ LINGER = "2s"
 """Instead of `stable`, so that faults do not wait for each other."""
 SIDE_EFFECTS = frozenset({"link-flaps", "link-flapping", "latency-sla", "clock-unsynchronized"})
 """Open for an hour, by count, or about what a fault rightly disturbs beside."""
-SLOW = frozenset({"delay", "host silent"})
-"""Kinds whose rule waits ten seconds by itself: not in the overall quantiles."""
+SLOW = frozenset({"delay", "host silent", "cable pulled"})
+"""Kinds whose rule waits for eight to ten seconds by itself: not in the overall quantiles."""
 Options = dict[str, str]
 
 
@@ -107,6 +107,9 @@ def _of_cable(cable: Link) -> list[Case]:
         Case("link up, black hole", [("blackhole", cable.name, {"direction": "from"})], up),
         Case("link down, 5 %", [("loss", cable.name, {"percent": "5", "direction": "to"})], down),
         Case("delay", [("delay", cable.name, {"add": "2ms"})], slower),
+        Case(
+            "cable pulled", [("link-down", cable.name, {})], ("cable-lost", cable_name(leaf, top))
+        ),
     ]
 
 
@@ -301,7 +304,7 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of eighteen injections")
+    parser.add_argument("--rounds", type=int, default=5, help="of nineteen injections")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="part of a row's name")
     parser.add_argument("--out", type=Path, help="append each injection here; go on from it")

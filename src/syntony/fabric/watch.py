@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing, make_candidates, replies_of
 from syntony.fabric.delay import LATE_SIGMAS
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
@@ -184,7 +184,10 @@ class Watch:
             back = [self.book.components(reply(way)) for way in self._flows]
             both = [a + b for a, b in zip(there, back, strict=True)]
             listing = Listing.of([*there, *back, *both])
-            self._candidates = make_candidates(listing, self.book.kind_of)
+            # A host that stalls hears late what came, and answers late what it heard.
+            late = [replies_of(way.dst) for way in self._flows]
+            answering = [*(f"requests to {way.dst}" for way in self._flows), *late, *late]
+            self._candidates = make_candidates(listing, self.book.kind_of, answering=answering)
             self._made_for = now
         return self._candidates
 
