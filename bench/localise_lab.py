@@ -71,6 +71,8 @@ class Result(NamedTuple):
     """Other incidents that were nobody's evidence then."""
     blamed: float | None = None
     """Seconds until localisation named the part, of faults that it can name."""
+    beside: tuple[str, ...] = ()
+    """What else it blamed, from the injection until the right incident was open."""
 
 
 def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
@@ -188,24 +190,30 @@ class Bench:
         if case.right is None:
             self.until(lambda: bool(self._fresh(before, None)), WATCH_S)
             blamed = seconds = None
+            beside = tuple(sorted(self._blamed()))
         else:
-            blamed, seconds = self._wait(case.right, began)
+            blamed, seconds, beside = self._wait(case.right, began)
         also = self._fresh(before, case.right)
         right = " ".join(case.right or ("nothing",))
-        return Result(turn, case.row, right, seconds, also, blamed)
+        return Result(turn, case.row, right, seconds, also, blamed, beside)
 
-    def _wait(self, right: tuple[str, str], began: float) -> tuple[float | None, float | None]:
-        """Seconds until the part was blamed, and until the incident was open."""
+    def _wait(
+        self, right: tuple[str, str], began: float
+    ) -> tuple[float | None, float | None, tuple[str, ...]]:
+        """Seconds until the part was blamed, and until the incident was open; what else was."""
         blamed: list[float] = []
+        beside: set[str] = set()
 
         def there() -> bool:
-            if not blamed and right[1] in self._blamed():
+            named = self._blamed()
+            beside.update(named - {right[1]})
+            if not blamed and right[1] in named:
                 blamed.append(time.monotonic() - began)
             return right in self.open()
 
         opened = self.until(there, PATIENCE_S)
         seconds = time.monotonic() - began if opened else None
-        return (blamed[0] if blamed else None), seconds
+        return (blamed[0] if blamed else None), seconds, tuple(sorted(beside))
 
     def _blamed(self) -> set[str]:
         try:
@@ -233,6 +241,7 @@ def column(result: Result) -> str:
 
 def table(results: Iterable[Result]) -> None:
     """What was broken, what was told, how long it took."""
+    results = list(results)
     told: dict[str, Counter[str]] = defaultdict(Counter)
     took: dict[str, list[float]] = defaultdict(list)
     for each in results:
@@ -246,6 +255,8 @@ def table(results: Iterable[Result]) -> None:
     total = sum(map(Counter.total, told.values()))
     well = sum(counts["right"] + counts["nothing, rightly"] for counts in told.values())
     print(f"{total} injections, {well} exactly right")
+    blurred = sum(bool(each.beside) for each in results)
+    print(f"blamed beside, if only for a moment: in {blurred} of {total}")
     quick = [seconds for row, times in took.items() if row not in SLOW for seconds in times]
     if quick:
         p50, p95 = np.quantile(quick, [0.5, 0.95])
@@ -271,7 +282,10 @@ def read(path: Path | None) -> list[Result]:
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines if line.endswith("}")]
-    return [Result(**each | {"also": tuple(each["also"])}) for each in found]
+    return [
+        Result(**each | {name: tuple(each.get(name, ())) for name in ("also", "beside")})
+        for each in found
+    ]
 
 
 def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
