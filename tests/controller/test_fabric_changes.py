@@ -15,7 +15,6 @@ from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import NAME
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.locating import LocateLoop
-from syntony.controller.settled import LATEST_NS
 from syntony.errors import ConfigError
 from syntony.fabric.changes import HOLD_NS, QUIET_NS
 from syntony.model import S
@@ -67,7 +66,7 @@ class Fleet:
         """Each second the loop, as the controller runs it."""
         for _ in range(ns // S):
             self.now_ns += S
-            for piece in self.locating.step(self.now_ns, (self.now_ns - LATEST_NS) // S - 1, {}):
+            for piece in self.locating.step(self.now_ns, self.now_ns // S - 4, {}):
                 self.store.insert(piece.table, joined([piece]))
             self.alerts.evaluate(self.now_ns, {}, (), (), fabric=self.locating.changes.standing)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from syntony.controller.settled import LATEST_NS, MISSED_S, last_settled
+from syntony.controller.settled import MISSED_S, PATIENCE_NS
+from syntony.controller.settled import last_settled as settled
 from syntony.mesh.stats import HOLD_NS
 from syntony.model import MS, S
 
 N = 1_700_000_000
 """A second."""
 OVER_NS = (N + 1) * S
+LATEST_NS = HOLD_NS + PATIENCE_NS
+
+
+def last_settled(probed: dict[str, int], now_ns: int) -> int:
+    return settled(probed, now_ns, HOLD_NS)
 
 
 def test_a_second_settles_with_its_last_host() -> None:

@@ -14,7 +14,6 @@ from tests.store.rows import T0, probed, rows_of
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
-from syntony.controller.settled import LATEST_NS
 from syntony.controller.sla import SETTLED_NS, SlaDesk
 from syntony.errors import ConfigError, UsageError
 from syntony.mesh.plan import make_plan
@@ -69,7 +68,7 @@ class Desk:
             for a, b in PAIRS
         ]  # fmt: skip
         self.store.insert(PATH, rows_of(PATH, rows))
-        self.locating.step(self.now_ns, (self.now_ns - LATEST_NS) // S - 1, {})
+        self.locating.step(self.now_ns, self.now_ns // S - 4, {})
 
     def verdicts(self) -> dict[str, SlaStatus]:
         rows = self.desk.report("pair", 60 * S, self.now_ns, {}).rows

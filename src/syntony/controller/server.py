@@ -33,6 +33,7 @@ from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
 from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
+from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns
 from syntony.store import Store
 from syntony.wire.audit import AuditCommand, AuditReport, AuditReportsQuery
@@ -98,6 +99,7 @@ class Controller:
         self._kept = TimelineFile(state_dir) if state_dir else None
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology, state_dir)
+        self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
@@ -386,7 +388,7 @@ class Controller:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
-        last = last_settled(self._ingest.probed, fleet_now_ns)
+        last = last_settled(self._ingest.probed, fleet_now_ns, self._hold_ns)
         if not self._locating.due(last):
             return
         try:
