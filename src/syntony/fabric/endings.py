@@ -44,6 +44,9 @@ class Endings:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
+        self._candidates: Candidates | None = None
+        self._numbers: dict[tuple[str, str], int] = {}
+        """Of these candidates."""
 
     def take(
         self,
@@ -62,7 +65,9 @@ class Endings:
         """
         if not findings and not self._told:
             return []
-        numbers = _numbers(candidates)
+        if self._candidates is not candidates:
+            self._candidates, self._numbers = candidates, _numbers(candidates)
+        numbers = self._numbers
         for found in findings:
             number = numbers.get((found.component, found.kind))
             if number is not None and found.loss > 0:

@@ -22,7 +22,7 @@ from syntony.fabric.candidates import Candidates, Listing, make_candidates, repl
 from syntony.fabric.delay import LATE_SIGMAS
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
-from syntony.fabric.locate import WindowCounts, locate, search
+from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints
 from syntony.model.findings import Finding
@@ -99,22 +99,18 @@ class Watch:
         if not self._flows:
             return ()
         candidates = self._numbered()
-        changed = self._changed()
-        found, over = self._searched(candidates, changed)
-        if over:
-            for ending in over:
-                self._history.forget(self._of_pairs(ending), ending.seconds)
-            found, _ = self._searched(candidates, changed)
-        return found
-
-    def _searched(
-        self, candidates: Candidates, changed: list[WindowCounts]
-    ) -> tuple[tuple[Finding, ...], list[Ending]]:
-        windows = self._history.windows(len(self._flows))
-        located = search(candidates, [*map(self._observed, windows), *changed])
+        windows, located = self._searched(candidates)
         seconds = [window.seconds for window in windows]
         over = self._endings.take(candidates, located.findings, located.searches, seconds)
-        return located.findings, over
+        if not over:
+            return located.findings
+        for ending in over:
+            self._history.forget(self._of_pairs(ending), ending.seconds)
+        return self._searched(candidates)[1].findings
+
+    def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
+        windows = self._history.windows(len(self._flows))
+        return windows, search(candidates, [*map(self._observed, windows), *self._changed()])
 
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
         """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
