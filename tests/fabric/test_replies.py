@@ -91,8 +91,10 @@ def test_a_starved_host_is_no_link_that_loses(share: float, heard: bool) -> None
         fabric.second()
     for _ in range(4):
         starved(fabric, share, heard=heard)
-        kinds = {found.kind for found in fabric.watch.findings()}
-        assert kinds == {"replies"}
+        found = fabric.watch.findings()
+        assert {(each.kind, each.component) for each in found} == {
+            ("replies", "replies of h3/rail0")
+        }
     for _ in range(12):
         fabric.second()
         fabric.named()

@@ -88,28 +88,14 @@ class Listing(NamedTuple):
         return len(self.starts) - 1
 
 
-def make_candidates(
-    listing: Listing, kind_of: Kinds = guess_kind, *, answering: Sequence[str] | None = None
-) -> Candidates:
-    """Number everything that can be to blame for what the listed paths suffer.
-
-    Args:
-        listing: the paths.
-        kind_of: what a name is.
-        answering: per path, what a host would do about its probes, if it were slow (``replies of
-            h3/rail0``); None: it answers round trips at their far end, of others nobody knows.
-    """
+def make_candidates(listing: Listing, kind_of: Kinds = guess_kind) -> Candidates:
+    """Number everything that can be to blame for what the listed paths suffer."""
     builder = _Builder(listing, kind_of)
     builder.add_listed()
     builder.add_implied()
-    builder.add_replies(answering)
+    builder.add_replies()
     builder.add_clocks()
     return builder.done()
-
-
-def replies_of(nic: str) -> str:
-    """The name of what a NIC's host answers with."""
-    return f"replies of {nic}"
 
 
 class _Builder:
@@ -173,24 +159,12 @@ class _Builder:
             ones = np.ones(len(chosen), dtype=np.int64)
             self._triples.append((self._path[inner], chosen, ones))
 
-    def add_replies(self, answering: Sequence[str] | None) -> None:
-        """What answers the probes of each path. A NIC that loses does so for its own probes too; a
-        host that stalls loses what others ask of it, and nothing of the fabric is to blame."""
-        if not self._listing.paths:
-            return
-        names = self._far_ends() if answering is None else answering
-        known = [path for path, name in enumerate(names) if name]
-        numbers = {
-            name: self._new(name, ComponentKind.REPLIES, False)
-            for name in sorted({names[path] for path in known})
-        }
-        chosen = np.array([numbers[names[path]] for path in known], dtype=np.int64)
-        ones = np.ones(len(known), dtype=np.int64)
-        self._triples.append((np.array(known, dtype=np.int64), chosen, ones))
-
-    def _far_ends(self) -> list[str]:
-        """Replies of the one other NIC that a path comes back from; empty where it is none such."""
+    def add_replies(self) -> None:
+        """What answers on each round trip. A NIC that loses does so for its own probes too; a host
+        that stalls loses what others ask of it, and nothing of the fabric is to blame."""
         listing, flat = self._listing, self._listing.flat
+        if not listing.paths:
+            return
         first, last = flat[listing.starts[:-1]], flat[listing.starts[1:] - 1]
         nic = np.array([self._kind_of(name) is ComponentKind.NIC for name in listing.names])
         other = nic[flat] & (flat != first[self._path]) & (first == last)[self._path]
@@ -198,10 +172,13 @@ class _Builder:
         most = np.full(listing.paths, -1, dtype=np.int64)
         np.minimum.at(least, self._path[other], flat[other])
         np.maximum.at(most, self._path[other], flat[other])
-        ends = np.where(least == most, most, -1)
-        return [
-            replies_of(listing.names[number]) if number >= 0 else "" for number in ends.tolist()
-        ]
+        paths = np.flatnonzero(least == most)
+        numbers = {
+            number: self._new(f"replies of {listing.names[number]}", ComponentKind.REPLIES, False)
+            for number in np.unique(most[paths]).tolist()
+        }
+        chosen = np.array([numbers[number] for number in most[paths].tolist()], dtype=np.int64)
+        self._triples.append((paths, chosen, np.ones(len(paths), dtype=np.int64)))
 
     def add_clocks(self) -> None:
         """The clock of every end: a jump makes paths to it longer and paths from it shorter."""

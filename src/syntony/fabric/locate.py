@@ -160,14 +160,12 @@ def _losses(
 def _delays(
     candidates: Candidates, window: WindowCounts, number: int, strictness: float
 ) -> list[_Ranked]:
-    # Stamps are taken below whatever makes a host slow to answer.
-    replies = np.array([kind is ComponentKind.REPLIES for kind in candidates.kinds], dtype=np.bool_)
     found_delays = delay.find_delays(
         candidates.crossings,
         candidates.signs,
         window.change_ns,
         window.sigma_ns,
-        np.where(replies, np.inf, candidates.price),
+        candidates.price,
         strictness=strictness,
     )
     return [

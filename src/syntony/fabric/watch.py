@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import history
+from syntony.fabric import history, starved
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Listing, make_candidates, replies_of
+from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.delay import LATE_SIGMAS
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
@@ -102,11 +102,11 @@ class Watch:
         windows, located = self._searched(candidates)
         seconds = [window.seconds for window in windows]
         over = self._endings.take(candidates, located.findings, located.searches, seconds)
-        if not over:
-            return located.findings
         for ending in over:
             self._history.forget(self._of_pairs(ending), ending.seconds)
-        return self._searched(candidates)[1].findings
+        if over:
+            windows, located = self._searched(candidates)
+        return starved.told_apart(located.findings, tuple(self._flows), windows)
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))
@@ -180,10 +180,7 @@ class Watch:
             back = [self.book.components(reply(way)) for way in self._flows]
             both = [a + b for a, b in zip(there, back, strict=True)]
             listing = Listing.of([*there, *back, *both])
-            # A host that stalls hears late what came, and answers late what it heard.
-            late = [replies_of(way.dst) for way in self._flows]
-            answering = [*(f"requests to {way.dst}" for way in self._flows), *late, *late]
-            self._candidates = make_candidates(listing, self.book.kind_of, answering=answering)
+            self._candidates = make_candidates(listing, self.book.kind_of)
             self._made_for = now
         return self._candidates
 
