@@ -136,6 +136,31 @@ def test_an_outage_that_ends_is_seen_to_end() -> None:
     assert known[FLOWS[0]].hops == truth(FLOWS[0])
 
 
+def test_a_path_asked_for_during_an_outage_is_asked_for_again_after_it() -> None:
+    """What answers during the outage is a part of the old path; the new one shows that it turned,
+    and those beside it are asked for."""
+    learning, routers = many(), Routers(1)
+    for at_s in (0, 60, 120):
+        routers.run(learning, (at_s + 60) * S, at_s * S)
+    routers.truth = lambda flow: truth(flow)[: 1 if flow.sport % 2 == 0 else 3]
+    learning.doubt(map(key, range(0, 200, 2)), 180 * S)
+    routers.run(learning, 188 * S, 180 * S)
+    routers.truth = rerouted
+    routers.run(learning, 204 * S, 188 * S)
+    assert {learning.hops(key(k)) for k in range(200)} == {rerouted(key(k)) for k in range(9)}
+
+
+def test_a_router_that_answers_no_more_is_not_asked_for_ever() -> None:
+    learning = learner()
+    Routers(1).run(learning, 8 * S)
+    quiet = Routers(1, silent=frozenset({"spine0"}))
+    quiet.run(learning, 300 * S, 8 * S)
+    quiet.asked = 0
+    quiet.run(learning, 420 * S, 300 * S)
+    # Two rounds of twelve paths of three hops; half of them ask a silent one three times.
+    assert quiet.asked <= 2 * (12 * 3 + 6 * 2) + 20
+
+
 def test_what_does_not_answer_has_not_turned() -> None:
     """A router that keeps silent for a while makes nobody ask for the paths beside it."""
     learning, routers = many(), Routers(1)

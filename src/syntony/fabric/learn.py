@@ -35,6 +35,9 @@ AGAIN_NS = 60 * S
 DOUBT_NS = 4 * S
 """A path that has changed is asked for again so soon, since a short outage ends meanwhile; and one
 that there is reason to doubt at most so often."""
+SILENCES = 5
+"""A path on which some fell silent is asked for again as soon, but at most so often in a row: an
+outage ends meanwhile, or they answer no more."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
 _GOLDEN = 0.6180339887
@@ -91,6 +94,10 @@ class _Flow:
         """Number of its place in the queue; an older one no longer counts."""
         self.due_ns = 0
         self.learnt_ns = 0
+        self.whole: tuple[str, ...] = ()
+        """The path as last known but for what was merely silent since, …"""
+        self.silences = 0
+        """… so many times in a row."""
 
 
 class PathLearner:
@@ -238,35 +245,44 @@ class PathLearner:
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
         state.ttl, state.hearing = 1, {}
-        left = _left(flow, state.hops, heard)
+        left = _left(flow, state.whole, heard)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
         if state.hops is None:
             # Spread from then on: what has turned is found by whichever is due next.
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
-        self._schedule(flow, now_ns + (DOUBT_NS if left else again_ns))
+        partly = _is_part(heard, state.whole) and state.silences < SILENCES
+        state.silences = state.silences + 1 if partly else 0
+        self._schedule(flow, now_ns + (DOUBT_NS if left or partly else again_ns))
+        state.learnt_ns = now_ns
+        if not partly:
+            state.whole = heard
         if not heard:
             return None
-        state.learnt_ns = now_ns
         before, state.hops = state.hops, heard
         if left:
             self.doubt(
-                [other for other, its in self._flows.items() if left & _hops_of(other, its.hops)],
+                [other for other, its in self._flows.items() if left & _hops_of(other, its.whole)],
                 now_ns,
             )
         return Learnt(flow, heard, changed=before != heard)
 
 
-def _hops_of(flow: FlowKey, hops: tuple[str, ...] | None) -> set[tuple[str, str]]:
+def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    """Whether it is the same path, of which some did not answer."""
+    if now == whole or len(now) > len(whole):
+        return False
+    return all(a in {"", b} for a, b in zip(now, whole, strict=False))
+
+
+def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> set[tuple[str, str]]:
     """From one device to the next, the sender first; without silent ones."""
-    stops = (flow.src, *(hops or ()))
+    stops = (flow.src, *hops)
     return {(a, b) for a, b in pairwise(stops) if a and b}
 
 
-def _left(
-    flow: FlowKey, before: tuple[str, ...] | None, now: tuple[str, ...]
-) -> set[tuple[str, str]]:
+def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
     """Hops that a path has left for others: what merely does not answer is not left."""
-    old, new = (flow.src, *(before or ())), (flow.src, *now)
+    old, new = (flow.src, *before), (flow.src, *now)
     pairs = zip(pairwise(old), pairwise(new), strict=False)
     return {was for was, those in pairs if was != those and all((*was, *those))}
