@@ -30,9 +30,11 @@ import numpy as np
 from syntony.alerts.rules import default_rules
 from syntony.controller.client import ask_for
 from syntony.errors import RemoteError
+from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import cable_name, link_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
 from syntony.lab.testing import LiveLab, live
+from syntony.model import S
 from syntony.wire.fabric import Findings, FindingsQuery, LearntPaths, PathsQuery
 from syntony.wire.incidents import IncidentsQuery, IncidentsReply
 
@@ -303,6 +305,8 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
         wanted = 2 * len(plan.of_kind(LinkKind.RAIL)) * PEERS * 8
         if not bench.until(lambda: bench.learnt(wanted), 300):
             print("paths were never all learnt", file=sys.stderr)
+        # A cable pulled before the first look at the fabric is over is no news.
+        time.sleep(QUIET_NS / S + 5)
         for turn in range(arguments.rounds):
             rng = random.Random(f"{arguments.seed}/{turn}")
             for case in cases(plan, rng, turn):
