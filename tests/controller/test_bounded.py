@@ -59,9 +59,9 @@ def test_probe_flows_of_plans_of_the_past_are_let_go_of(tmp_path: Path) -> None:
     store.insert(PATH, rows_of(PATH, rows))
     locating = LocateLoop(store, "")
     ports = {(A, B): 8620}
-    locating.step(T0 + 10 * S, ports)
+    locating.step(T0 + 10 * S, T0 // S, ports)
     assert len(locating.paths()) == 300
-    locating.step(T0 + PATHS_NS + 10 * S, ports)
+    locating.step(T0 + PATHS_NS + 10 * S, (T0 + PATHS_NS) // S, ports)
     assert {(path.src, path.dst) for path in locating.paths()} == {(A, B), (B, A)}
     store.close()
 

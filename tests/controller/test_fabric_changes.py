@@ -66,7 +66,7 @@ class Fleet:
         """Each second the loop, as the controller runs it."""
         for _ in range(ns // S):
             self.now_ns += S
-            for piece in self.locating.step(self.now_ns, {}):
+            for piece in self.locating.step(self.now_ns, self.now_ns // S - 4, {}):
                 self.store.insert(piece.table, joined([piece]))
             self.alerts.evaluate(self.now_ns, {}, (), (), fabric=self.locating.changes.standing)
 

@@ -68,7 +68,7 @@ class Desk:
             for a, b in PAIRS
         ]  # fmt: skip
         self.store.insert(PATH, rows_of(PATH, rows))
-        self.locating.step(self.now_ns, {})
+        self.locating.step(self.now_ns, self.now_ns // S - 4, {})
 
     def verdicts(self) -> dict[str, SlaStatus]:
         rows = self.desk.report("pair", 60 * S, self.now_ns, {}).rows

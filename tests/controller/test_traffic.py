@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.controller.traffic import USED_NS, TrafficDesk
+from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficDesk
 from syntony.errors import UsageError
 from syntony.wire.failover import (
     ConnectionsQuery,
@@ -65,8 +65,8 @@ def test_jobs_are_known_by_the_nics_their_connections_join() -> None:
     view = ConnectionView(job="a", connection="1", subflows=subflows)
     desk.take("h0", PathsReport(mode="act", stopped=False, connections=(view,)), 0)
     ends = {("h0/rail0", "h1/rail0"), ("h0/rail1", "h1/rail1")}
-    assert desk.pairs() == {"a": frozenset(ends | {pair[::-1] for pair in ends})}
-    assert [(flow.pair, flow.rate_bps) for flow in desk.flows()] == [
+    assert desk.pairs(5) == {"a": frozenset(ends | {pair[::-1] for pair in ends})}
+    assert [(flow.pair, flow.rate_bps) for flow in desk.flows(5)] == [
         ("h0/rail0->h1/rail0", 5),
         ("h0/rail1->h1/rail1", 5),
     ]
@@ -78,6 +78,21 @@ def test_a_path_that_was_left_is_the_jobs_for_a_while() -> None:
     desk.take("h0", report("a"), 0)
     desk.take("h0", report(), 5)
     both = frozenset({("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")})
-    assert desk.pairs() == {}
+    assert desk.pairs(5) == {}
     assert desk.used(USED_NS - 1) == {"a": both}
     assert desk.used(USED_NS) == {}
+
+
+def test_a_host_that_reports_no_more_is_shown_with_its_age_then_forgotten() -> None:
+    desk = TrafficDesk()
+    desk.take("h0", report("a"), 0)
+    assert set(desk.pairs(STALE_NS - 1)) == {"a"}
+    assert desk.flows(STALE_NS - 1)
+    assert desk.pairs(STALE_NS) == {}
+    assert desk.flows(STALE_NS) == []
+    desk.take("h1", report("b"), FORGET_NS - 1)
+    ages = {each.host: each.age_ns for each in desk.status(FORGET_NS - 1).hosts}
+    assert ages == {"h0": FORGET_NS - 1, "h1": 0}
+    desk.take("h1", report("b"), FORGET_NS)
+    assert [each.host for each in desk.status(FORGET_NS).hosts] == ["h1"]
+    assert [each.host for each in desk.paths(ConnectionsQuery(), FORGET_NS).hosts] == ["h1"]

@@ -8,7 +8,7 @@ import pytest
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.graph import Cable, Topology
-from syntony.fabric.learn import AGAIN_NS, BURST, Ask, FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import AGAIN_NS, BURST, DOUBT_NS, Ask, FlowKey, Learnt, PathLearner
 from syntony.fabric.names import GROUP
 from syntony.model import MS, S
 
@@ -17,6 +17,11 @@ FLOWS = [FlowKey("rail0", "10.0.0.1", f"10.0.1.{k % 2}", 61000 + k, 8620) for k 
 
 def truth(flow: FlowKey) -> tuple[str, ...]:
     return ("leaf", f"spine{flow.sport % 2}", f"leaf-of-{flow.dst}")
+
+
+def rerouted(flow: FlowKey) -> tuple[str, ...]:
+    """Spine 0 is gone."""
+    return ("leaf", "spine1", f"leaf-of-{flow.dst}")
 
 
 class Routers:
@@ -29,6 +34,7 @@ class Routers:
         self._silent = silent
         self._lost = lost
         self.asked = 0
+        self.truth = truth
 
     def run(self, learner: PathLearner, until_ns: int, now_ns: int = 0) -> dict[FlowKey, Learnt]:
         known: dict[FlowKey, Learnt] = {}
@@ -36,7 +42,7 @@ class Routers:
         for at_ns in range(now_ns, until_ns, 5 * MS):
             while (ask := learner.next(at_ns)) is not None:
                 self.asked += 1
-                hops = truth(ask.flow)
+                hops = self.truth(ask.flow)
                 name = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
                 if name and name not in self._silent and self._rng.random() >= self._lost:
                     coming.append((at_ns + self._rng.randrange(40) * MS, ask, name))
@@ -78,11 +84,93 @@ def test_orders_keep_to_the_rate() -> None:
 
 def test_a_known_path_is_asked_for_again_and_told_as_unchanged() -> None:
     learning, routers = learner(), Routers(1)
-    first = routers.run(learning, 20 * S)
+    first = routers.run(learning, 8 * S)
     assert all(each.changed for each in first.values())
-    again = routers.run(learning, AGAIN_NS + 30 * S, 20 * S)
+    again = routers.run(learning, AGAIN_NS + 30 * S, 8 * S)
     assert again.keys() == first.keys()
     assert not any(each.changed for each in again.values())
+
+
+def many() -> PathLearner:
+    made = PathLearner()
+    made.plan(map(key, range(200)))
+    return made
+
+
+def key(number: int) -> FlowKey:
+    return FlowKey("rail0", "10.0.0.1", f"10.0.1.{number % 9}", 61000 + number, 8620)
+
+
+def test_one_path_that_turned_makes_those_beside_it_asked_for_at_once() -> None:
+    """100 of 200 cross a cable that is gone: the first is found by the clock, the others by it."""
+    learning, routers = many(), Routers(1)
+    for at_s in (0, 60, 120):
+        routers.run(learning, (at_s + 60) * S, at_s * S)
+    routers.truth = rerouted
+    routers.run(learning, 190 * S, 180 * S)
+    assert {learning.hops(key(k)) for k in range(200)} == {rerouted(key(k)) for k in range(9)}
+
+
+def test_a_path_that_loses_probes_is_asked_for_now_but_not_again_and_again() -> None:
+    learning, routers = many(), Routers(1)
+    routers.run(learning, 40 * S)
+    doubted = key(7)
+    learnt = []
+    for at_ns in range(40 * S, 50 * S, S):
+        learning.doubt([doubted, FLOWS[3]._replace(sport=1)], at_ns)
+        learnt.append(doubted in routers.run(learning, at_ns + S, at_ns))
+    assert learnt[0]
+    assert sum(learnt) <= 3
+
+
+def test_an_outage_that_ends_is_seen_to_end() -> None:
+    """A path that turned is asked for again soon."""
+    learning, routers = learner(), Routers(1)
+    routers.run(learning, 20 * S)
+    routers.truth = rerouted
+    learning.doubt(FLOWS[:1], 20 * S)
+    assert FLOWS[0] in routers.run(learning, 22 * S, 20 * S)
+    routers.truth = truth
+    known = routers.run(learning, 22 * S + DOUBT_NS, 22 * S)
+    assert known[FLOWS[0]].changed
+    assert known[FLOWS[0]].hops == truth(FLOWS[0])
+
+
+def test_a_path_asked_for_during_an_outage_is_asked_for_again_after_it() -> None:
+    """What answers during the outage is a part of the old path; the new one shows that it turned,
+    and those beside it are asked for."""
+    learning, routers = many(), Routers(1)
+    for at_s in (0, 60, 120):
+        routers.run(learning, (at_s + 60) * S, at_s * S)
+    routers.truth = lambda flow: truth(flow)[: 1 if flow.sport % 2 == 0 else 3]
+    learning.doubt(map(key, range(0, 200, 2)), 180 * S)
+    routers.run(learning, 188 * S, 180 * S)
+    routers.truth = rerouted
+    routers.run(learning, 204 * S, 188 * S)
+    assert {learning.hops(key(k)) for k in range(200)} == {rerouted(key(k)) for k in range(9)}
+
+
+def test_a_router_that_answers_no_more_is_not_asked_for_ever() -> None:
+    learning = learner()
+    Routers(1).run(learning, 8 * S)
+    quiet = Routers(1, silent=frozenset({"spine0"}))
+    quiet.run(learning, 300 * S, 8 * S)
+    quiet.asked = 0
+    quiet.run(learning, 420 * S, 300 * S)
+    # Two rounds of twelve paths of three hops; half of them ask a silent one three times.
+    assert quiet.asked <= 2 * (12 * 3 + 6 * 2) + 20
+
+
+def test_what_does_not_answer_has_not_turned() -> None:
+    """A router that keeps silent for a while makes nobody ask for the paths beside it."""
+    learning, routers = many(), Routers(1)
+    routers.run(learning, 40 * S)
+    quiet = Routers(1, silent=frozenset({"spine0"}))
+    learning.doubt([key(8)], 40 * S)
+    known = quiet.run(learning, 46 * S, 40 * S)
+    assert key(8) in known
+    # 100 paths are beside it; by the clock, some 20 of all are asked for.
+    assert len(known) < 50
 
 
 def test_an_answer_that_nobody_waits_for_is_ignored() -> None:

@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.fabric.test_watch import PER_SECOND, Fabric
 
 from syntony.fabric.candidates import Listing, make_candidates
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.watch import FlowCounts
 
 HOSTS, LEAVES, SPINES, PORTS, SENT = 8, 4, 2, 8, 2_000
 
@@ -62,3 +64,38 @@ def test_a_nic_whose_own_probes_nobody_knows_of_is_named_itself() -> None:
     trips.ends = [trips.ends[k] for k in kept]
     trips.paths = [trips.paths[k] for k in kept]
     assert trips.named({}, {"h3/rail0": 0.05}) == [("nic", "h3/rail0")]
+
+
+def starved(fabric: Fabric, share: float, *, heard: bool) -> None:
+    """A second in which h3 answers so much too late, its own probes skipped as often, and the
+    fabric is well."""
+    rows: list[FlowCounts] = []
+    arrived: dict[tuple[str, str], int] = {}
+    for flow in fabric.flows:
+        asked, asks = flow.dst == "h3/rail0", flow.src == "h3/rail0"
+        broken = int(fabric.rng.binomial(PER_SECOND, share)) if asked else 0
+        sent = int(fabric.rng.binomial(PER_SECOND, 1 - share)) if asks else PER_SECOND
+        pair = (flow.src, flow.dst)
+        arrived[pair] = arrived.get(pair, 0) + sent - (0 if heard else broken)
+        rows.append(FlowCounts(flow, sent, 0, sent, 0, broken, 20_000.0, 20_000.0, 50.0))
+    fabric.watch.add(rows, arrived)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
+def test_a_starved_host_is_no_link_that_loses(share: float, heard: bool) -> None:
+    """Whether it heard in time what it answered late, or heard it late already: what it is asked
+    breaks, what it asks does not."""
+    fabric = Fabric()
+    for _ in range(12):
+        fabric.second()
+    for _ in range(4):
+        starved(fabric, share, heard=heard)
+        found = fabric.watch.findings()
+        assert {(each.kind, each.component) for each in found} == {
+            ("replies", "replies of h3/rail0")
+        }
+    for _ in range(12):
+        fabric.second()
+        fabric.named()
+    assert fabric.named() == []

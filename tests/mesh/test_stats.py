@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony.mesh.stats import HOLD_NS, Columns, FlowInfo, PathSeconds, Records
+from syntony.mesh.stats import HOLD_NS, Columns, FlowInfo, PathSeconds, Records, hold_ns
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import ProbeFlag
 from syntony.wire.probes import ProbeFlow
@@ -28,7 +28,7 @@ def info(flow_id: int) -> FlowInfo:
         dst_addr="10.0.0.2",
         dst_port=8620,
         src_port=61_000 + flow_id,
-        interval_ns=S,
+        interval_ns=S // 2,
     )
     return FlowInfo(flow=flow, src="h0/rail0", src_clock="h0", dst_clock="h1")
 
@@ -187,3 +187,11 @@ def test_what_is_shed_is_counted() -> None:
     assert seconds.dropped == 4
     seconds.plan([info(2)])
     assert seconds.dropped == 6
+
+
+@pytest.mark.parametrize(
+    ("interval_ns", "seconds"), [(2_000_000, 0), (S // 2, 0), (S // 2 + 1, 1), (S, 1), (4 * S, 4)]
+)
+def test_rare_probes_are_waited_for(interval_ns: int, seconds: int) -> None:
+    """An answered probe is complete with the next pair's reply, or half a timeout later."""
+    assert hold_ns(interval_ns) == HOLD_NS + seconds * S

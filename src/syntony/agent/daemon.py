@@ -32,7 +32,7 @@ from syntony.io.probe import ProbeEngine, ProbeNic
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.io.window_fit import fit_window
-from syntony.mesh.stats import Columns
+from syntony.mesh.stats import HOLD_NS, Columns
 from syntony.metrics.sheet import Sheet
 from syntony.model import MS, Edge, NicRef, S, Timeline, UtcReading
 from syntony.model.names import nic_number
@@ -96,6 +96,8 @@ class Agent:
         self._pipeline = Pipeline(config.host, fit_window)
         self._key: tuple[int, bytes] | None = None
         self._next_second_ns = 0
+        self._next_probes_ns = 0
+        """Fleet time at which a second of probing is closed next, everywhere at once."""
         self._coming: tuple[int, Plan] | None = None
         self._flows = 0
         self._next_estimate_ns = self._next_flows_ns = 0
@@ -162,6 +164,9 @@ class Agent:
                     self._report(uplink, fleet_ns)
             elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
                 self._estimate(uplink, local_ns)
+            if fleet_ns is not None and fleet_ns >= self._next_probes_ns:
+                self._next_probes_ns = ((fleet_ns - HOLD_NS) // S + 1) * S + HOLD_NS
+                self._report_probes(uplink, fleet_ns)
 
     def _open_metrics(self) -> ScrapeServer | None:
         wanted, files = self._config.metrics, self._config.tls
@@ -224,7 +229,8 @@ class Agent:
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
         now_ns = self._pipeline.fleet_ns(local_ns) or local_ns
-        return max(0, min(DRAIN_NS, self._next_second_ns - now_ns))
+        next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)
+        return max(0, min(DRAIN_NS, next_ns - now_ns))
 
     def _open_engine(self, nic_ids: dict[str, int]) -> ProbeEngine:
         self._nic_ids = nic_ids
@@ -367,10 +373,14 @@ class Agent:
         self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
-    def _report(self, uplink: Uplink, fleet_ns: int) -> None:
-        second_ns = fleet_ns // S * S
+    def _report_probes(self, uplink: Uplink, fleet_ns: int) -> None:
         probes = self._pipeline.probe_rows(fleet_ns)
         self._submit(uplink, PROBE, probes)
+        if probes is not None:
+            self._tracer.doubt(probes, time.monotonic_ns())
+
+    def _report(self, uplink: Uplink, fleet_ns: int) -> None:
+        second_ns = fleet_ns // S * S
         heard = self._pipeline.heard_rows(self._engine.heard(), second_ns - S)
         self._submit(uplink, HEARD, heard)
         for table, columns in self._links.report(time.monotonic_ns(), fleet_ns).rows:

@@ -57,6 +57,8 @@ class PathTracer:
         self._lock = threading.Lock()
         self._learner = PathLearner()
         self._peers: dict[str, str] = {}
+        self._probed: dict[tuple[str, str, int], FlowKey] = {}
+        """(NIC, peer, source port), NICs as ``host/nic``, to the flow."""
         self._learnt: list[Learnt] = []
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) to when a job last used it."""
@@ -74,9 +76,33 @@ class PathTracer:
             if flow.src in self._addresses
             for sport, dport in ((flow.src_port, flow.dst_port), (probe_port, flow.src_port))
         ]
+        probed = {
+            (f"{self._host}/{flow.src}", flow.dst, flow.src_port): FlowKey(
+                flow.src, self._addresses[flow.src], flow.dst_addr, flow.src_port, flow.dst_port
+            )
+            for flow in flows
+            if flow.src in self._addresses
+        }
         with self._lock:
+            self._probed = probed
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
             self._learner.plan(keys)
+
+    def doubt(self, probes: Columns, now_ns: int) -> None:
+        """Ask again for the paths of flows that lost probes on the way out, or nobody knows where.
+
+        Args:
+            probes: `probe_1s` rows of this host's own flows.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        lost = np.asarray(probes["lost"]) + np.asarray(probes["unresolved"]) > 0
+        with self._lock:
+            named = (
+                (str(probes["src"][k]), str(probes["dst"][k]), int(probes["sport"][k]))
+                for k in np.flatnonzero(lost).tolist()
+            )
+            known = [self._probed[name] for name in named if name in self._probed]
+            self._learner.doubt(known, now_ns)
 
     def follow(self, flows: Iterable[tuple[str, FourTuple]], now_ns: int) -> None:
         """What jobs use now, by NIC: learnt first, and then where else the same pairs could go.

@@ -18,7 +18,7 @@ from syntony.traffic.seen import PathDelay
 BASE_NS = 120 * S
 """How long the least delay of a path is remembered."""
 FRESH_NS = 5 * S
-"""A second is told of 1.5 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
+"""A second is told of 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
 later, and a busy host is late."""
 FORGET_NS = 600 * S
 """What has not been probed for so long is a path of the past."""

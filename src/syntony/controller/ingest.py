@@ -108,6 +108,8 @@ class Ingest:
         """… and the time spent in them …"""
         self.failures = 0
         """… and how often one failed, to be tried again."""
+        self.probed: dict[str, int] = {}
+        """Host → newest instant of its rows of probing that is in the store, fleet time."""
         self._local: list[Piece] = []
         self._streams: dict[str, _Stream] = {}
         self._arrived = asyncio.Event()
@@ -188,6 +190,9 @@ class Ingest:
                 self._complain(error)
                 await asyncio.sleep(RETRY_NS / S)
         self._note_stored(outcomes)
+        for piece in pieces:
+            if piece.table is PROBE:
+                self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)
         async with self._drained:
             self._bytes -= sum(item.size for item in items)
             self._drained.notify_all()

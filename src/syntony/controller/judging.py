@@ -78,7 +78,7 @@ class Judging:
             await self.judge()
 
     async def _found_slas(self) -> Slas:
-        queues, flows = self._locating.queues, self._traffic.flows()
+        queues, flows = self._locating.queues, self._traffic.flows(time.monotonic_ns())
         jobs = self._traffic.used(time.monotonic_ns())
         crossed = await asyncio.to_thread(self._locating.crossings)
         return Slas(

@@ -21,7 +21,7 @@ from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
 from syntony.fabric.watch import FlowCounts, Watch, path_ids
-from syntony.model import MS, S
+from syntony.model import S
 from syntony.model.findings import Finding, Queue
 from syntony.store import FlowSecond, Store
 from syntony.wire.arrow import arrow_schema
@@ -30,9 +30,6 @@ from syntony.wire.tables import FINDING
 
 _log = logging.getLogger(__name__)
 
-SETTLED_NS = 2_200 * MS
-"""A second's rows are in the store so long after its end: `syntony.mesh.stats.HOLD_NS`, the agent's
-tick and `syntony.controller.ingest.GATHER_NS`. What comes later is in the store, but not here."""
 CATCH_UP_S = 5
 """Seconds taken up at once after a pause; older ones are skipped."""
 PATHS_BACK_NS = 600 * S
@@ -101,17 +98,22 @@ class LocateLoop:
         self._seq = 0
         self._crossed: _AllCrossed | None = None
 
-    def step(self, fleet_now_ns: int, ports: dict[tuple[str, str], int]) -> list[Piece]:
+    def due(self, last: int) -> bool:
+        """Whether `step` has anything to do."""
+        return self._next_second is None or self._next_second <= last
+
+    def step(self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]) -> list[Piece]:
         """Take up the seconds that have settled: what is to blame, what has changed.
 
         Args:
             fleet_now_ns: fleet time.
+            last: the newest second that has settled (`syntony.controller.settled`): what of it
+                comes later is in the store, but not here.
             ports: (prober, target) to the target's port, of the plan in force.
 
         Raises:
             StoreError: the store failed; the same seconds are taken up next time.
         """
-        last = (fleet_now_ns - SETTLED_NS) // S - 1
         first = last if self._next_second is None else self._next_second
         first = max(first, last - CATCH_UP_S + 1)
         if first > last:

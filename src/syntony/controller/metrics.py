@@ -197,7 +197,7 @@ def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficDes
     """Links at which packets wait: few; absent before the first look."""
     if queues is None:
         return
-    told = with_flows(queues, traffic.flows())
+    told = with_flows(queues, traffic.flows(time.monotonic_ns()))
     sheet.put("queues", len(told))
     for each in told:
         sheet.put("queue_delay_seconds", each.delay_ns / S, component=each.component)

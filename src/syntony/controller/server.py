@@ -26,12 +26,14 @@ from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
+from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaDesk, SlaQuestions
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
 from syntony.errors import StoreError, UsageError
 from syntony.io.clocks import KernelClock
+from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns
 from syntony.store import Store
 from syntony.wire.audit import AuditCommand, AuditReport, AuditReportsQuery
@@ -51,8 +53,8 @@ from syntony.wire.traffic import (
 _log = logging.getLogger(__name__)
 
 SOLVE_CHECK_NS = 200 * MS
-LOCATE_INTERVAL_NS = 500 * MS
-"""Twice per second of rows: the newest second does not wait for another one."""
+LOCATE_INTERVAL_NS = 100 * MS
+"""Between two looks whether a second has settled; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
@@ -97,6 +99,7 @@ class Controller:
         self._kept = TimelineFile(state_dir) if state_dir else None
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology, state_dir)
+        self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
@@ -385,8 +388,11 @@ class Controller:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
+        last = last_settled(self._ingest.probed, fleet_now_ns, self._hold_ns)
+        if not self._locating.due(last):
+            return
         try:
-            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, self._ports())
+            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, last, self._ports())
         except StoreError as error:
             _log.error("localisation failed reason=%s", error)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 from msgspec import structs
@@ -274,10 +275,10 @@ class SlaQuestions:
             raise UsageError("there is no fleet time yet; nothing has been measured")
         if isinstance(query, QueuesQuery):
             queues = self._locating.queues
-            told = with_flows(queues or (), self._traffic.flows())
+            told = with_flows(queues or (), self._traffic.flows(time.monotonic_ns()))
             return Queues(queues=told, looked=queues is not None)
         if isinstance(query, SlaReportQuery):
-            pairs = self._traffic.pairs()
+            pairs = self._traffic.pairs(time.monotonic_ns())
             return await asyncio.to_thread(
                 self._desk.report, query.by, query.window_ns, fleet_ns, pairs
             )

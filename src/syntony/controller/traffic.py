@@ -27,6 +27,10 @@ from syntony.wire.failover import (
 
 _log = logging.getLogger(__name__)
 _MAX_TEXT = 200
+STALE_NS = 10 * S
+"""Five reports missed: what the host's connections do now is not known."""
+FORGET_NS = 3600 * S
+"""A host that has reported nothing for so long is shown no more; until then, with its age."""
 USED_NS = 120 * S
 """An incident's jobs are those that used its part so lately: failover leaves within milliseconds
 what an incident tells of seconds later."""
@@ -55,6 +59,9 @@ class TrafficDesk:
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
         self._reports[host] = _Reported(report, now_ns)
+        gone = [name for name, told in self._reports.items() if now_ns - told.at_ns >= FORGET_NS]
+        for name in gone:
+            del self._reports[name]
         for job, ends in _pairs(report).items():
             self._used |= dict.fromkeys(((job, a, b) for a, b in ends), now_ns)
 
@@ -81,21 +88,23 @@ class TrafficDesk:
         """Connections of one job or host, or of all."""
         return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
 
-    def flows(self) -> list[QueueFlow]:
-        """Every way of every job's connections, in the direction in which its host sends."""
+    def flows(self, now_ns: int) -> list[QueueFlow]:
+        """Every way of every job's connections, in the direction in which its host sends, of hosts
+        that still report; `now_ns` is monotonic."""
         return [
             QueueFlow(job=connection.job, pair="->".join(pair), rate_bps=subflow.rate_bps)
-            for host in self._reports.values()
-            for connection in host.report.connections
+            for report in self._fresh(now_ns)
+            for connection in report.connections
             for subflow in connection.subflows
             if all(pair := _pair(subflow.path))
         ]
 
-    def pairs(self) -> dict[str, frozenset[tuple[str, str]]]:
-        """Job → the pairs of NICs, both directions, that its connections go between."""
+    def pairs(self, now_ns: int) -> dict[str, frozenset[tuple[str, str]]]:
+        """Job → the pairs of NICs, both directions, that its connections go between, of hosts that
+        still report; `now_ns` is monotonic."""
         found: dict[str, set[tuple[str, str]]] = {}
-        for host in self._reports.values():
-            for job, ends in _pairs(host.report).items():
+        for report in self._fresh(now_ns):
+            for job, ends in _pairs(report).items():
                 found.setdefault(job, set()).update(ends)
         return {job: frozenset(ends) for job, ends in found.items()}
 
@@ -114,6 +123,9 @@ class TrafficDesk:
             for host, (report, at_ns) in sorted(self._reports.items())
         )
         return FailoverStatus(switch=self.switch, hosts=tuple(hosts))
+
+    def _fresh(self, now_ns: int) -> list[PathsReport]:
+        return [told.report for told in self._reports.values() if now_ns - told.at_ns < STALE_NS]
 
     def _hosts(self, query: ConnectionsQuery, now_ns: int) -> list[HostPaths]:
         found = []

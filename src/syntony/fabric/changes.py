@@ -19,8 +19,9 @@ from syntony.fabric.graph import Change
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
-HOLD_NS = 10 * S
-"""What is over sooner was a flap: told by the links, not here."""
+HOLD_NS = 8 * S
+"""What is over sooner was a flap: told by the links, not here. A path that has changed is asked for
+again after half as long (`learn.DOUBT_NS`)."""
 QUIET_NS = 20 * S
 """The first look ends when no way has come to be known for so long, …"""
 LOOK_NS = 120 * S

@@ -91,6 +91,27 @@ class FlowHistory:
             self._steps.append(self._step)
             self._step, self._in_step = np.zeros((FIELDS, 0), dtype=np.int64), 0
 
+    def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
+        """Of these flows, everything that was counted before the newest `keep_s` seconds, of at
+        most `FINE_S`. Delays stay."""
+        seconds = list(self._seconds)
+        for second in seconds[:-keep_s]:
+            second.counts[:, flows[: second.counts.shape[1]]] = 0
+        for part in (self._step, *self._steps):
+            part[:, flows[: part.shape[1]]] = 0
+        for age, second in enumerate(reversed(seconds[-keep_s:])):
+            step = self._step_of(age)
+            if step is not None:
+                kept = flows[: second.counts.shape[1]]
+                step[:, : len(kept)][:, kept] += second.counts[:, kept]
+
+    def _step_of(self, age: int) -> Ints | None:
+        """The sum that the second so many before the newest one went into; None: let go of."""
+        if age < self._in_step:
+            return self._step
+        place = 1 + (age - self._in_step) // STEP_S
+        return self._steps[-place] if place <= len(self._steps) else None
+
     def windows(self, flows: int) -> list[Window]:
         """Every window that there are seconds enough for, and the longest that there are not."""
         found = []

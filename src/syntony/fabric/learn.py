@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from syntony.model import MS, S
@@ -31,8 +32,18 @@ BURST = 5
 """Packets at once after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is asked for again this often: routes change, switches restart."""
+DOUBT_NS = 4 * S
+"""A path that has changed is asked for again so soon, since a short outage ends meanwhile; and one
+that there is reason to doubt at most so often."""
+SILENCES = 5
+"""A path on which some fell silent is asked for again as soon, but at most so often in a row: an
+outage ends meanwhile, or they answer no more."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
+_GOLDEN = 0.6180339887
+"""Multiples of it, modulo 1, are spread evenly however many there are."""
+_SPREAD = 5 / 6
+"""Of the time until a path is asked for the second time."""
 _FOLLOWED, _SPARE, _PLANNED = range(3)
 """Ranks: what is due in one goes before what is due in the next."""
 _BEGUN = -1
@@ -81,6 +92,12 @@ class _Flow:
         """Number of the question that is open; 0 for none."""
         self.due = 0
         """Number of its place in the queue; an older one no longer counts."""
+        self.due_ns = 0
+        self.learnt_ns = 0
+        self.whole: tuple[str, ...] = ()
+        """The path as last known but for what was merely silent since, …"""
+        self.silences = 0
+        """… so many times in a row."""
 
 
 class PathLearner:
@@ -125,6 +142,16 @@ class PathLearner:
             if not self._flows[flow].asked:
                 self._schedule(flow, 0)
         self._take([*self._followed, *wanted, *self._planned])
+
+    def doubt(self, flows: Iterable[FlowKey], now_ns: int) -> None:
+        """What is known of these may be the past: they lose packets, or others that shared a hop
+        with them go elsewhere. They are asked for now, at the rate of all."""
+        for flow in flows:
+            state = self._flows.get(flow)
+            if state is None or state.hops is None or state.asked or state.hearing or state.ttl > 1:
+                continue
+            if now_ns - state.learnt_ns >= DOUBT_NS and state.due_ns > now_ns:
+                self._schedule(flow, now_ns)
 
     def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
         """The path as last learnt; None: not yet."""
@@ -199,7 +226,7 @@ class PathLearner:
 
     def _schedule(self, flow: FlowKey, due_ns: int) -> None:
         self._questions += 1
-        self._flows[flow].due = self._questions
+        self._flows[flow].due, self._flows[flow].due_ns = self._questions, due_ns
         heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
@@ -218,9 +245,44 @@ class PathLearner:
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
         state.ttl, state.hearing = 1, {}
+        left = _left(flow, state.whole, heard)
         spare = self._rank(flow) == _SPARE
-        self._schedule(flow, now_ns + (SPARE_AGAIN_NS if spare else AGAIN_NS))
+        again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
+        if state.hops is None:
+            # Spread from then on: what has turned is found by whichever is due next.
+            again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
+        partly = _is_part(heard, state.whole) and state.silences < SILENCES
+        state.silences = state.silences + 1 if partly else 0
+        self._schedule(flow, now_ns + (DOUBT_NS if left or partly else again_ns))
+        state.learnt_ns = now_ns
+        if not partly:
+            state.whole = heard
         if not heard:
             return None
         before, state.hops = state.hops, heard
+        if left:
+            self.doubt(
+                [other for other, its in self._flows.items() if left & _hops_of(other, its.whole)],
+                now_ns,
+            )
         return Learnt(flow, heard, changed=before != heard)
+
+
+def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    """Whether it is the same path, of which some did not answer."""
+    if now == whole or len(now) > len(whole):
+        return False
+    return all(a in {"", b} for a, b in zip(now, whole, strict=False))
+
+
+def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> set[tuple[str, str]]:
+    """From one device to the next, the sender first; without silent ones."""
+    stops = (flow.src, *hops)
+    return {(a, b) for a, b in pairwise(stops) if a and b}
+
+
+def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
+    """Hops that a path has left for others: what merely does not answer is not left."""
+    old, new = (flow.src, *before), (flow.src, *now)
+    pairs = zip(pairwise(old), pairwise(new), strict=False)
+    return {was for was, those in pairs if was != those and all((*was, *those))}

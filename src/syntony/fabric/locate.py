@@ -47,6 +47,15 @@ class WindowCounts(NamedTuple):
     """Whether the windows after it end when this one does."""
 
 
+class Located(NamedTuple):
+    """What was found, and how it was looked for."""
+
+    findings: tuple[Finding, ...]
+    """Most certain first; empty when nothing is wrong."""
+    searches: tuple[LossSearch, ...]
+    """Of the windows that overlap, in their order."""
+
+
 class _Ranked(NamedTuple):
     nats: float
     candidate: int
@@ -55,7 +64,12 @@ class _Ranked(NamedTuple):
 
 
 def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Finding, ...]:
-    """Findings, most certain first; empty when nothing is wrong.
+    """Findings alone; arguments as `search`."""
+    return search(candidates, windows).findings
+
+
+def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
+    """Look for what is to blame in every window.
 
     Args:
         candidates: what can be to blame.
@@ -66,21 +80,20 @@ def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Fin
     late: list[_Ranked] = []
     searches: list[LossSearch] = []
     for number, window in enumerate(windows):
-        search = _search(candidates, window, loss.STRICTNESS + strictness)
-        found = _losses(candidates, window, number, search)
+        one = _search(candidates, window, loss.STRICTNESS + strictness)
+        found = _losses(candidates, window, number, one)
         lost += [each for each in found if not _is_over(each, searches)]
         if window.overlaps:
-            searches.append(search)
+            searches.append(one)
         late += _delays(candidates, window, number, delay.STRICTNESS + strictness)
     chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
-    return tuple(each.finding for each in sorted(chosen, key=lambda each: -each.nats))
+    ranked = sorted(chosen, key=lambda each: -each.nats)
+    return Located(tuple(each.finding for each in ranked), tuple(searches))
 
 
 def _is_over(found: _Ranked, shorter: Sequence[LossSearch]) -> bool:
     """Whether newer seconds speak against a fault that a longer window tells of."""
-    return any(
-        search.gain_at(found.candidate, found.finding.loss) < -OVER_NATS for search in shorter
-    )
+    return any(each.gain_at(found.candidate, found.finding.loss) < -OVER_NATS for each in shorter)
 
 
 def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ranked]:

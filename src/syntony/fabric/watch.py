@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import history
+from syntony.fabric import history, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.delay import LATE_SIGMAS
+from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
-from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints
 from syntony.model.findings import Finding
@@ -67,6 +68,7 @@ class Watch:
         self._pairs: dict[tuple[str, str], int] = {}
         self._pair_of: list[int] = []
         self._history = FlowHistory()
+        self._endings = Endings()
         self._candidates: Candidates | None = None
         self._made_for = (-1, -1)
         self._age_s = 0
@@ -97,8 +99,24 @@ class Watch:
         if not self._flows:
             return ()
         candidates = self._numbered()
-        windows = [self._observed(window) for window in self._history.windows(len(self._flows))]
-        return locate(candidates, [*windows, *self._changed()])
+        windows, located = self._searched(candidates)
+        seconds = [window.seconds for window in windows]
+        over = self._endings.take(candidates, located.findings, located.searches, seconds)
+        for ending in over:
+            self._history.forget(self._of_pairs(ending), ending.seconds)
+        if over:
+            windows, located = self._searched(candidates)
+        return starved.told_apart(located.findings, tuple(self._flows), windows)
+
+    def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
+        windows = self._history.windows(len(self._flows))
+        return windows, search(candidates, [*map(self._observed, windows), *self._changed()])
+
+    def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
+        """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
+        crossed = ending.paths.reshape(3, len(self._flows)).any(axis=0)
+        pair = np.array(self._pair_of, dtype=np.intp)
+        return np.asarray(np.isin(pair, pair[crossed]))
 
     def queues(self) -> tuple[Finding, ...]:
         """Links at which packets wait, second after second: their delay above its floor.

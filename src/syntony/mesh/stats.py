@@ -17,10 +17,19 @@ Records = NDArray[np.void]
 """Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""
 Columns = dict[str, Sequence[str] | NDArray[Any]]
 
-HOLD_NS = 1_500_000_000
-"""A second is closed this long after its end: the engine's timeout plus its reporting."""
+HOLD_NS = 1_200_000_000
+"""A second is closed this long after its end: the engine's timeout, the 50 ms in which it looks for
+what is overdue, and what a busy host adds."""
+_TIMEOUT_NS = 1 * S
 RECENT_NS = 1_000_000_000
 """`PathSeconds.recent` looks at probes sent in the last so much."""
+
+
+def hold_ns(interval_ns: int) -> int:
+    """`HOLD_NS`, and whole seconds more where pairs are so far between that a probe waits longer
+    for its last stamp, which comes with the next pair (`follow_ns` in native/probe/flow.c)."""
+    beyond_ns = interval_ns + _TIMEOUT_NS // 2 - _TIMEOUT_NS
+    return HOLD_NS + max(0, -(-beyond_ns // S)) * S
 
 
 class FlowInfo(NamedTuple):
@@ -44,6 +53,7 @@ class PathSeconds:
         self._ids = np.zeros(0, dtype=np.uint32)
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
+        self._hold_ns = HOLD_NS
         self.dropped = 0
         """Records shed: of flows no longer planned, or waiting for a clock for too long."""
         self.totals = NicTotals()
@@ -52,6 +62,7 @@ class PathSeconds:
     def plan(self, flows: Sequence[FlowInfo]) -> None:
         """Tell the flows; waiting records of flows that stay are kept."""
         self._flows = sorted(flows, key=lambda info: info.flow.flow_id)
+        self._hold_ns = hold_ns(max((info.flow.interval_ns for info in flows), default=0))
         self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)
         waiting, self._waiting = self._waiting, []
         for records in waiting:
@@ -73,7 +84,7 @@ class PathSeconds:
     def close(
         self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
     ) -> Columns | None:
-        """Rows of the seconds that ended at least `HOLD_NS` before `fleet_now_ns`, or None.
+        """Rows of the seconds that ended at least `hold_ns` before `fleet_now_ns`, or None.
 
         Args:
             timelines: by clock node; a path whose clocks are missing gets counts but no delays.
@@ -85,7 +96,7 @@ class PathSeconds:
         records = np.concatenate(self._waiting)
         everywhere = np.zeros(len(records), dtype=np.intp)
         sent_ns = _Clock.of([host], everywhere).to_fleet(records["sent_ns"])
-        over = sent_ns < (fleet_now_ns - HOLD_NS) // S * S
+        over = sent_ns < (fleet_now_ns - self._hold_ns) // S * S
         self._waiting = [records[~over]]
         if not over.any():
             return None

@@ -1,0 +1,32 @@
+"""Which seconds of probing are complete in the store. Pure.
+
+Agents tell of a second at one instant, `syntony.mesh.stats.hold_ns` after its end, and inserts
+gather for up to half a second; so most seconds are complete 1.3 to 1.9 s after their end. Whoever
+looks too early counts what is there and never sees the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from syntony.model import MS, S
+
+PATIENCE_NS = 1_800 * MS
+"""What is not stored so long after it could be told is not waited for: a host may be down, or its
+uplink."""
+MISSED_S = 5
+"""A host that has told of none of so many seconds is not waited for at all."""
+
+
+def last_settled(probed: Mapping[str, int], now_ns: int, hold_ns: int) -> int:
+    """The newest second of which every host's rows are stored, or that is waited for no longer.
+
+    Args:
+        probed: host → newest instant of its stored rows of probing, fleet time.
+        now_ns: fleet time.
+        hold_ns: how long after its end agents tell of a second.
+    """
+    latest = (now_ns - hold_ns - PATIENCE_NS) // S - 1
+    newest = (now_ns - hold_ns) // S - 1
+    telling = [at_ns // S for at_ns in probed.values() if at_ns // S >= newest - MISSED_S]
+    return max(latest, min(newest, *telling) if telling else latest)

@@ -1,0 +1,125 @@
+"""Faults that are over: their losses are no evidence of anything any more. Pure.
+
+A window that began during a fault still holds some of its losses when it has ended, and the fewer
+they have become, the weaker is the fault that would explain them, and the less do a few newer
+seconds speak against that one. So a fault that ended 9 s ago would be named once more by the window
+of 10 s, at 29 s by that of 30, and so on. What is held against the newest seconds is therefore the
+fault as it was when it was plainest; and once these speak against it, whatever the pairs that
+crossed it have counted before them is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.fabric.candidates import Candidates
+from syntony.fabric.locate import OVER_NATS, SAME_SHARE
+from syntony.fabric.loss import LossSearch
+from syntony.fabric.names import ComponentKind
+from syntony.model.findings import Finding
+
+Mask = NDArray[np.bool_]
+
+
+class Ending(NamedTuple):
+    """One fault that is over."""
+
+    paths: Mask
+    """Which paths crossed it, (paths,)."""
+    seconds: int
+    """The newest so many are free of it."""
+
+
+class _Told(NamedTuple):
+    loss: float
+    nats: float
+
+
+class Endings:
+    """Remembers what was told until it is over. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], _Told] = {}
+        self._candidates: Candidates | None = None
+        self._numbers: dict[tuple[str, str], int] = {}
+        """Of these candidates."""
+
+    def take(
+        self,
+        candidates: Candidates,
+        findings: Sequence[Finding],
+        searches: Sequence[LossSearch],
+        seconds: Sequence[int],
+    ) -> list[Ending]:
+        """What has ended by now.
+
+        Args:
+            candidates: what can be to blame.
+            findings: what is told now.
+            searches: of the windows that end now, shortest first.
+            seconds: how long each of these windows is.
+        """
+        if not findings and not self._told:
+            return []
+        if self._candidates is not candidates:
+            self._candidates, self._numbers = candidates, _numbers(candidates)
+        numbers = self._numbers
+        for found in findings:
+            number = numbers.get((found.component, found.kind))
+            if number is not None and found.loss > 0:
+                self._note(found, number, searches)
+        known = {key: told for key, told in self._told.items() if key in numbers}
+        over = {
+            key: _over(candidates, numbers[key], told.loss, searches, seconds)
+            for key, told in known.items()
+        }
+        self._told = {key: told for key, told in known.items() if over[key] is None}
+        return [ending for ending in over.values() if ending is not None]
+
+    def _note(self, found: Finding, number: int, searches: Sequence[LossSearch]) -> None:
+        key = (found.component, found.kind)
+        told = [
+            _Told(each.loss, each.nats)
+            for search in searches
+            for each in search.findings
+            if each.candidate == number
+        ]
+        told += [self._told[key]] if key in self._told else []
+        if told:
+            self._told[key] = max(told, key=lambda each: each.nats)
+
+
+def _numbers(candidates: Candidates) -> dict[tuple[str, str], int]:
+    """Those that stand for themselves, by name and kind; clocks lose nothing."""
+    return {
+        (name, kind.value): number
+        for number, (name, kind) in enumerate(zip(candidates.names, candidates.kinds, strict=True))
+        if np.isfinite(candidates.price[number]) and kind is not ComponentKind.CLOCK
+    }
+
+
+def _over(
+    candidates: Candidates,
+    number: int,
+    loss: float,
+    searches: Sequence[LossSearch],
+    seconds: Sequence[int],
+) -> Ending | None:
+    """None while it goes on, or while something that shares its paths is found instead."""
+    paths = _crossing(candidates, number)
+    for search, length in zip(searches, seconds, strict=True):
+        for found in search.findings:
+            other = _crossing(candidates, found.candidate)
+            if (paths & other).sum() >= SAME_SHARE * min(paths.sum(), other.sum()):
+                return None
+        if search.gain_at(number, loss) < -OVER_NATS:
+            return Ending(paths, length)
+    return None
+
+
+def _crossing(candidates: Candidates, number: int) -> Mask:
+    return np.asarray((candidates.crossings == number).any(axis=1))

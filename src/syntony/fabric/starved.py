@@ -1,0 +1,95 @@
+"""Hosts that are late, told from links that lose. Pure.
+
+A link at a host's edge loses what the host asks as well as what it is asked. A host that is starved
+of its processor hears or answers late what it is asked, and loses nothing of what it asks itself;
+or it asks nothing at all. Then nothing of the fabric is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.fabric import history
+from syntony.fabric.book import Way
+from syntony.fabric.history import Window
+from syntony.fabric.locate import OVER_NATS
+from syntony.fabric.names import ComponentKind, link_ends
+from syntony.model.findings import Finding
+
+_AT_HOSTS = frozenset(
+    {ComponentKind.NIC, ComponentKind.HOST, ComponentKind.LINK, ComponentKind.CABLE}
+)
+MUCH = 2.0
+"""A host's own probes must fare so many times better than those of others."""
+
+
+def told_apart(
+    findings: tuple[Finding, ...], flows: Sequence[Way], windows: Sequence[Window]
+) -> tuple[Finding, ...]:
+    """The same findings, those that are but a late host's as such.
+
+    Args:
+        findings: of these flows in these windows.
+        flows: ways of the requests, as the windows count them.
+        windows: every one that a finding of loss may name.
+    """
+    counted = {window.name: window for window in windows}
+    return tuple(
+        _late(found, flows, counted[found.window]) or found
+        if found.loss > 0 and found.kind in _AT_HOSTS and found.window in counted
+        else found
+        for found in findings
+    )
+
+
+def _late(found: Finding, flows: Sequence[Way], window: Window) -> Finding | None:
+    edge = _edge(found.component, found.kind)
+    if not edge:
+        return None
+    own = np.array([_is_at(way.src, edge) for way in flows], dtype=np.bool_)
+    asked = np.array([_is_at(way.dst, edge) for way in flows], dtype=np.bool_) & ~own
+    if not own.any() or not _fares_better(_fate(window, own), _fate(window, asked)):
+        return None
+    return msgspec.structs.replace(
+        found, component=f"replies of {edge}", kind=ComponentKind.REPLIES.value, alternatives=()
+    )
+
+
+def _edge(component: str, kind: str) -> str:
+    """The NIC or host at whose edge the component is; empty for one within the fabric."""
+    ends = link_ends(component)
+    if ends is None:
+        return component if kind in {ComponentKind.NIC, ComponentKind.HOST} else ""
+    return next((end for end in ends if "/" in end), "")
+
+
+def _is_at(nic: str, edge: str) -> bool:
+    return nic == edge or nic.startswith(f"{edge}/")
+
+
+def _fate(window: Window, flows: NDArray[np.bool_]) -> tuple[float, float]:
+    """Probes sent, and of these not answered."""
+    counts = window.counts[:, flows]
+    lost = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
+    sent = counts[history.SENT]
+    return float(sent.sum()), float(np.minimum(lost, sent).sum())
+
+
+def _fares_better(own: tuple[float, float], asked: tuple[float, float]) -> bool:
+    (sent, lost), (asked_sent, asked_lost) = own, asked
+    if not asked_lost:
+        return False
+    if not sent:
+        return True
+    share = min(asked_lost / asked_sent, 1 - 1e-6)
+    if lost / sent * MUCH > share:
+        return False
+    # What the host's own probes say against losing as much as those of others do.
+    like = lost * np.log(share) + (sent - lost) * np.log1p(-share)
+    best = lost / sent
+    most = (lost * np.log(best) if lost else 0.0) + (sent - lost) * np.log1p(-best)
+    return bool(most - like > OVER_NATS)

@@ -1,0 +1,93 @@
+"""The paths' thread with a wire that answers every question at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from syntony.agent import paths
+from syntony.agent.paths import PathTracer
+from syntony.fabric import learn
+from syntony.fabric.learn import Ask
+from syntony.io.traceroute import Answer
+from syntony.lab.testing import eventually
+from syntony.mesh.stats import Columns
+from syntony.model import S
+from syntony.wire.probes import ProbeFlow
+
+PEER = "h1/rail0"
+PORTS = (61_000, 61_001)
+
+
+class Wire:
+    """Eight switches in a row answer for every flow."""
+
+    def __init__(self, _addresses: dict[str, str]) -> None:
+        self._answers: list[Answer] = []
+
+    def send(self, ask: Ask, _now_ns: int) -> None:
+        self._answers.append(Answer(ask, f"10.9.0.{ask.ttl}"))
+
+    def receive(self, _now_ns: int) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
+    monkeypatch.setattr(paths, "Traceroute", Wire)
+    monkeypatch.setattr(learn, "AGAIN_NS", 1_000 * S)
+    monkeypatch.setattr(learn, "DOUBT_NS", 0)
+    made = PathTracer("h0", {"rail0": "10.0.0.1"})
+    yield made
+    made.close()
+
+
+def flow(number: int) -> ProbeFlow:
+    return ProbeFlow(
+        flow_id=number, src="rail0", dst=PEER, dst_nic_id=7, dst_addr="10.0.0.2", dst_port=8620,
+        src_port=PORTS[number], interval_ns=S,
+    )  # fmt: skip
+
+
+def learnt(tracer: PathTracer, count: int) -> list[tuple[str, str, int]]:
+    found: list[tuple[str, str, int]] = []
+
+    def enough() -> bool:
+        rows = tracer.rows(1)
+        if rows is not None:
+            ports = np.asarray(rows["sport"]).tolist()
+            found.extend(zip(rows["src"], rows["dst"], ports, strict=True))
+        return len(found) >= count
+
+    eventually(enough, f"{count} paths")
+    return sorted(found)
+
+
+def seen(lost: tuple[int, int], unresolved: tuple[int, int]) -> Columns:
+    """Requests and replies of both flows."""
+    there, back = ["h0/rail0"] * 2, [PEER] * 2
+    return {
+        "src": there + back,
+        "dst": back + there,
+        "sport": np.array(PORTS * 2, dtype=np.uint16),
+        "lost": np.array((*lost, 1, 1), dtype=np.uint32),
+        "unresolved": np.array((*unresolved, 0, 0), dtype=np.uint32),
+    }
+
+
+@pytest.mark.parametrize(("lost", "unresolved"), [((0, 1), (0, 0)), ((0, 0), (0, 3))])
+def test_a_flow_that_lost_probes_on_the_way_out_is_traced_again(
+    tracer: PathTracer, lost: tuple[int, int], unresolved: tuple[int, int]
+) -> None:
+    """… and no other: what its replies lost is its peer's to trace."""
+    tracer.plan([flow(number) for number in range(2)], 8620)
+    assert len(learnt(tracer, 4)) == 4
+    tracer.doubt(seen(lost, unresolved), time.monotonic_ns())
+    assert learnt(tracer, 1) == [("h0/rail0", PEER, PORTS[1])]
