@@ -210,17 +210,24 @@ def contention(  # noqa: PLR0917 - click calls it by name
 
 
 @command.command()
+@click.option("--pace", is_flag=True, help="On a link that no job can avoid.")
 @click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
 @click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
 @click.option("--after", default="20s", show_default=True, help="And Syntony.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> None:
+def qos(  # noqa: PLR0917 - click calls it by name
+    pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
+) -> None:
     """Three jobs on a fabric too small for them: one of them is guaranteed.
 
     Six hosts, two rails, two spines for three hosts a leaf: a third of what the NICs could send
     does not fit. ECMP gives everybody less; Syntony gives the job gold what it can use, and the
     others the rest.
+
+    With --pace three senders share the one link to their receiver: gold (guaranteed) could fill six
+    tenths of it, grey (standard) three, brown (scavenger) all. TCP gives each about a third;
+    Syntony gives gold what it can use, grey what it can use, and brown the rest.
 
     Example: syntony lab drill qos --out /tmp/drill
     """
@@ -234,8 +241,11 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
     )
     if out is not None:
         check_out(out)
-    trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
-    report = make_report(trial, "qos")
+    if pace:
+        trial = goal.link_drill(times, _say)
+    else:
+        trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
+    report = make_report(trial, "qos-pace" if pace else "qos")
     if out is not None:
         report = save(report, trial, out)
     if as_json:
@@ -244,7 +254,7 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
         _show_contention(report)
         told = goal.gold(report.figures)
         console.print(
-            f"gold, guaranteed: {told.before:.0%} of what it does alone with ECMP, "
+            f"gold, guaranteed: {told.before:.0%} of what it does alone without, "
             f"{told.after:.0%} with Syntony"
         )
 
@@ -252,6 +262,14 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
 @command.command()
 @click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
 @click.option("--senders", type=click.IntRange(2, 12), default=4, show_default=True)
+@click.option("--plain", is_flag=True, help="Plain TCP, over one rail.")
+@click.option(
+    "--step-mib",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="What every sender sends in a step.",
+)
 @click.option(
     "--congestion", metavar="NAME", default="", help="TCP's congestion control [cubic, else reno]."
 )
@@ -262,6 +280,8 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     senders: int,
+    plain: bool,
+    step_mib: int,
     congestion: str,
     before: str,
     after: str,
@@ -270,9 +290,10 @@ def incast(  # noqa: PLR0917 - click calls it by name
 ) -> None:
     """Everybody sends to one: TCP by itself, then senders held back, switched on mid-run.
 
-    A built-in job gathers 1 MiB from every sender in each step, over both rails of the receiver;
-    every result is checked. Controllers see packets wait at the receiver's leaf and give every flow
-    a rate; agents hold it back. The table tells throughput, one-way delay, steps and retransmits.
+    A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
+    receiver (--plain: over one); every result is checked. Controllers see packets wait at the
+    receiver's leaf and give every flow a rate; agents hold it back. The table tells throughput,
+    one-way delay, steps and retransmits.
 
     Example: syntony lab drill incast --out /tmp/drill
     """
@@ -282,6 +303,8 @@ def incast(  # noqa: PLR0917 - click calls it by name
 
     wish = drill.Wish(
         senders=senders,
+        plain=plain,
+        elements=step_mib * drill.ELEMENTS,
         congestion=congestion,
         times=drill.Times(
             before_ns=_positive("--before", before), after_ns=_positive("--after", after)
@@ -355,9 +378,9 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}; "
         f"if each job had the fabric alone: {found.alone_mbps:.1f}[/]\n"
-        f"{found.gain:.2f} × ECMP; resolved after {resolved}; {found.moves} moves of "
-        f"{found.flows} flows, {found.undone} undone, {found.refused} refused; "
-        f"wrong results {found.wrong}, connections lost {found.lost}"
+        f"{found.gain:.2f} × {found.before.name}; resolved after {resolved}; "
+        f"{found.moves} moves of {found.flows} flows, {found.undone} undone, "
+        f"{found.refused} refused; wrong results {found.wrong}, connections lost {found.lost}"
     )
     for file in report.files:
         messages.print(file)

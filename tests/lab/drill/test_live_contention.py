@@ -7,7 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+from tests.fleet.waiting import await_true
+from tests.lab.drill.two_controllers import Watch, go_over, other_controller
 
 from syntony import cli
 from syntony.errors import UsageError
@@ -15,6 +18,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import contention
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.runner import Job
+from syntony.lab.plan import CONTROLLER
 from syntony.lab.testing import eventually, live
 from syntony.lab.world import World, new_lab
 
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.wire.traffic import PlacedFlow
+
+
+PATIENCE_S = 120.0
+"""A new controller reads the store, solves clocks, and waits for the old one's orders to expire."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +54,36 @@ def agree(lab: Lab) -> bool:
     """Whether what the controller tells of every flow is what the switches do."""
     flows = [flow for flow in contention.ask(lab).flows if flow.paths]
     return bool(flows) and all(flow.path == spines(lab, flow) for flow in flows)
+
+
+def moving(lab: Lab) -> bool:
+    """Whether any flow is on its way."""
+    return any(flow.moving for flow in contention.ask(lab).flows)
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_agents_killed_and_gone_over_one_by_one_never_give_two_controllers_a_say(
+    able: None,
+) -> None:
+    spec = msgspec.structs.replace(contention.SPEC, rails=1)
+    with World(new_lab("t-two", spec), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        wait_ready(lab)
+        with other_controller(lab) as socket:
+            watch = Watch((lab.controller_socket, socket))
+            try:
+                watch.wait((True, False), "the first decides, the other one has nobody")
+                go_over(lab, "h0")
+                go_over(lab, "h1")
+                watch.wait((False, False), "two and two: nobody decides")
+                go_over(lab, "h2")
+                watch.wait((False, True), "three of four: the other one decides")
+            finally:
+                watch.close()
+            assert watch.asked > 20
+            assert watch.both == 0
 
 
 @pytest.mark.slow
@@ -79,6 +117,36 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
 
 @pytest.mark.slow
 @pytest.mark.lab
+def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None:
+    """ECMP may have been lucky: then it is killed while it has nothing to move."""
+    specs = contention.job_specs(lab, contention.Wish())
+    with contention.started(
+        lab, contention.JOBS, specs, contention.Times(alone_ns=0), lambda _: None
+    ) as (jobs, _):
+        contention.wait_map(lab, 2)
+        contention.command(lab, "act")
+        end_s = time.monotonic() + 5
+        while not contention.ask_moves(lab) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        (controller,) = [d for d in lab.status().daemons if d.node == CONTROLLER]
+        lab.run(CONTROLLER, "kill", "-9", str(controller.pid))
+        done = [job.steps_done() for job in jobs]
+        await_true(
+            lambda: contention.ask(lab).deciding and agree(lab) and not moving(lab),
+            "the next one decides, all moves have ended, and flows are where they are said to be",
+            patience_s=PATIENCE_S,
+            pause_s=0.5,
+        )
+        assert contention.ask(lab).mode == "observe", "what its file says"
+        assert all(job.steps_done() > n for job, n in zip(jobs, done, strict=True))
+        contention.end(jobs)
+        for job in jobs:
+            assert job.finished(), job.complaint()
+            assert not any(getattr(record, "wrong", 0) for record in job.records())
+
+
+@pytest.mark.slow
+@pytest.mark.lab
 def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["lab", "drill", "contention", "--lab", lab.name, "--before", "2s", "--after", "6s"]
     assert cli.run([*words, "--json"]) == 0
@@ -88,6 +156,22 @@ def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["figures"]["before"]["total_mbps"] > 0
     assert told["figures"]["alone_mbps"] > 0
     assert contention.ask(lab).mode == "observe", "as it was before"
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_on_a_link_that_none_can_avoid_classes_get_rates(
+    able: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["lab", "drill", "qos", "--pace", "--before", "5s", "--after", "16s", "--json"]
+    assert cli.run(words) == 0
+    told = json.loads(capsys.readouterr().out)["figures"]
+    assert told["finished"]
+    assert told["wrong"] == told["lost"] == 0
+    before, after = told["before"]["mbps"], told["after"]["mbps"]
+    assert after["gold"] > before["gold"]
+    assert after["brown"] < before["brown"]
+    assert after["gold"] > after["grey"] > after["brown"]
 
 
 @pytest.mark.lab

@@ -60,16 +60,22 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
     return Order(
         move_id=move.move_id,
         token=token,
-        flow=FourTuple(move.local, move.local_port, move.remote, move.remote_port),
+        flow=FourTuple.of(move),
         port=move.port,
         evidence=move.evidence[:MAX_EVIDENCE],
     )
 
 
+def _connection(each: JobFlow) -> str:
+    if each.token:
+        return f"{each.token:08x}"
+    return f"tcp-{each.flow.local_port}-{each.flow.remote_port}"
+
+
 def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
     return FlowView(
         job=each.job,
-        connection=f"{each.token:08x}",
+        connection=_connection(each),
         nic=each.nic,
         **each.flow._asdict(),
         dialled=each.dialled,

@@ -78,7 +78,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 def figures(trial: Trial) -> Figures:
     """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs) / 1e6
-    before = _phase("ECMP", trial, trial.began_ns, trial.acted_ns, optimum)
+    alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
+    before = _phase(alone, trial, trial.began_ns, trial.acted_ns, optimum)
     settled_ns = min(trial.acted_ns + SETTLED_NS, (trial.acted_ns + trial.ended_ns) // 2)
     after = _phase("Syntony", trial, settled_ns, trial.ended_ns, optimum)
     done = [m for m in trial.moves if m.result in _DONE]
@@ -112,6 +113,8 @@ def bytes_per_step(job: JobRun) -> float:
 def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun]) -> float:
     """Payload that all ranks together could send, if no flow were in another's way."""
     line = spec.rails * spec.rate_bps * PAYLOAD
+    if all(job.kind == "gather" for job in jobs):
+        return line  # what their receiver's NICs take
     return sum(job.ranks * line * _fits(spec, job) for job in jobs)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.contention import Sample, Trial
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec
@@ -48,6 +48,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     senders: int = SENDERS
     elements: int = ELEMENTS
+    plain: bool = False
+    """The job's connections are plain TCP: of one NIC each."""
     congestion: str = ""
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
@@ -68,6 +70,8 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     receiver: str
     congestion: str
     retransmits: tuple[Retransmits, ...]
+    rails: int
+    """That its connections use."""
 
 
 def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> IncastTrial:
@@ -129,11 +133,14 @@ def _run(
     lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
     samples: list[Sample] = []
-    wrap = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    wrap: tuple[str, ...] = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    if wish.plain:
+        wrap = (*wrap, "env", "SYNTONY_TCP=off")
     with Job(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
-        _wait_known(lab, wish.senders)
-        say(f"{wish.senders} senders, one receiver, TCP {congestion}")
+        contention.wait_delays(lab, (JOB,), wish.senders)
+        kind = "plain TCP" if wish.plain else "TCP over all rails"
+        say(f"{wish.senders} senders, one receiver, {kind}, {congestion}")
         began_ns = time.monotonic_ns()
         sent = [_retransmits(lab, spec)]
         contention.watch(lab, samples, began_ns + wish.times.before_ns)
@@ -147,17 +154,8 @@ def _run(
         contention.watch(lab, samples, acted_ns + wish.times.after_ns)
         ended_ns = time.monotonic_ns()
         sent.append(_retransmits(lab, spec))
-        job.wish_end()
-        job.wait_end(contention.END_S)
-        run = JobRun(
-            name=JOB,
-            title=f"{wish.senders} senders to one receiver",
-            kind=spec.kind,
-            ranks=len(spec.hosts),
-            elements=spec.elements,
-            finished=job.finished(),
-            records=tuple(job.records()),
-        )
+        contention.end([job])
+        run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
     trial = Trial(
         spec=lab.file().spec,
         alone_ns=(began_ns, began_ns),
@@ -170,30 +168,17 @@ def _run(
         moves=(),
     )
     return IncastTrial(
-        trial=trial, receiver=spec.hosts[0], congestion=congestion, retransmits=tuple(sent)
+        trial=trial,
+        receiver=spec.hosts[0],
+        congestion=congestion,
+        retransmits=tuple(sent),
+        rails=1 if wish.plain else trial.spec.rails,
     )
 
 
 def settled(acted_ns: int, ended_ns: int) -> int:
     """From when on what is paced is taken for what it arrives at."""
     return min(acted_ns + 6 * S, (acted_ns + ended_ns) // 2)
-
-
-def _wait_known(lab: Lab, senders: int) -> None:
-    """Until the controller may decide, and knows a flow of every sender and the delay of each."""
-    end_s = time.monotonic() + contention.MAP_TIMEOUT_S
-    while time.monotonic() < end_s:
-        traffic = contention.ask(lab)
-        flows = [f for f in traffic.flows if f.job == JOB and f.paths]
-        told = [flow for flow in flows if flow.owd_p50_ns is not None]
-        if traffic.deciding and len(flows) >= senders and len(told) == len(flows):
-            return
-        time.sleep(contention.SAMPLE_NS / S)
-    raise RemoteError(
-        f"the job's flows were not all known within {contention.MAP_TIMEOUT_S:.0f} s: "
-        f"{len(flows)} of {senders}, delays of {len(told)}; "
-        f"{traffic.why or 'deciding'}"
-    )
 
 
 def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
