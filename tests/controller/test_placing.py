@@ -10,6 +10,7 @@ from syntony.errors import ConfigError
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
+from syntony.traffic.trials import Trial, Verdict
 
 RINGS = [
     (job, ranks[k], ranks[(k + 1) % 4])
@@ -75,6 +76,48 @@ def test_refusals_are_told_and_end_there() -> None:
     world.run(8)
     assert set(results(world)) == {"failover has it in hand"}
     assert len(world.moves) <= 3 * len(RINGS), "what was refused is not asked for all the time"
+
+
+def test_what_became_of_moves_is_counted_under_its_name() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.run(12)
+    helped = world.desk.counts
+    assert helped["helped"] == helped["ordered"] == len(world.moves)
+    assert helped["failed"] == 0
+
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: "failover has it in hand"
+    world.run(8)
+    assert world.desk.counts["failed"] == len(results(world))
+
+
+def test_a_move_that_nobody_could_judge_has_not_failed() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    while not world.moves:
+        world.step()
+    for _ in range(120):
+        for flow in world.flows:
+            flow.windows = -1  # agents have measured nothing
+        world.step()
+    assert "kept" in results(world)
+    assert world.desk.counts["kept"] == results(world).count("kept")
+    assert world.desk.counts["failed"] == 0
+
+
+def test_a_move_in_vain_that_cannot_be_taken_back_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Trial, "judge", lambda *_: Verdict.VAIN)
+    world = World(Fabric(route=crowded), RINGS)
+    while not world.moves:
+        world.step()
+    for flow in world.flows:
+        flow.movable = False
+    world.run(12)
+    assert "in vain" in results(world)
+    assert world.desk.counts["in vain"] == 0
+    assert world.desk.counts["in-vain"] == results(world).count("in vain")
+    assert world.desk.counts["failed"] == 0
 
 
 def test_agents_that_do_not_answer_are_given_up() -> None:

@@ -70,8 +70,7 @@ class Row:
     @property
     def four(self) -> FourTuple:
         """As its host sees it now."""
-        view = self.view
-        return FourTuple(view.local, view.local_port, view.remote, view.remote_port)
+        return FourTuple.of(self.view)
 
 
 class FlowTable:
@@ -123,7 +122,7 @@ class FlowTable:
             reports: the newest of every host.
         """
         far = {
-            (view.local, view.local_port, view.remote, view.remote_port): view
+            FourTuple.of(view): view
             for report in reports.values()
             for view in report.flows
             if not view.dialled
@@ -137,7 +136,7 @@ class FlowTable:
                 if flow_id not in chosen or self._better(flow_id, view, chosen[flow_id][1]):
                     chosen[flow_id] = (host, view, report)
         self._before = {
-            flow_id: _four(view) for flow_id, (_, view, _) in chosen.items()
+            flow_id: FourTuple.of(view) for flow_id, (_, view, _) in chosen.items()
         }  # fmt: skip
         self._elephants = {k: v for k, v in self._elephants.items() if k in chosen}
         return tuple(
@@ -149,8 +148,8 @@ class FlowTable:
     def _better(self, flow_id: str, view: FlowView, than: FlowView) -> bool:
         """While a flow moves it has two subflows: the one it had counts until it is gone."""
         before = self._before.get(flow_id)
-        if before in {_four(view), _four(than)}:
-            return _four(view) == before
+        if before in {FourTuple.of(view), FourTuple.of(than)}:
+            return FourTuple.of(view) == before
         return view.windows < than.windows
 
     def _row(
@@ -159,14 +158,14 @@ class FlowTable:
         host: str,
         view: FlowView,
         report: FlowsReport,
-        far: Mapping[tuple[str, int, str, int], FlowView],
+        far: Mapping[FourTuple, FlowView],
     ) -> Row | None:
         src, dst = self.nic(view.local), self.nic(view.remote)
         if src is None or dst is None:
             return None
         there = Way(src, dst, view.local_port, view.remote_port)
         back = Way(dst, src, view.remote_port, view.local_port)
-        other = far.get((view.remote, view.remote_port, view.local, view.local_port))
+        other = far.get(FourTuple.of(view).reverse)
         for way, hops in ((there, view.hops), (back, other.hops if other is not None else ())):
             if hops:
                 self.learn(way, [hop or SILENT for hop in hops], report.at_ns)
@@ -290,10 +289,6 @@ def _nic_cables(topology: Topology | None) -> dict[str, tuple[str, str]]:
         for nic, far in ((cable.a, cable.b), (cable.b, cable.a))
         if "/" in nic
     }
-
-
-def _four(view: FlowView) -> FourTuple:
-    return FourTuple(view.local, view.local_port, view.remote, view.remote_port)
 
 
 def capacities(topology: Topology | None, dead: Iterable[str]) -> Iterator[tuple[str, int]]:

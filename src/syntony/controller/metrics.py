@@ -31,7 +31,9 @@ from syntony.model import ClockState, S
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow, SlaStatus
 
-MOVE_RESULTS = ("ordered", "would-move", "no-port", "helped", "undone", "failed")
+MOVE_RESULTS = (
+    "ordered", "would-move", "no-port", "helped", "kept", "in-vain", "undone", "ended", "failed",
+)  # fmt: skip
 PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
 

@@ -11,12 +11,13 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
 from syntony.controller.flow_table import Row, capacities
 from syntony.controller.pacing import PacingDesk
-from syntony.controller.placing import DEAD_FAULTS, Decided, PlacingDesk
+from syntony.controller.placing import Decided, PlacingDesk
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.paths import FourTuple
 from syntony.store import Store
 from syntony.wire.traffic import (
     FlowsReport,
@@ -34,6 +35,8 @@ PATHS_BACK_NS = 900 * S
 LATE_NS = 10 * S
 """Paths may arrive so late."""
 MAX_MOVES = 1_000
+DEAD_FAULTS = {"blackhole"}
+"""What these are found of loses all that crosses it."""
 
 
 class Placement:
@@ -80,16 +83,16 @@ class Placement:
         hosts: Collection[str],
         findings: Iterable[Finding],
     ) -> Decided:
-        """Decide; see `PlacingDesk.step`."""
+        """Decide; see `PlacingDesk.step`. `findings`: what is to blame now."""
         while self._learnt:
             self.desk.learn(*self._learnt.popleft())
-        blamed = tuple(findings)
-        decided = self.desk.step(now_ns, nics, hosts, blamed)
+        dead = [each.component for each in findings if each.fault in DEAD_FAULTS]
+        decided = self.desk.step(now_ns, nics, hosts, dead)
         paces, rows = self.pacing.step(
             now_ns,
             dict(self.desk.reports),
             self.desk.delays.queues(now_ns),
-            [each.component for each in blamed if each.fault in DEAD_FAULTS],
+            dead,
             deciding=self.desk.deciding[0],
         )
         return decided._replace(paces=paces, rows=[*decided.rows, *rows])
@@ -145,7 +148,7 @@ class Placement:
         deciding, why = self.desk.deciding
         fleet_ns = self.now(now_ns) or 0
         held = {
-            (view.local, view.local_port, view.remote, view.remote_port): view.pace_bps
+            FourTuple.of(view): view.pace_bps
             for report in list(self.desk.reports.values())
             for view in report.flows
         }
@@ -177,8 +180,8 @@ class Placement:
             raise UsageError(f"nothing called {command.what!r} here; use {', '.join(desks)}")
         return desks[command.what](PlacementMode(command.mode), by, command.why, now_ns)
 
-    def _placed(self, row: Row, held: Mapping[tuple[str, int, str, int], int]) -> PlacedFlow:
-        delay, view = self.desk.delays.worst(row), row.view
+    def _placed(self, row: Row, held: Mapping[FourTuple, int]) -> PlacedFlow:
+        delay = self.desk.delays.worst(row)
         paths = len(row.flow.paths) if row.flow is not None else 0
         return PlacedFlow(
             flow=row.flow_id,
@@ -197,8 +200,8 @@ class Placement:
             owd_p99_ns=None if delay is None else delay.p99_ns,
             owd_at_ns=0 if delay is None else delay.at_ns,
             priority=self.desk.classes.of(row.view.job)[0].name.lower(),
-            tx_pace_bps=held.get((view.local, view.local_port, view.remote, view.remote_port), 0),
-            rx_pace_bps=held.get((view.remote, view.remote_port, view.local, view.local_port), 0),
+            tx_pace_bps=held.get(row.four, 0),
+            rx_pace_bps=held.get(row.four.reverse, 0),
         )
 
     def _links(self, rows: Iterable[Row], now_ns: int) -> tuple[LinkLoadView, ...]:

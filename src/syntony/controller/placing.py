@@ -23,7 +23,6 @@ from syntony.controller.path_log import PathLog
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
-from syntony.model.findings import Finding
 from syntony.traffic.classes import Classes
 from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
@@ -41,13 +40,21 @@ PORT_REST_NS = 120 * S
 """A source port that was left is not used again for so long: twice TIME_WAIT."""
 TOLD_HELPED = 64
 """Ids told to an agent again and again, in case a message was overtaken."""
+ENDED = "the flow has ended"
 _VERDICTS = {
     Verdict.HELPED: "helped",
     Verdict.UNKNOWN: "kept",
     Verdict.VAIN: "in vain",
     Verdict.WAIT: "kept",
 }
-DEAD_FAULTS = {"blackhole"}
+_COUNTED = {
+    "helped": "helped",
+    "kept": "kept",
+    "in vain": "in-vain",
+    "undone": "undone",
+    ENDED: "ended",
+}
+"""Of a move that has ended: by which name it is counted. Anything else was not carried out."""
 
 
 class Decided(NamedTuple):
@@ -170,7 +177,7 @@ class PlacingDesk:
         now_ns: int,
         nics: Mapping[str, str],
         hosts: Collection[str],
-        findings: Iterable[Finding],
+        dead: Iterable[str],
     ) -> Decided:
         """Look at everything, decide.
 
@@ -178,7 +185,7 @@ class PlacingDesk:
             now_ns: fleet time.
             nics: address to ``host/nic`` of every agent's NIC.
             hosts: all that may listen to us or to another controller, where no topology tells.
-            findings: what is to blame now.
+            dead: what loses all that crosses it.
         """
         reports = dict(self.reports)
         self.table.nics(nics)
@@ -191,7 +198,6 @@ class PlacingDesk:
         self._mover.update([row.flow for row in self.rows if row.flow is not None])
         self._hear(turn, reports)
         if self.deciding[0]:
-            dead = [f.component for f in findings if f.fault in DEAD_FAULTS]
             moves = self._mover.step(self._seen(dead, now_ns), now_ns)
             undone = frozenset(m.flow_id for m in moves if m.cause is MoveCause.UNDO)
             self._verdicts(turn, undone)
@@ -240,7 +246,7 @@ class PlacingDesk:
             if flow in going:
                 continue
             if flow not in turn.rows:
-                self._close(turn, record, "the flow has ended")
+                self._close(turn, record, ENDED)
             elif not record.done:
                 self._close(turn, record, "no answer")
             elif flow in undone:
@@ -254,7 +260,7 @@ class PlacingDesk:
 
     def _close(self, turn: _Turn, record: _Record, result: str) -> None:
         record.view = msgspec.structs.replace(record.view, result=result)
-        self.counts[result if result in {"helped", "undone"} else "failed"] += 1
+        self.counts[_COUNTED.get(result, "failed")] += 1
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 

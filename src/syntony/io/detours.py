@@ -140,7 +140,7 @@ class DetourTable:
     def _wanted(self, flow: FourTuple) -> Entries:
         found: Entries = {}
         for way in self._expected.get(flow, ()):
-            found |= _renaming("in", _reverse(way), _reverse(flow))
+            found |= _renaming("in", way.reverse, flow.reverse)
         wire = self._sent.get(flow)
         return found if wire is None else found | dict(_renaming("out", flow, wire))
 
@@ -211,10 +211,6 @@ def parse_heard(message: Message) -> FourTuple | None:
     far, near = (str(ipaddress.ip_address(each)) for each in (both[:half], both[half:]))
     far_port, near_port = struct.unpack_from("!HH", packet, at)
     return FourTuple(near, near_port, far, far_port)
-
-
-def _reverse(flow: FourTuple) -> FourTuple:
-    return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
 
 
 def _renaming(way: str, old: FourTuple, new: FourTuple) -> Iterator[tuple[Place, bytes]]:

@@ -229,8 +229,9 @@ _PLACEMENT = (
     _controller("placement_flows", "gauge", "state",
                 "jobs' flows: placed, or unknown while their path is not known"),
     _controller("placement_moves_total", "counter", "result",
-                "moves: ordered, would-move, no-port; and what came of them: helped, undone, "
-                "failed"),
+                "moves: ordered, would-move, no-port; and what came of them: helped, kept (nothing "
+                "could judge them), in-vain, undone, ended (their flow has), failed (not carried "
+                "out)"),
 )  # fmt: skip
 
 _AUDITS = (

@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
+
+
+class Ends(Protocol):
+    """Whatever tells a flow's two ends: a report of it, an order about it."""
+
+    @property
+    def local(self) -> str: ...
+    @property
+    def local_port(self) -> int: ...
+    @property
+    def remote(self) -> str: ...
+    @property
+    def remote_port(self) -> int: ...
 
 
 class FourTuple(NamedTuple):
@@ -20,6 +33,16 @@ class FourTuple(NamedTuple):
     local_port: int
     remote: str
     remote_port: int
+
+    @classmethod
+    def of(cls, ends: Ends) -> Self:
+        """What is told there, without the rest."""
+        return cls(ends.local, ends.local_port, ends.remote, ends.remote_port)
+
+    @property
+    def reverse(self) -> FourTuple:
+        """As the other end sees it."""
+        return FourTuple(self.remote, self.remote_port, self.local, self.local_port)
 
 
 @lru_cache(4096)

@@ -60,7 +60,7 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
     return Order(
         move_id=move.move_id,
         token=token,
-        flow=FourTuple(move.local, move.local_port, move.remote, move.remote_port),
+        flow=FourTuple.of(move),
         port=move.port,
         evidence=move.evidence[:MAX_EVIDENCE],
     )

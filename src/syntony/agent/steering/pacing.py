@@ -12,7 +12,7 @@ from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.policy import Mode, Policy, is_named
-from syntony.wire.traffic import Pace, Paces
+from syntony.wire.traffic import Paces
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class PaceKeeper:
             return
         left_ns = min(message.expires_ns - fleet_now_ns, LONGEST_NS)
         if left_ns > 0:
-            self._told = {_four(each): each.bps for each in message.paces if each.bps > 0}
+            self._told = {FourTuple.of(each): each.bps for each in message.paces if each.bps > 0}
             self._until_ns = now_ns + left_ns
 
     def tick(self, flows: Iterable[JobFlow], now_ns: int, *, stopped: bool) -> None:
@@ -104,7 +104,3 @@ class PaceKeeper:
         """Nothing is held back."""
         self._actuator.close()
         self.in_force = {}
-
-
-def _four(pace: Pace) -> FourTuple:
-    return FourTuple(pace.local, pace.local_port, pace.remote, pace.remote_port)
