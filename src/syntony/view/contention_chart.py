@@ -5,7 +5,7 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -13,6 +13,9 @@ from syntony.view.throughput_chart import COLOURS, FORMATS, check, drawn, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["FORMATS", "Curve", "Picture", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
@@ -27,6 +30,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     at_s: tuple[float, ...]
     value: tuple[float, ...]
+
+    @classmethod
+    def of(cls, label: str, at_s: NDArray[np.float64], value: NDArray[np.float64]) -> Self:
+        """From arrays, both (points,)."""
+        return cls(label=label, at_s=tuple(at_s.tolist()), value=tuple(value.tolist()))
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):

@@ -231,20 +231,23 @@ def _all(
         acted_ns=acted_ns,
         ended_ns=ended_ns,
         fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
-        jobs=tuple(
-            JobRun(
-                name=name,
-                title=spec.name,
-                kind=spec.kind,
-                ranks=len(spec.hosts),
-                elements=spec.elements,
-                finished=job.finished(),
-                records=tuple(job.records()),
-            )
-            for name, spec, job in zip(wish.jobs, specs, jobs, strict=True)
-        ),
+        jobs=tuple(job_run(name, job) for name, job in zip(wish.jobs, jobs, strict=True)),
         samples=tuple(samples),
         moves=moves,
+    )
+
+
+def job_run(name: str, job: Job, title: str = "") -> JobRun:
+    """What a job that has ended leaves; `title` for people, if its spec's name says too little."""
+    spec = job.spec
+    return JobRun(
+        name=name,
+        title=title or spec.name,
+        kind=spec.kind,
+        ranks=len(spec.hosts),
+        elements=spec.elements,
+        finished=job.finished(),
+        records=tuple(job.records()),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
-from syntony.lab.drill.report import write_files
+from syntony.lab.drill.report import write_report
 from syntony.lab.rates import format_rate
 from syntony.view import contention_chart
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from syntony.wire.traffic import MoveView
 
 
+DELAY = "one-way delay p99, ms"
+"""What is drawn below the jobs."""
 _NUMBERS = {2: "Two", 3: "Three"}
 
 
@@ -61,17 +63,10 @@ def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Pictu
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
         f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
         jobs=tuple(
-            contention_chart.Curve(
-                label=f"job {name}", at_s=tuple(at_s.tolist()), value=tuple(values.tolist())
-            )
-            for name, values in rates.items()
+            contention_chart.Curve.of(f"job {name}", at_s, values) for name, values in rates.items()
         ),
         optimum=found.optimum_mbps,
-        delay=contention_chart.Curve(
-            label="one-way delay p99, ms",
-            at_s=tuple(when_s.tolist()),
-            value=tuple(delays.tolist()),
-        ),
+        delay=contention_chart.Curve.of(DELAY, when_s, delays),
     )
 
 
@@ -82,13 +77,6 @@ def save(report: Report, trial: Trial, directory: Path) -> Report:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = picture(trial, report.figures, report.fabric)
-    charts = {
-        f"{report.drill}.{kind}": contention_chart.render(drawn, kind)
-        for kind in contention_chart.FORMATS
-    }
-    names = [*charts, f"{report.drill}.trial.json", f"{report.drill}.json"]
-    whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
-    charts[names[-2]] = msgspec.json.encode(trial)
-    charts[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
-    write_files(charts, directory)
-    return whole
+    charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
+    raw = ("trial.json", msgspec.json.encode(trial))
+    return write_report(report, report.drill, charts, raw, directory)

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.contention import Sample, Trial
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec
@@ -149,15 +149,7 @@ def _run(
         sent.append(_retransmits(lab, spec))
         job.wish_end()
         job.wait_end(contention.END_S)
-        run = JobRun(
-            name=JOB,
-            title=f"{wish.senders} senders to one receiver",
-            kind=spec.kind,
-            ranks=len(spec.hosts),
-            elements=spec.elements,
-            finished=job.finished(),
-            records=tuple(job.records()),
-        )
+        run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
     trial = Trial(
         spec=lab.file().spec,
         alone_ns=(began_ns, began_ns),

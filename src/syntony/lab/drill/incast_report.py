@@ -14,9 +14,10 @@ from syntony.lab.drill.contention_figures import (
     measured,
     rate_mbps,
 )
+from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
-from syntony.lab.drill.report import write_files
+from syntony.lab.drill.report import write_report
 from syntony.lab.jobs.records import Failed, Step
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
@@ -156,18 +157,11 @@ def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
         f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
         jobs=tuple(
-            contention_chart.Curve(
-                label="at the receiver", at_s=tuple(at_s.tolist()), value=tuple(values.tolist())
-            )
-            for values in rates.values()
+            contention_chart.Curve.of("at the receiver", at_s, values) for values in rates.values()
         ),
         optimum=report.line_mbps,
         optimum_label="line rate",
-        delay=contention_chart.Curve(
-            label="one-way delay p99, ms",
-            at_s=tuple(when_s.tolist()),
-            value=tuple(delays.tolist()),
-        ),
+        delay=contention_chart.Curve.of(DELAY, when_s, delays),
     )
 
 
@@ -178,12 +172,6 @@ def save(report: Report, ran: IncastTrial, directory: Path) -> Report:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = picture(ran, report)
-    charts = {
-        f"incast.{kind}": contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS
-    }
-    names = [*charts, "incast.trial.json", "incast.json"]
-    whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
-    charts[names[-2]] = msgspec.json.encode(ran)
-    charts[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
-    write_files(charts, directory)
-    return whole
+    charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
+    raw = ("trial.json", msgspec.json.encode(ran))
+    return write_report(report, report.drill, charts, raw, directory)

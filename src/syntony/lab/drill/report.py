@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -72,22 +72,39 @@ def save(report: Report, trials: Sequence[Trial], directory: Path) -> Report:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = picture(trials, report.runs, report.meaning)
-    files = {f"{report.drill}.{kind}": throughput_chart.render(drawn, kind)
-             for kind in throughput_chart.FORMATS}  # fmt: skip
+    charts = {kind: throughput_chart.render(drawn, kind) for kind in throughput_chart.FORMATS}
     lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
-    names = [*files, f"{report.drill}.trials.jsonl", f"{report.drill}.json"]
+    return write_report(report, report.drill, charts, ("trials.jsonl", lines), directory)
+
+
+_Report = TypeVar("_Report", bound=msgspec.Struct)
+"""Of any drill, with its `files`."""
+
+
+def write_report(
+    report: _Report,
+    drill: str,
+    charts: Mapping[str, bytes],
+    raw: tuple[str, bytes],
+    directory: Path,
+) -> _Report:
+    """Charts by kind, what they were drawn from, and the report, into a directory made if need be.
+
+    Returns:
+        The report with the names of all files.
+
+    Raises:
+        MissingError: the directory cannot be written.
+    """
+    files = {f"{drill}.{each}": drawn for each, drawn in charts.items()}
+    files[f"{drill}.{raw[0]}"] = raw[1]
+    names = (*files, f"{drill}.json")
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
-    files[names[-2]] = lines
     files[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))
-    write_files(files, directory)
-    return whole
-
-
-def write_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """Name → content, into a directory made if need be. Raises `MissingError`: it cannot be."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (directory / name).write_bytes(data)
     except OSError as error:
         raise MissingError(f"--out {directory}: {error.strerror}") from error
+    return whole
