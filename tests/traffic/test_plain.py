@@ -12,6 +12,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
+from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect
 from syntony.traffic.policy import Mode, Policy
@@ -133,6 +134,29 @@ def test_what_is_observed_is_told_once() -> None:
                       carrier_down_count=1)  # fmt: skip
     (note,) = [each for each in host.tell(event) if isinstance(each, Note)]
     assert (note.action, note.old, note.new) == ("would-detour", OWN, OTHER)
+
+
+def flows_of(host: Host) -> list[JobFlow]:
+    plain = host.machine.plain.managed()
+    return list(job_flows(host.machine.connections.values(), host.machine.relocation, plain))
+
+
+def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
+    host = Host()
+    for second in range(1, 4):
+        host.now_ns = second * S
+        host.tell(host.sample(acked=second * 1_000_000))
+    (told,) = flows_of(host)
+    assert (told.job, told.token, told.nic, told.flow) == ("train", 0, "n0", OWN)
+    assert told.tx_bps == 8_000_000
+    assert told.dialled, "the end with the greater port"
+    assert not told.movable
+    host.carrier("n0", up=False)
+    assert not flows_of(host), "on a detour its packets have other names"
+
+
+def test_whose_is_nobodys_is_not_told() -> None:
+    assert not flows_of(Host(Policy(mode=Mode.ACT, jobs=("other-*",))))
 
 
 def test_a_lost_carrier_moves_it_at_once_and_it_returns_after_the_hold_down() -> None:

@@ -252,6 +252,14 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
 @command.command()
 @click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
 @click.option("--senders", type=click.IntRange(2, 12), default=4, show_default=True)
+@click.option("--plain", is_flag=True, help="Plain TCP, over one rail.")
+@click.option(
+    "--step-mib",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="What every sender sends in a step.",
+)
 @click.option(
     "--congestion", metavar="NAME", default="", help="TCP's congestion control [cubic, else reno]."
 )
@@ -262,6 +270,8 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     senders: int,
+    plain: bool,
+    step_mib: int,
     congestion: str,
     before: str,
     after: str,
@@ -270,9 +280,10 @@ def incast(  # noqa: PLR0917 - click calls it by name
 ) -> None:
     """Everybody sends to one: TCP by itself, then senders held back, switched on mid-run.
 
-    A built-in job gathers 1 MiB from every sender in each step, over both rails of the receiver;
-    every result is checked. Controllers see packets wait at the receiver's leaf and give every flow
-    a rate; agents hold it back. The table tells throughput, one-way delay, steps and retransmits.
+    A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
+    receiver (--plain: over one); every result is checked. Controllers see packets wait at the
+    receiver's leaf and give every flow a rate; agents hold it back. The table tells throughput,
+    one-way delay, steps and retransmits.
 
     Example: syntony lab drill incast --out /tmp/drill
     """
@@ -282,6 +293,8 @@ def incast(  # noqa: PLR0917 - click calls it by name
 
     wish = drill.Wish(
         senders=senders,
+        plain=plain,
+        elements=step_mib * drill.ELEMENTS,
         congestion=congestion,
         times=drill.Times(
             before_ns=_positive("--before", before), after_ns=_positive("--after", after)

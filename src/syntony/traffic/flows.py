@@ -7,18 +7,21 @@ from typing import NamedTuple
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection
+from syntony.traffic.plain import PlainFlow
 from syntony.traffic.relocate import Relocation
 
 
 class JobFlow(NamedTuple):
-    """One subflow that can carry data."""
+    """One subflow, or plain connection, that can carry data."""
 
     job: str
     token: int
+    """Of its MPTCP connection; 0: it is plain TCP."""
     nic: str
     flow: FourTuple
     dialled: bool
-    """This host made the connection: it alone can give the flow another source port."""
+    """This host made the connection: it alone can give the flow another source port. Of plain TCP,
+    which is never moved, the end with the greater port: both ends say so alike."""
     movable: bool
     """… and may."""
     moving: bool
@@ -30,8 +33,10 @@ class JobFlow(NamedTuple):
     """Whole windows measured since it began."""
 
 
-def job_flows(conns: Iterable[Connection], relocation: Relocation) -> Iterator[JobFlow]:
-    """In no order."""
+def job_flows(
+    conns: Iterable[Connection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
+) -> Iterator[JobFlow]:
+    """In no order; plain connections while they go by their own names only."""
     for conn in conns:
         if not conn.job:
             continue
@@ -51,3 +56,20 @@ def job_flows(conns: Iterable[Connection], relocation: Relocation) -> Iterator[J
                 rx_bps=subflow.meter.rx_bps,
                 windows=subflow.meter.windows,
             )
+    for known in plain:
+        way = known.judge
+        if way.nic is None or not known.job or known.detoured:
+            continue
+        yield JobFlow(
+            job=known.job,
+            token=0,
+            nic=way.nic,
+            flow=known.flow,
+            dialled=(known.flow.local_port, known.flow.local)
+            > (known.flow.remote_port, known.flow.remote),
+            movable=False,
+            moving=False,
+            tx_bps=way.meter.tx_bps,
+            rx_bps=way.meter.rx_bps,
+            windows=way.meter.windows,
+        )

@@ -8,11 +8,12 @@ import msgspec
 
 
 class FlowView(msgspec.Struct, frozen=True, kw_only=True):
-    """One subflow of a managed connection, as one of its two ends sees it."""
+    """One subflow of a managed connection, or one plain TCP connection, as one of its two ends sees
+    it."""
 
     job: str
     connection: str
-    """MPTCP token on that host, hexadecimal."""
+    """MPTCP token on that host, hexadecimal; of plain TCP, ``tcp-`` and both ports."""
     nic: str
     local: str
     local_port: int

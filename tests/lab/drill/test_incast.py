@@ -68,7 +68,7 @@ def ran() -> IncastTrial:
     )  # fmt: skip
     counts = ((0, 100), (10, 600), (16, 620), (30, 634))
     sent = tuple(Retransmits(at_ns=at * S, segments=n) for at, n in counts)
-    return IncastTrial(trial=trial, receiver="h0", congestion="reno", retransmits=sent)
+    return IncastTrial(trial=trial, receiver="h0", congestion="reno", retransmits=sent, rails=2)
 
 
 def test_figures(ran: IncastTrial) -> None:
@@ -105,9 +105,10 @@ def test_wrong_options_are_refused_before_anything_starts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.lab
-def test_the_drill(able: None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [[], ["--plain"]])
+def test_the_drill(able: None, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["lab", "drill", "incast", "--senders", "3", "--before", "4s", "--after", "10s"]
-    assert cli.run([*words, "--json"]) == 0
+    assert cli.run([*words, *options, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["finished"]
     assert told["wrong"] == told["lost"] == 0

@@ -259,7 +259,7 @@ class PathControl:
         self._call(take)
 
     def job_flows(self) -> tuple[JobFlow, ...]:
-        """Subflows of managed connections, `FLOWS_NS` old at most."""
+        """Subflows and plain connections of managed jobs, `FLOWS_NS` old at most."""
         return self._job_flows
 
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -506,7 +506,11 @@ class PathControl:
 
     def _tell_flows(self) -> None:
         self._job_flows = tuple(
-            job_flows(self._failover.connections.values(), self._failover.relocation)
+            job_flows(
+                self._failover.connections.values(),
+                self._failover.relocation,
+                self._failover.plain.managed(),
+            )
         )
         self._outcomes = tuple(self._failover.relocation.outcomes)
 

@@ -66,10 +66,16 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
     )
 
 
+def _connection(each: JobFlow) -> str:
+    if each.token:
+        return f"{each.token:08x}"
+    return f"tcp-{each.flow.local_port}-{each.flow.remote_port}"
+
+
 def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
     return FlowView(
         job=each.job,
-        connection=f"{each.token:08x}",
+        connection=_connection(each),
         nic=each.nic,
         **each.flow._asdict(),
         dialled=each.dialled,

@@ -48,6 +48,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     senders: int = SENDERS
     elements: int = ELEMENTS
+    plain: bool = False
+    """The job's connections are plain TCP: of one NIC each."""
     congestion: str = ""
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
@@ -68,6 +70,8 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     receiver: str
     congestion: str
     retransmits: tuple[Retransmits, ...]
+    rails: int
+    """That its connections use."""
 
 
 def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> IncastTrial:
@@ -129,11 +133,14 @@ def _run(
     lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
     samples: list[Sample] = []
-    wrap = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    wrap: tuple[str, ...] = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    if wish.plain:
+        wrap = (*wrap, "env", "SYNTONY_TCP=off")
     with Job(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
         _wait_known(lab, wish.senders)
-        say(f"{wish.senders} senders, one receiver, TCP {congestion}")
+        kind = "plain TCP" if wish.plain else "TCP over all rails"
+        say(f"{wish.senders} senders, one receiver, {kind}, {congestion}")
         began_ns = time.monotonic_ns()
         sent = [_retransmits(lab, spec)]
         contention.watch(lab, samples, began_ns + wish.times.before_ns)
@@ -162,7 +169,11 @@ def _run(
         moves=(),
     )
     return IncastTrial(
-        trial=trial, receiver=spec.hosts[0], congestion=congestion, retransmits=tuple(sent)
+        trial=trial,
+        receiver=spec.hosts[0],
+        congestion=congestion,
+        retransmits=tuple(sent),
+        rails=1 if wish.plain else trial.spec.rails,
     )
 
 

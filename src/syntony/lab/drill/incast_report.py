@@ -76,7 +76,7 @@ def make_report(ran: IncastTrial) -> Report:
     """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
-    line = spec.rails * spec.rate_bps * PAYLOAD / 1e6
+    line = ran.rails * spec.rate_bps * PAYLOAD / 1e6
     settled_ns = settled(trial.acted_ns, trial.ended_ns)
     before = _phase(ran, "TCP", (trial.began_ns, trial.acted_ns), (0, 1), line)
     after = _phase(ran, "Syntony", (settled_ns, trial.ended_ns), (2, 3), line)
@@ -88,7 +88,8 @@ def make_report(ran: IncastTrial) -> Report:
     first = next((at_ns for at_ns, flows in held if flows), None)
     return Report(
         senders=job.ranks - 1,
-        fabric=f"{spec.hosts} hosts × {spec.rails} rails, {format_rate(spec.rate_bps)}, "
+        fabric=f"{spec.hosts} hosts × {spec.rails} rails ({ran.rails} used), "
+        f"{format_rate(spec.rate_bps)}, "
         f"queues of {spec.latency_ns / MS:.0f} ms",
         congestion=ran.congestion,
         line_mbps=line,
