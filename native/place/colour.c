@@ -15,6 +15,7 @@ struct side {
     int32_t *next;        /* older node of the same leaf */
     int32_t *degree;      /* edges of a node */
     int32_t *at;          /* flow at (node, colour), or NONE */
+    int32_t *peer;        /* its node on the other side, or NONE: all that a walk has to read */
     uint64_t *free;       /* bits of a node: colours with no edge, and not dead */
     uint64_t *leaf_alive; /* bits of a leaf: colours that are not dead */
     int32_t *ways;        /* of a leaf: how many are not dead */
@@ -25,8 +26,6 @@ struct syn_colouring {
     struct side side[2];
     int32_t *node[2]; /* of each flow; NONE: not there */
     int32_t *colour;  /* of each flow */
-    int32_t *chain;
-    int32_t chain_room;
     int busy; /* a flow has been added */
 };
 
@@ -42,10 +41,13 @@ static int grow(struct syn_colouring *c, struct side *s)
     int32_t *at = realloc(s->at, (size_t)room * (size_t)c->colours * sizeof *at);
     if (at)
         s->at = at;
+    int32_t *peer = realloc(s->peer, (size_t)room * (size_t)c->colours * sizeof *peer);
+    if (peer)
+        s->peer = peer;
     uint64_t *bits = realloc(s->free, (size_t)room * (size_t)c->words * sizeof *bits);
     if (bits)
         s->free = bits;
-    if (!next || !degree || !at || !bits)
+    if (!next || !degree || !at || !peer || !bits)
         return ENOMEM;
     s->room = room;
     return 0;
@@ -99,10 +101,10 @@ void syn_colouring_free(struct syn_colouring *c)
         return;
     for (int side = 0; side < 2; side++) {
         struct side *s = &c->side[side];
-        free(s->leaf_first), free(s->next), free(s->degree), free(s->at);
+        free(s->leaf_first), free(s->next), free(s->degree), free(s->at), free(s->peer);
         free(s->free), free(s->leaf_alive), free(s->ways), free(c->node[side]);
     }
-    free(c->colour), free(c->chain), free(c);
+    free(c->colour), free(c);
 }
 
 int syn_colouring_bar(struct syn_colouring *c, int32_t side, int32_t leaf, int32_t colour)
@@ -132,7 +134,9 @@ static int32_t open_node(struct syn_colouring *c, struct side *s, int32_t leaf)
     s->next[node] = s->leaf_first[leaf];
     s->leaf_first[leaf] = node;
     s->degree[node] = 0;
-    memset(&s->at[(size_t)node * (size_t)c->colours], 0xff, (size_t)c->colours * sizeof *s->at);
+    size_t first = (size_t)node * (size_t)c->colours, bytes = (size_t)c->colours * sizeof *s->at;
+    memset(&s->at[first], 0xff, bytes);
+    memset(&s->peer[first], 0xff, bytes);
     memcpy(&s->free[(size_t)node * words], &s->leaf_alive[(size_t)leaf * words],
            words * sizeof *s->free);
     return node;
@@ -141,6 +145,11 @@ static int32_t open_node(struct syn_colouring *c, struct side *s, int32_t leaf)
 static int32_t *slot(const struct syn_colouring *c, int side, int32_t node, int32_t colour)
 {
     return &c->side[side].at[(size_t)node * (size_t)c->colours + (size_t)colour];
+}
+
+static int32_t *peer_at(const struct syn_colouring *c, int side, int32_t node, int32_t colour)
+{
+    return &c->side[side].peer[(size_t)node * (size_t)c->colours + (size_t)colour];
 }
 
 static uint64_t *bits_of(const struct syn_colouring *c, int side, int32_t node)
@@ -159,6 +168,7 @@ static void paint(struct syn_colouring *c, int32_t flow, int32_t colour)
     for (int side = 0; side < 2; side++) {
         int32_t node = c->node[side][flow];
         *slot(c, side, node, colour) = flow;
+        *peer_at(c, side, node, colour) = c->node[1 - side][flow];
         bits_of(c, side, node)[colour / 64] &= ~(1ull << (colour % 64));
     }
 }
@@ -169,6 +179,7 @@ static void strip(struct syn_colouring *c, int32_t flow)
     for (int side = 0; side < 2; side++) {
         int32_t node = c->node[side][flow];
         *slot(c, side, node, colour) = NONE;
+        *peer_at(c, side, node, colour) = NONE;
         bits_of(c, side, node)[colour / 64] |= 1ull << (colour % 64);
     }
     c->colour[flow] = NONE;
@@ -192,40 +203,33 @@ static int32_t next_free(const struct syn_colouring *c, int side, int32_t node, 
     return NONE;
 }
 
-/* The flows that alternate from a node on between a colour that it has and one that it lacks.
- * Returns their number, or NONE where they are more than `longest`, where the last one's other
- * colour is dead, or there is no memory. */
-static int32_t walk(struct syn_colouring *c, int side, int32_t node, int32_t has, int32_t lacks,
-                    int32_t longest)
+/* Follows the flows that alternate from a node on between a colour that it has and one that it
+ * lacks. Returns their number, or NONE where they are more than `longest`, or where the last one's
+ * other colour is dead. */
+static int32_t walk(const struct syn_colouring *c, int side, int32_t node, int32_t has,
+                    int32_t lacks, int32_t longest)
 {
     int32_t colour = has, length = 0;
     for (;;) {
-        int32_t flow = *slot(c, side, node, colour);
-        if (flow == NONE)
+        int32_t peer = *peer_at(c, side, node, colour);
+        if (peer == NONE)
             break;
         if (length == longest)
             return NONE;
-        if (length == c->chain_room) {
-            int32_t room = c->chain_room ? 2 * c->chain_room : 1024;
-            int32_t *chain = realloc(c->chain, (size_t)room * sizeof *chain);
-            if (!chain)
-                return NONE;
-            c->chain = chain, c->chain_room = room;
-        }
-        c->chain[length++] = flow;
+        length++;
         side = 1 - side;
-        node = c->node[side][flow];
+        node = peer;
         colour = colour == has ? lacks : has;
     }
     /* The last flow takes `colour` at its far node: free there, unless dead. */
     return length && is_free(c, side, node, colour) ? length : NONE;
 }
 
-static void exchange(struct syn_colouring *c, int side, int32_t node, int32_t x, int32_t y)
+static void exchange(int32_t *a, int32_t *b)
 {
-    int32_t *at_x = slot(c, side, node, x), *at_y = slot(c, side, node, y), flow = *at_x;
-    *at_x = *at_y;
-    *at_y = flow;
+    int32_t kept = *a;
+    *a = *b;
+    *b = kept;
 }
 
 /* At an end of a chain one of the two colours becomes free and the other is taken. */
@@ -235,18 +239,23 @@ static void turn(struct syn_colouring *c, int side, int32_t node, int32_t x, int
     bits_of(c, side, node)[y / 64] ^= 1ull << (y % 64);
 }
 
-/* Exchanges x and y along the chain that `walk` found from a node. */
+/* Exchanges x and y along the chain of `length` flows that `walk` found from a node, whose first
+ * has colour x. */
 static void swap(struct syn_colouring *c, int side, int32_t node, int32_t length, int32_t x,
                  int32_t y)
 {
-    exchange(c, side, node, x, y);
+    int32_t colour = x;
     turn(c, side, node, x, y);
-    for (int32_t i = 0; i < length; i++) {
-        int32_t flow = c->chain[i];
-        c->colour[flow] = c->colour[flow] == x ? y : x;
+    for (int32_t i = 0; i <= length; i++) {
+        int32_t flow = *slot(c, side, node, colour), peer = *peer_at(c, side, node, colour);
+        exchange(slot(c, side, node, x), slot(c, side, node, y));
+        exchange(peer_at(c, side, node, x), peer_at(c, side, node, y));
+        if (i == length)
+            break;
+        colour = colour == x ? y : x;
+        c->colour[flow] = colour;
         side = 1 - side;
-        node = c->node[side][flow];
-        exchange(c, side, node, x, y);
+        node = peer;
     }
     turn(c, side, node, x, y);
 }
@@ -268,7 +277,7 @@ static int32_t by_chain(struct syn_colouring *c, int32_t flow, int32_t longest)
             }
             length = walk(c, 0, a, y, x, longest);
             if (length != NONE) {
-                swap(c, 0, a, length, x, y);
+                swap(c, 0, a, length, y, x);
                 paint(c, flow, y);
                 return length;
             }

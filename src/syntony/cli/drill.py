@@ -210,17 +210,24 @@ def contention(  # noqa: PLR0917 - click calls it by name
 
 
 @command.command()
+@click.option("--pace", is_flag=True, help="On a link that no job can avoid.")
 @click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
 @click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
 @click.option("--after", default="20s", show_default=True, help="And Syntony.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> None:
+def qos(  # noqa: PLR0917 - click calls it by name
+    pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
+) -> None:
     """Three jobs on a fabric too small for them: one of them is guaranteed.
 
     Six hosts, two rails, two spines for three hosts a leaf: a third of what the NICs could send
     does not fit. ECMP gives everybody less; Syntony gives the job gold what it can use, and the
     others the rest.
+
+    With --pace three senders share the one link to their receiver: gold (guaranteed) could fill six
+    tenths of it, grey (standard) three, brown (scavenger) all. TCP gives each about a third;
+    Syntony gives gold what it can use, grey what it can use, and brown the rest.
 
     Example: syntony lab drill qos --out /tmp/drill
     """
@@ -234,8 +241,11 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
     )
     if out is not None:
         check_out(out)
-    trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
-    report = make_report(trial, "qos")
+    if pace:
+        trial = goal.link_drill(times, _say)
+    else:
+        trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
+    report = make_report(trial, "qos-pace" if pace else "qos")
     if out is not None:
         report = save(report, trial, out)
     if as_json:
@@ -244,7 +254,7 @@ def qos(seed: int, before: str, after: str, out: Path | None, as_json: bool) -> 
         _show_contention(report)
         told = goal.gold(report.figures)
         console.print(
-            f"gold, guaranteed: {told.before:.0%} of what it does alone with ECMP, "
+            f"gold, guaranteed: {told.before:.0%} of what it does alone without, "
             f"{told.after:.0%} with Syntony"
         )
 

@@ -6,6 +6,7 @@ import getpass
 import os
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -186,18 +187,39 @@ def placed_lab(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | Non
 def _run(
     lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> Trial:  # fmt: skip
+    with started(lab, wish.jobs, specs, wish.times, say) as (jobs, alone_ns):
+        return _all(lab, wish, jobs, alone_ns, say)
+
+
+@contextmanager
+def started(
+    lab: Lab,
+    names: Sequence[str],
+    specs: Sequence[JobSpec],
+    times: Times,
+    say: Callable[[str], None],
+) -> Iterator[tuple[list[Job], tuple[int, int]]]:
+    """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does."""
     with ExitStack() as stack:
         jobs: list[Job] = []
         alone_ns = 0
-        for name, spec in zip(wish.jobs, specs, strict=True):
+        for name, spec in zip(names, specs, strict=True):
             wrap = (sys.executable, "-m", "syntony", "run", "--job", name, "--")
             jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
             jobs[-1].wait_steps(_WARM_STEPS, START_TIMEOUT_S)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
                 say(f"one job runs alone: {spec.name}")
-                time.sleep(wish.times.alone_ns / S)
-        return _all(lab, wish, jobs, (alone_ns, alone_ns + wish.times.alone_ns), say)
+                time.sleep(times.alone_ns / S)
+        yield jobs, (alone_ns, alone_ns + times.alone_ns)
+
+
+def end(jobs: Sequence[Job]) -> None:
+    """All are asked to end, and have."""
+    for job in jobs:
+        job.wish_end()
+    for job in jobs:
+        job.wait_end(END_S)
 
 
 def _all(
@@ -220,10 +242,7 @@ def _all(
     ended_ns = time.monotonic_ns()
     moves = ask_moves(lab)
     watch_late(lab, samples, ended_ns)
-    for job in jobs:
-        job.wish_end()
-    for job in jobs:
-        job.wait_end(END_S)
+    end(jobs)
     return Trial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
@@ -271,6 +290,28 @@ def wait_map(lab: Lab, jobs: int) -> None:
     raise RemoteError(
         f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s: {told}; "
         f"{traffic.why or 'deciding'}"
+    )
+
+
+def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
+    """Until the controller may decide, and knows so many flows of each job and every flow's delay.
+
+    Raises:
+        RemoteError: not in time.
+    """
+    end_s = time.monotonic() + MAP_TIMEOUT_S
+    while time.monotonic() < end_s:
+        traffic = ask(lab)
+        flows = [flow for flow in traffic.flows if flow.job in names and flow.paths]
+        told = [flow for flow in flows if flow.owd_p50_ns is not None]
+        count = Counter(flow.job for flow in flows)
+        enough = all(count[name] >= senders for name in names)
+        if traffic.deciding and enough and len(told) == len(flows):
+            return
+        time.sleep(SAMPLE_NS / S)
+    raise RemoteError(
+        f"the jobs' flows were not all known within {MAP_TIMEOUT_S:.0f} s: {len(flows)}, of "
+        f"{senders} or more a job, delays of {len(told)}; {traffic.why or 'deciding'}"
     )
 
 

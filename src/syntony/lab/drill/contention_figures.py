@@ -112,6 +112,8 @@ def bytes_per_step(job: JobRun) -> float:
 def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun]) -> float:
     """Payload that all ranks together could send, if no flow were in another's way."""
     line = spec.rails * spec.rate_bps * PAYLOAD
+    if all(job.kind == "gather" for job in jobs):
+        return line  # what their receiver's NICs take
     return sum(job.ranks * line * _fits(spec, job) for job in jobs)
 
 

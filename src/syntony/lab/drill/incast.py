@@ -138,7 +138,7 @@ def _run(
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
     with Job(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
-        _wait_known(lab, wish.senders)
+        contention.wait_delays(lab, (JOB,), wish.senders)
         kind = "plain TCP" if wish.plain else "TCP over all rails"
         say(f"{wish.senders} senders, one receiver, {kind}, {congestion}")
         began_ns = time.monotonic_ns()
@@ -154,8 +154,7 @@ def _run(
         contention.watch(lab, samples, acted_ns + wish.times.after_ns)
         ended_ns = time.monotonic_ns()
         sent.append(_retransmits(lab, spec))
-        job.wish_end()
-        job.wait_end(contention.END_S)
+        contention.end([job])
         run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
     trial = Trial(
         spec=lab.file().spec,
@@ -180,23 +179,6 @@ def _run(
 def settled(acted_ns: int, ended_ns: int) -> int:
     """From when on what is paced is taken for what it arrives at."""
     return min(acted_ns + 6 * S, (acted_ns + ended_ns) // 2)
-
-
-def _wait_known(lab: Lab, senders: int) -> None:
-    """Until the controller may decide, and knows a flow of every sender and the delay of each."""
-    end_s = time.monotonic() + contention.MAP_TIMEOUT_S
-    while time.monotonic() < end_s:
-        traffic = contention.ask(lab)
-        flows = [f for f in traffic.flows if f.job == JOB and f.paths]
-        told = [flow for flow in flows if flow.owd_p50_ns is not None]
-        if traffic.deciding and len(flows) >= senders and len(told) == len(flows):
-            return
-        time.sleep(contention.SAMPLE_NS / S)
-    raise RemoteError(
-        f"the job's flows were not all known within {contention.MAP_TIMEOUT_S:.0f} s: "
-        f"{len(flows)} of {senders}, delays of {len(told)}; "
-        f"{traffic.why or 'deciding'}"
-    )
 
 
 def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:

@@ -1,15 +1,23 @@
-"""Three jobs on a fabric too small for them, one of them guaranteed."""
+"""Three jobs that do not fit, one of them guaranteed: where placement can part them, and on a link
+that none can avoid, where only pacing can."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from syntony.lab.drill.contention import SPEC, Times, Wish
+from syntony.errors import UsageError
+from syntony.lab.drill import contention
+from syntony.lab.drill.contention import NIC, SPEC, Sample, Times, Trial, Wish
+from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from syntony.lab.client import Lab
     from syntony.lab.drill.contention_figures import Figures
 
 GOLD = "gold"
@@ -18,10 +26,84 @@ CLASSES = (
     JobClass(jobs=(GOLD,), priority="guaranteed"),
     JobClass(jobs=("*",), priority="scavenger"),
 )
+LINK_CLASSES = (
+    JobClass(jobs=(GOLD,), priority="guaranteed"),
+    JobClass(jobs=("brown",), priority="scavenger"),
+)
+"""`grey` is named by none: standard."""
+LINK_SPEC = msgspec.structs.replace(SPEC, hosts=4, rails=1)
+"""Its receiver has one NIC of 40 Mb/s."""
+LINK_NICS = {GOLD: "24mbit", "grey": "12mbit", "brown": ""}
+"""How slow the NIC of each job's sender is made: gold could fill six tenths of the receiver's NIC,
+grey three, brown all of it. TCP alone gives each a third."""
+LINK_ELEMENTS = 65_536
+"""256 KiB a step: 90 ms of gold's NIC."""
 HOSTS = 6
 """Three below each leaf with two uplinks: two thirds of what they could send fits."""
 RATE_BPS = 30_000_000
 """Three jobs on two cores."""
+
+
+def link_drill(times: Times, say: Callable[[str], None], elements: int = LINK_ELEMENTS) -> Trial:
+    """Each job has a sender of its own and they have one receiver: TCP's shares, then pacing.
+
+    Raises:
+        MissingError: this machine or installation lacks something.
+        RemoteError: the jobs did not start, or their flows were not known in time.
+    """
+    with contention.placed_lab(LINK_SPEC, LINK_CLASSES, None) as lab:
+        contention.command(lab, "observe", "pacing")
+        for spec, rate in zip(link_specs(lab, elements), LINK_NICS.values(), strict=True):
+            if rate:
+                lab.inject("rate", f"{spec.hosts[1]}/{NIC}", {"to": rate})
+        return _link_run(lab, link_specs(lab, elements), times, say)
+
+
+def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
+    """The first host receives for all. Raises `UsageError`: too few hosts."""
+    hosts, addresses = lab.status().hosts, lab.addresses(4)
+    if len(hosts) <= len(JOBS):
+        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {len(JOBS) + 1}")
+    return tuple(
+        JobSpec(
+            kind="gather",
+            elements=elements,
+            hosts=(hosts[0], sender),
+            addresses=(addresses[f"{hosts[0]}/{NIC}"], addresses[f"{sender}/{NIC}"]),
+            nic=NIC,
+            port=PORT + number,
+        )
+        for number, sender in enumerate(hosts[1 : len(JOBS) + 1])
+    )
+
+
+def _link_run(
+    lab: Lab, specs: Sequence[JobSpec], times: Times, say: Callable[[str], None]
+) -> Trial:
+    samples: list[Sample] = []
+    with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
+        say("three jobs run: one receiver, one link to it")
+        contention.wait_delays(lab, JOBS)
+        began_ns = time.monotonic_ns()
+        contention.watch(lab, samples, began_ns + times.before_ns)
+        acted_ns = time.monotonic_ns()
+        contention.command(lab, "act", "pacing")
+        say("Syntony paces")
+        contention.watch(lab, samples, acted_ns + times.after_ns)
+        ended_ns = time.monotonic_ns()
+        contention.watch_late(lab, samples, ended_ns)
+        contention.end(jobs)
+        return Trial(
+            spec=lab.file().spec,
+            alone_ns=alone_ns,
+            began_ns=began_ns,
+            acted_ns=acted_ns,
+            ended_ns=ended_ns,
+            fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
+            jobs=tuple(contention.job_run(n, job) for n, job in zip(JOBS, jobs, strict=True)),
+            samples=tuple(samples),
+            moves=(),
+        )
 
 
 class Gold(NamedTuple):

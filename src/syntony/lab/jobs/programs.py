@@ -38,6 +38,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An interpreter that has torch, for gloo."""
     mptcp: bool = False
     """The built-in job asks for multi-path sockets itself."""
+    port: int = PORT
+    """Of its listeners, if it is built in: jobs that share a host need one each."""
     spoil: int | None = None
     """Rank 1 plants a wrong number in this step."""
 
@@ -71,7 +73,7 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
         numbers = (rank, len(spec.hosts), spec.elements)
         return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_spoil(spec, rank))
     words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
-    words += [str(rank), str(PORT), str(spec.elements), *spec.addresses]
+    words += [str(rank), str(spec.port), str(spec.elements), *spec.addresses]
     if spec.mptcp:
         words.append("--mptcp")
     return (*words, *_spoil(spec, rank))
