@@ -1,0 +1,115 @@
+"""Two real controllers and one fleet whose agents change sides: never may both decide."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.fleet.waiting import await_true
+
+from syntony.controller.client import ask_for
+from syntony.errors import RemoteError
+from syntony.lab.client import Lab
+from syntony.lab.drill.contention import SPEC
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.plan import CONTROLLER
+from syntony.lab.testing import SYNTONY
+from syntony.lab.world import World, new_lab
+from syntony.wire.traffic import Traffic, TrafficQuery
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+PORTS = (("8643", "8653"), ("9862", "9872"))
+"""Of the lab's controller, and of the other one in the same namespace."""
+PATIENCE_S = 90.0
+HOSTS = 4
+SPEC_TWO = msgspec.structs.replace(SPEC, hosts=HOSTS, rails=1)
+
+
+@contextmanager
+def other_controller(lab: Lab) -> Iterator[Path]:
+    """Another one of the same fabric; its local socket."""
+    own = (lab.directory / "controller.toml").read_text(encoding="utf-8")
+    for old, new in PORTS:
+        own = own.replace(f":{old}", f":{new}")
+    for name in ("controller.sock", "store", "state"):
+        own = own.replace(f'"{lab.directory / name}"', f'"{lab.directory / f"other-{name}"}"')
+    config, log = lab.directory / "other.toml", lab.directory / "logs" / "other.log"
+    config.write_text(own, encoding="utf-8")
+    argv = lab.enter_argv(CONTROLLER, [*SYNTONY, "controller", "--config", str(config)])
+    with log.open("wb") as said, subprocess.Popen(argv, stdout=said, stderr=said) as process:
+        try:
+            yield lab.directory / "other-controller.sock"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def go_over(lab: Lab, host: str) -> None:
+    """The host's agent is started anew, and listens to the other controller."""
+    fault = lab.inject("agent-kill", host)
+    config = lab.directory / f"agent-{host}.toml"
+    (old, new), _ = PORTS
+    text = config.read_text(encoding="utf-8")
+    assert f":{old}" in text
+    config.write_text(text.replace(f":{old}", f":{new}"), encoding="utf-8")
+    lab.clear(fault.id)
+
+
+class Watch:
+    """Asks both again and again whether they may decide."""
+
+    def __init__(self, sockets: tuple[Path, Path]) -> None:
+        self._sockets = sockets
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.both = self.asked = 0
+        self._thread.start()
+
+    def state(self) -> tuple[bool, bool]:
+        first, other = (self._deciding(socket) for socket in self._sockets)
+        return first, other
+
+    @staticmethod
+    def _deciding(socket: Path) -> bool:
+        try:
+            return ask_for(f"unix:{socket}", TrafficQuery(), Traffic).deciding
+        except RemoteError:  # it is starting
+            return False
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self.both += self.state() == (True, True)
+            self.asked += 1
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait(self, wanted: tuple[bool, bool], what: str) -> None:
+        await_true(lambda: self.state() == wanted, what, patience_s=PATIENCE_S, pause_s=0.2)
+
+
+def test_agents_that_go_over_one_by_one_never_give_two_a_say(able: None) -> None:
+    with World(new_lab("t-two", SPEC_TWO), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        wait_ready(lab)
+        with other_controller(lab) as socket:
+            watch = Watch((lab.controller_socket, socket))
+            try:
+                watch.wait((True, False), "the first decides, the other one has nobody")
+                go_over(lab, "h0")
+                go_over(lab, "h1")
+                watch.wait((False, False), "two and two: nobody decides")
+                go_over(lab, "h2")
+                watch.wait((False, True), "three of four: the other one decides")
+            finally:
+                watch.close()
+            assert watch.asked > 20
+            assert watch.both == 0
