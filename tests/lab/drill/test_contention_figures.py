@@ -132,6 +132,13 @@ def test_the_optimum_is_what_spines_leave(
     assert optimum_bps(spec, (one,)) == pytest.approx(ranks * line_bps * share)
 
 
+def test_jobs_with_one_receiver_can_have_what_its_nics_take() -> None:
+    spec = FabricSpec(hosts=4, rails=1)
+    jobs = [msgspec.structs.replace(job(name), kind="gather", ranks=2) for name in ("a", "b")]
+    assert optimum_bps(spec, jobs) == pytest.approx(spec.rate_bps * PAYLOAD)
+    assert figures(trial(jobs=tuple(jobs))).before.name == "TCP"
+
+
 def test_the_chart_is_drawn_and_says_what_was_found() -> None:
     made = trial()
     report = contention_report.make_report(made)
@@ -153,3 +160,5 @@ def test_what_a_guaranteed_job_gets_is_told_of_what_it_does_alone() -> None:
     assert qos.gold(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
     assert Classes(qos.CLASSES).of("gold")[0] is Priority.GUARANTEED
     assert Classes(qos.CLASSES).of("brown")[0] is Priority.SCAVENGER
+    classes = [Classes(qos.LINK_CLASSES).of(name)[0] for name in qos.JOBS]
+    assert classes == [Priority.GUARANTEED, Priority.STANDARD, Priority.SCAVENGER]

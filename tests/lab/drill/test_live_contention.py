@@ -90,6 +90,22 @@ def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert contention.ask(lab).mode == "observe", "as it was before"
 
 
+@pytest.mark.slow
+@pytest.mark.lab
+def test_on_a_link_that_none_can_avoid_classes_get_rates(
+    able: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["lab", "drill", "qos", "--pace", "--before", "5s", "--after", "16s", "--json"]
+    assert cli.run(words) == 0
+    told = json.loads(capsys.readouterr().out)["figures"]
+    assert told["finished"]
+    assert told["wrong"] == told["lost"] == 0
+    before, after = told["before"]["mbps"], told["after"]["mbps"]
+    assert after["gold"] > before["gold"]
+    assert after["brown"] < before["brown"]
+    assert after["gold"] > after["grey"] > after["brown"]
+
+
 @pytest.mark.lab
 def test_a_lab_without_agents_is_refused_in_one_line(able: None) -> None:
     said: list[str] = []

@@ -78,7 +78,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 def figures(trial: Trial) -> Figures:
     """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs) / 1e6
-    before = _phase("ECMP", trial, trial.began_ns, trial.acted_ns, optimum)
+    alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
+    before = _phase(alone, trial, trial.began_ns, trial.acted_ns, optimum)
     settled_ns = min(trial.acted_ns + SETTLED_NS, (trial.acted_ns + trial.ended_ns) // 2)
     after = _phase("Syntony", trial, settled_ns, trial.ended_ns, optimum)
     done = [m for m in trial.moves if m.result in _DONE]
