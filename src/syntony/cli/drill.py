@@ -379,8 +379,8 @@ def _show_contention(report: ContentionReport) -> None:
         f"[dim]payload, Mb/s; optimum {found.optimum_mbps:.1f}; "
         f"if each job had the fabric alone: {found.alone_mbps:.1f}[/]\n"
         f"{found.gain:.2f} × {found.before.name}; resolved after {resolved}; "
-        f"{found.moves} moves of {found.flows} flows, {found.undone} undone, {found.refused} refused; "
-        f"wrong results {found.wrong}, connections lost {found.lost}"
+        f"{found.moves} moves of {found.flows} flows, {found.undone} undone, "
+        f"{found.refused} refused; wrong results {found.wrong}, connections lost {found.lost}"
     )
     for file in report.files:
         messages.print(file)
