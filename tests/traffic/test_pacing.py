@@ -227,6 +227,23 @@ def test_placement_has_its_chance_first() -> None:
     assert turns.index(True) == pytest.approx(10, abs=2), "a pause between steps is none"
 
 
+@pytest.mark.parametrize(("queue_ns", "kept"), [(5 * MS, True), (0, False)])
+def test_whom_the_queue_of_others_holds_back_keeps_its_rate(queue_ns: int, kept: bool) -> None:
+    pacer, rates = Pacer(POLICY), dict[str, int]()
+    used = 0.6 * RATE
+    for look in range(80):
+        at_ns = look * S // 4
+        flows = [
+            Sending("gold", (LINK,), used, paceable=True, priority=Priority.GUARANTEED),
+            Sending("brown", (LINK,), rates.get("brown", RATE // 2), paceable=True),
+        ]
+        waited_ns = 40 * MS if look < 4 else queue_ns
+        rates = dict(pacer.step(flows, {LINK: RATE}, {LINK: LinkQueue(at_ns, waited_ns)}, at_ns))
+        used = 0.6 * RATE if look < 20 else used * 0.98
+    assert (rates["gold"] >= 0.6 * RATE) is kept
+    assert rates["gold"] >= used
+
+
 def test_whoever_has_gone_leaves_its_share_to_the_others() -> None:
     pacer = Pacer(POLICY)
     before = pacer.step(sendings(4, 1.0), {LINK: RATE}, {LINK: LinkQueue(S, 2 * MS)}, S)

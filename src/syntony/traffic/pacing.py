@@ -187,7 +187,7 @@ class Pacer:
         for each in sendings:
             for link in each.links:
                 by_link[link].append(each)
-        self._learn_demands(sendings, now_ns)
+        self._learn_demands(sendings, self._waiting(queues, now_ns), now_ns)
         for link, some in by_link.items():
             if link in self._crowds:
                 self._crowded_ns.pop(link, None)
@@ -297,9 +297,24 @@ class Pacer:
 
     # --- flows ---
 
-    def _learn_demands(self, sendings: Sequence[Sending], now_ns: int) -> None:
+    def _waiting(self, queues: Mapping[str, LinkQueue], now_ns: int) -> frozenset[str]:
+        """Shared links on which packets wait."""
+        policy = self.policy
+        return frozenset(
+            link
+            for link in self._crowds
+            if (queue := queues.get(link)) is not None
+            and queue.queue_ns >= policy.queue_ns
+            and now_ns - queue.at_ns <= policy.stale_ns
+        )
+
+    def _learn_demands(
+        self, sendings: Sequence[Sending], waiting: frozenset[str], now_ns: int
+    ) -> None:
         """A flow held back by its rate wants more; another one what it sends, and a little more;
-        and for a while what it wanted before: jobs pause between two steps."""
+        and for a while what it wanted before: jobs pause between two steps. One with lower classes
+        below it wants that as long as packets wait on its way: they may be theirs, and keep it from
+        sending what it would, the less the more they are given for it."""
         passed_s = 0.0 if self._last_ns is None else max(0, now_ns - self._last_ns) / S
         self._last_ns = now_ns
         policy, fade = self.policy, self.policy.forget**passed_s
@@ -313,7 +328,8 @@ class Pacer:
             before = min(self._demand.get(each.flow_id, math.inf), float(rate))
             above = each.priority < lowest
             wanted = each.rate_bps * (policy.headroom_above if above else policy.headroom)
-            demands[each.flow_id] = max(wanted, before * fade)
+            kept = above and not waiting.isdisjoint(each.links)
+            demands[each.flow_id] = max(wanted, before if kept else before * fade)
         self._demand = demands
 
     def _shared_out(
