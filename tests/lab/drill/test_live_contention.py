@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fleet.waiting import await_true
 
 from syntony import cli
 from syntony.errors import UsageError
@@ -15,6 +16,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import contention
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.runner import Job
+from syntony.lab.plan import CONTROLLER
 from syntony.lab.testing import eventually, live
 from syntony.lab.world import World, new_lab
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.wire.traffic import PlacedFlow
+
+
+PATIENCE_S = 120.0
+"""A new controller reads the store, solves clocks, and waits for the old one's orders to expire."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +52,11 @@ def agree(lab: Lab) -> bool:
     """Whether what the controller tells of every flow is what the switches do."""
     flows = [flow for flow in contention.ask(lab).flows if flow.paths]
     return bool(flows) and all(flow.path == spines(lab, flow) for flow in flows)
+
+
+def moving(lab: Lab) -> bool:
+    """Whether any flow is on its way."""
+    return any(flow.moving for flow in contention.ask(lab).flows)
 
 
 @pytest.mark.slow
@@ -73,6 +84,36 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
             job.wish_end()
         for job in (red, blue):
             assert job.wait_end(30), job.complaint()
+            assert job.finished(), job.complaint()
+            assert not any(getattr(record, "wrong", 0) for record in job.records())
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None:
+    """ECMP may have been lucky: then it is killed while it has nothing to move."""
+    specs = contention.job_specs(lab, contention.Wish())
+    with contention.started(
+        lab, contention.JOBS, specs, contention.Times(alone_ns=0), lambda _: None
+    ) as (jobs, _):
+        contention.wait_map(lab, 2)
+        contention.command(lab, "act")
+        end_s = time.monotonic() + 5
+        while not contention.ask_moves(lab) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        (controller,) = [d for d in lab.status().daemons if d.node == CONTROLLER]
+        lab.run(CONTROLLER, "kill", "-9", str(controller.pid))
+        done = [job.steps_done() for job in jobs]
+        await_true(
+            lambda: contention.ask(lab).deciding and agree(lab) and not moving(lab),
+            "the next one decides, all moves have ended, and flows are where they are said to be",
+            patience_s=PATIENCE_S,
+            pause_s=0.5,
+        )
+        assert contention.ask(lab).mode == "observe", "what its file says"
+        assert all(job.steps_done() > n for job, n in zip(jobs, done, strict=True))
+        contention.end(jobs)
+        for job in jobs:
             assert job.finished(), job.complaint()
             assert not any(getattr(record, "wrong", 0) for record in job.records())
 
