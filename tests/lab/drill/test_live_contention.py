@@ -7,8 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from tests.fleet.waiting import await_true
+from tests.lab.drill.two_controllers import Watch, go_over, other_controller
 
 from syntony import cli
 from syntony.errors import UsageError
@@ -57,6 +59,31 @@ def agree(lab: Lab) -> bool:
 def moving(lab: Lab) -> bool:
     """Whether any flow is on its way."""
     return any(flow.moving for flow in contention.ask(lab).flows)
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_agents_killed_and_gone_over_one_by_one_never_give_two_controllers_a_say(
+    able: None,
+) -> None:
+    spec = msgspec.structs.replace(contention.SPEC, rails=1)
+    with World(new_lab("t-two", spec), detach=False) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        wait_ready(lab)
+        with other_controller(lab) as socket:
+            watch = Watch((lab.controller_socket, socket))
+            try:
+                watch.wait((True, False), "the first decides, the other one has nobody")
+                go_over(lab, "h0")
+                go_over(lab, "h1")
+                watch.wait((False, False), "two and two: nobody decides")
+                go_over(lab, "h2")
+                watch.wait((False, True), "three of four: the other one decides")
+            finally:
+                watch.close()
+            assert watch.asked > 20
+            assert watch.both == 0
 
 
 @pytest.mark.slow
