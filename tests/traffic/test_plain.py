@@ -151,6 +151,8 @@ def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
     assert told.tx_bps == 8_000_000
     assert told.dialled, "the end with the greater port"
     assert not told.movable
+    assert told.traced
+    assert not told._replace(tx_bps=999_999).traced, "control connections are not"
     host.carrier("n0", up=False)
     assert not flows_of(host), "on a detour its packets have other names"
 

@@ -11,6 +11,11 @@ from syntony.traffic.plain import PlainFlow
 from syntony.traffic.relocate import Relocation
 
 
+PLAIN_BPS = 1_000_000
+"""A plain connection that goes slower, both ways together, is not worth tracing: a job may have
+thousands for its own control."""
+
+
 class JobFlow(NamedTuple):
     """One subflow, or plain connection, that can carry data."""
 
@@ -31,6 +36,11 @@ class JobFlow(NamedTuple):
     rx_bps: int
     windows: int
     """Whole windows measured since it began."""
+
+    @property
+    def traced(self) -> bool:
+        """Whether its way is to be learnt."""
+        return self.token != 0 or self.tx_bps + self.rx_bps >= PLAIN_BPS
 
 
 def job_flows(

@@ -172,9 +172,9 @@ class PathService:
         return outcomes[-1] if outcomes else None
 
     def in_use(self) -> list[tuple[str, FourTuple]]:
-        """NIC and subflow of everything managed."""
+        """NIC and flow of everything managed whose way matters."""
         flows = self._control.job_flows() if self._control is not None else ()
-        return [(each.nic, each.flow) for each in flows]
+        return [(each.nic, each.flow) for each in flows if each.traced]
 
     def obey(self, message: Switch | Moves | Paces, fleet_now_ns: int | None) -> None:
         """The controller's word; None: there is no fleet time here."""
