@@ -10,7 +10,6 @@ from syntony.traffic.connection import Connection
 from syntony.traffic.plain import PlainFlow
 from syntony.traffic.relocate import Relocation
 
-
 PLAIN_BPS = 1_000_000
 """A plain connection that goes slower, both ways together, is not worth tracing: a job may have
 thousands for its own control."""
