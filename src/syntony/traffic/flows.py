@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection
-from syntony.traffic.plain import PlainFlow
+from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.relocate import Relocation
 
 PLAIN_BPS = 1_000_000
