@@ -123,6 +123,19 @@ def test_a_path_that_loses_probes_is_asked_for_now_but_not_again_and_again() -> 
     assert sum(learnt) <= 3
 
 
+def test_a_doubt_while_a_path_is_asked_for_is_kept() -> None:
+    """What answers then may be of before."""
+    learning, routers = learner(), Routers(1)
+    routers.run(learning, 20 * S)
+    learning.doubt(FLOWS[:1], 20 * S)
+    routers.run(learning, 20 * S + 10 * MS, 20 * S)
+    learning.doubt(FLOWS[:1], 20 * S + 10 * MS)
+    assert FLOWS[0] in routers.run(learning, 22 * S, 20 * S + 10 * MS)
+    routers.truth = rerouted
+    known = routers.run(learning, 22 * S + DOUBT_NS, 22 * S)
+    assert known[FLOWS[0]].hops == rerouted(FLOWS[0])
+
+
 def test_an_outage_that_ends_is_seen_to_end() -> None:
     """A path that turned is asked for again soon."""
     learning, routers = learner(), Routers(1)

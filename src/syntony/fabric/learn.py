@@ -94,6 +94,8 @@ class _Flow:
         """Number of its place in the queue; an older one no longer counts."""
         self.due_ns = 0
         self.learnt_ns = 0
+        self.doubted = False
+        """While it was being asked for."""
         self.whole: tuple[str, ...] = ()
         """The path as last known but for what was merely silent since, …"""
         self.silences = 0
@@ -148,10 +150,15 @@ class PathLearner:
         with them go elsewhere. They are asked for now, at the rate of all."""
         for flow in flows:
             state = self._flows.get(flow)
-            if state is None or state.hops is None or state.asked or state.hearing or state.ttl > 1:
+            if state is None or state.hops is None:
                 continue
-            if now_ns - state.learnt_ns >= DOUBT_NS and state.due_ns > now_ns:
-                self._schedule(flow, now_ns)
+            if state.asked or state.hearing or state.ttl > 1:
+                # What is on its way may have been there before the reason to doubt.
+                state.doubted = True
+                continue
+            due_ns = max(now_ns, state.learnt_ns + DOUBT_NS)
+            if state.due_ns > due_ns:
+                self._schedule(flow, due_ns)
 
     def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
         """The path as last learnt; None: not yet."""
@@ -253,7 +260,9 @@ class PathLearner:
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
         partly = _is_part(heard, state.whole) and state.silences < SILENCES
         state.silences = state.silences + 1 if partly else 0
-        self._schedule(flow, now_ns + (DOUBT_NS if left or partly else again_ns))
+        soon = left or partly or state.doubted
+        self._schedule(flow, now_ns + (DOUBT_NS if soon else again_ns))
+        state.doubted = False
         state.learnt_ns = now_ns
         if not partly:
             state.whole = heard
