@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,6 +28,7 @@ from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
 from syntony.agent.steering.rows import PathRow, is_news, path_row
 from syntony.agent.steering.view import describe, describe_plain
+from syntony.agent.steering.weighing import weigh
 from syntony.errors import MissingError, WireError
 from syntony.io.detours import DetourTable
 from syntony.io.join_listener import JoinListeners, refuse, supported
@@ -39,7 +40,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, Pair, Progress, WatchedFlow
+from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -319,7 +320,7 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
-        self._weigh(now_ns)
+        weigh(self._failover.health, self._flows, self._liveness, now_ns)
         self._carry_out(self._failover.tick(now_ns))
         if ready:
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
@@ -329,33 +330,6 @@ class PathControl:
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
-
-    def _weigh(self, now_ns: int) -> None:
-        """Before the probes' word on a path is believed, the job's own data on it are asked, and
-        the peer's other NICs."""
-        health = self._failover.health
-        pending = health.pending(now_ns)
-        if not pending:
-            return
-        by_pair = self._progress(pending, now_ns)
-        if not all(pair in by_pair for pair in pending):
-            by_pair = self._progress(pending, now_ns, anew=True)
-        for (nic, far), progress in by_pair.items():
-            health.weigh(nic, far, progress, now_ns)
-        if self._liveness is not None:
-            health.answered(self._liveness.replies(), now_ns)
-
-    def _progress(
-        self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
-    ) -> dict[Pair, list[Progress]]:
-        health = self._failover.health
-        remotes = health.aliases({far for _, far in pairs})
-        found: dict[Pair, list[Progress]] = defaultdict(list)
-        for each in self._flows.progress(remotes, now_ns, anew=anew):
-            nic = health.nic_of(each.flow.local)
-            if nic is not None:
-                found[nic, health.probed(each.flow.remote)].append(each)
-        return found
 
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()
