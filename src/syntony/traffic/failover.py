@@ -170,12 +170,12 @@ class Failover:
         )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
-    def tick(self, now_ns: int) -> list[Instruction]:
-        """What has become due."""
+    def tick(self, now_ns: int, *, back: bool = False) -> list[Instruction]:
+        """What has become due; `back`: a path that was presumed dead is not, and may be used."""
         isolated = self.health.isolated
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
-        if self.health.isolated and not isolated:
+        if back or (self.health.isolated and not isolated):
             out += self._settle_all(now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:

@@ -42,6 +42,17 @@ SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
 
+class Answers(NamedTuple):
+    """What is heard of one pair of NICs."""
+
+    newest_ns: int
+    """CLOCK_MONOTONIC, of all its flows together."""
+    flows: int
+    host: str
+    """The peer's."""
+    dying: bool = False
+
+
 class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
     """One NIC of this host that jobs may use."""
 
@@ -105,6 +116,8 @@ class _PairState:
         answer."""
         self.dead: Reason | None = None
         """Set once it has been dead long enough to be believed."""
+        self.presumed = False
+        """It is dead by its silence and the jobs' data; its flows' own verdicts are to come."""
         self.hold = HoldDown()
 
 
@@ -151,6 +164,7 @@ class Health:
                     self._pairs[pair].hold = old[pair].hold
                     self._pairs[pair].dead = old[pair].dead
                     self._pairs[pair].died_ns = old[pair].died_ns
+                    self._pairs[pair].presumed = old[pair].presumed
                     self._pairs[pair].since_ns = old[pair].since_ns
             known = old[pair].alive.get(flow.flow_id) if pair in old else None
             if known is not None:
@@ -259,20 +273,78 @@ class Health:
         pair = self._pairs[flow.nic, flow.remote]
         pair.alive[event.flow_id] = event.alive
         if event.alive:
-            back = pair.dead is not None
-            if back:
-                pair.hold.returned(event.at_ns, self._policy)
-            if pair.died_ns is not None and event.at_ns - pair.died_ns < BRIEF_NS:
-                pair.brief = min(BRIEF_STEPS, _brief_now(pair, event.at_ns) + 1)
-                pair.brief_ns = event.at_ns
-            pair.died_ns = pair.dead = None
-            self.isolated = False
-            return back
+            return self._revive(pair, event.at_ns)
+        pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
         pair.since_ns = max(pair.since_ns, event.since_ns)
         pair.misses = event.misses
         if pair.died_ns is None and not any(self._flows_alive(flow.nic, flow.remote)):
             pair.died_ns = event.at_ns
         return False
+
+    def _revive(self, pair: _PairState, at_ns: int) -> bool:
+        back = pair.dead is not None
+        if back:
+            pair.hold.returned(at_ns, self._policy)
+        if pair.died_ns is not None and at_ns - pair.died_ns < BRIEF_NS:
+            pair.brief = min(BRIEF_STEPS, _brief_now(pair, at_ns) + 1)
+            pair.brief_ns = at_ns
+        pair.died_ns = pair.dead = None
+        pair.presumed = self.isolated = False
+        return back
+
+    @property
+    def presuming(self) -> bool:
+        """Whether any pair is dead whose flows have not all said so."""
+        return any(pair.presumed for pair in self._pairs.values())
+
+    def answers(self, replies: Mapping[int, int]) -> dict[Pair, Answers]:
+        """Of each pair with flows that live, by their own account.
+
+        Args:
+            replies: flow to when it was last answered, CLOCK_MONOTONIC.
+        """
+        found: dict[Pair, list[int]] = defaultdict(list)
+        hosts: dict[Pair, str] = {}
+        for flow_id, at_ns in replies.items():
+            flow = self._flows.get(flow_id)
+            if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
+                found[flow.nic, flow.remote].append(at_ns)
+                hosts[flow.nic, flow.remote] = _host(flow)
+        return {
+            key: Answers(max(heard), len(heard), hosts[key], dying=self._dying(key))
+            for key, heard in found.items()
+        }
+
+    def patience_ns(self, key: Pair, now_ns: int) -> int:
+        """How much more time than others a pair is given, whose deaths of late healed at once."""
+        excuse_ns = max(0, self._stalled_until_ns - now_ns)
+        return excuse_ns + BRIEF_STEP_NS * _brief_now(self._pairs[key], now_ns)
+
+    def presume(self, since: Mapping[Pair, int], now_ns: int) -> None:
+        """These pairs are dead though not all of their flows have said so; to be concluded now.
+
+        Args:
+            since: pair to its last answer, CLOCK_MONOTONIC.
+            now_ns: the same clock.
+        """
+        for key, since_ns in since.items():
+            pair = self._pairs[key]
+            pair.since_ns, pair.presumed = since_ns, True
+            # The time that it is given is over.
+            given_ns = BRIEF_STEP_NS * _brief_now(pair, now_ns)
+            pair.died_ns = now_ns - self._policy.settle_ns - given_ns
+
+    def heard(self, replies: Mapping[int, int], now_ns: int) -> bool:
+        """Presumed dead and answered since: it was not; whether any pair is well again with it."""
+        back = False
+        for flow_id, at_ns in replies.items():
+            flow = self._flows.get(flow_id)
+            if flow is None:
+                continue
+            pair = self._pairs[flow.nic, flow.remote]
+            if pair.presumed and at_ns > pair.since_ns:
+                back |= self._revive(pair, now_ns)
+        return back
 
     def pending(self, now_ns: int) -> list[Pair]:
         """Pairs whose death is to be decided now: whose flows should be looked at before."""
@@ -448,8 +520,12 @@ class Health:
         mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
         his = [each for each in self._by_remote[remote] if self._pairs[each].alive]
         mine_dead, his_dead = sum(map(self._dying, mine)), sum(map(self._dying, his))
+        silence = f"{pair.misses} probes unanswered"
+        if pair.presumed:
+            silent_ms = ((pair.died_ns or 0) - pair.since_ns) // MS
+            silence = f"no answer for {silent_ms} ms and data waiting"
         evidence = (
-            f"{pair.misses} probes unanswered; {mine_dead} of {len(mine)} paths of {nic} dead, "
+            f"{silence}; {mine_dead} of {len(mine)} paths of {nic} dead, "
             f"{his_dead} of {len(his)} to {remote}"
         )
         if mine_dead == len(mine) > 1:

@@ -320,8 +320,8 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
-        weigh(self._failover.health, self._flows, self._liveness, now_ns)
-        self._carry_out(self._failover.tick(now_ns))
+        back = weigh(self._failover.health, self._flows, self._liveness, now_ns)
+        self._carry_out(self._failover.tick(now_ns, back=back))
         if ready:
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
         if now_ns >= self._flows_ns:

@@ -57,6 +57,8 @@ class FlowWatch:
         self._told = np.zeros(len(self._rows), bool)
         self._acked = np.zeros(len(self._rows), np.int64)
         """When bytes were last acknowledged, at the latest; 0: never seen."""
+        self.waiting = False
+        """Whether any flow has made no progress for `SUSPECT_NS`."""
         self._next_ns = 0
         self._all_ns = 0
 
@@ -153,7 +155,8 @@ class FlowWatch:
 
     def _suspects(self, now_ns: int) -> list[FlowSample]:
         suspect = now_ns - self._since >= SUSPECT_NS
-        if not suspect.any():
+        self.waiting = bool(suspect.any())
+        if not self.waiting:
             return []
         fresh = suspect & ~self._told
         self._told |= suspect

@@ -52,6 +52,8 @@ class LivenessSource:
     def __init__(self, prober: Prober) -> None:
         self._prober = prober
         self._fd = prober.liveness_fd()
+        self.interval_ns = SLOWEST_NS
+        """Between two probes of one watched flow."""
 
     def fileno(self) -> int:
         return self._fd
@@ -64,6 +66,7 @@ class LivenessSource:
         return self._prober.liveness()
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None:
+        self.interval_ns = max((flow.interval_ns for flow in flows), default=SLOWEST_NS)
         self._prober.watch(flows)
 
     def replies(self) -> dict[int, int]:
