@@ -24,8 +24,13 @@ OTHER = OWN._replace(local="10.1.0.1", remote="10.1.0.2")
 INODE = 9
 
 
-def mirrored(flow: FourTuple) -> FourTuple:
-    return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)
+def two_peers() -> list[WatchedFlow]:
+    """A plan: each peer probed on both rails."""
+    return [
+        WatchedFlow(10 * peer + k, f"n{k}", f"10.{k}.0.{peer}", f"p{peer}/n{k}", k)
+        for peer in (2, 3)
+        for k in (0, 1)
+    ]
 
 
 @given(near=st.integers(1, 65_535), far=st.integers(1, 65_535), rails=st.integers(1, 4))
@@ -34,8 +39,8 @@ def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
     mine = {f"10.{rail}.0.1": rail for rail in range(rails)}
     theirs = {f"10.{rail}.0.2": rail for rail in range(rails)}
     ways = ways_of(flow, mine, theirs, PORTS)
-    back = ways_of(mirrored(flow), theirs, mine, PORTS)
-    assert set(map(mirrored, back)) == set(ways)
+    back = ways_of(flow.reverse, theirs, mine, PORTS)
+    assert {way.reverse for way in back} == set(ways)
     assert len(ways) == REDRAWS + rails**2 - 1
     for draw in range(REDRAWS):
         assert min(near, far) in redraw(flow, draw, PORTS)[1::2], "a listener's port stays"
@@ -182,11 +187,7 @@ def test_with_its_own_carrier_gone_a_way_that_answers_late_is_better_than_none()
 
 def test_who_found_no_other_way_takes_the_first_that_lives() -> None:
     host = Host()
-    plan = [
-        WatchedFlow(10 * peer + k, f"n{k}", f"10.{k}.0.{peer}", f"p{peer}/n{k}", k)
-        for peer in (2, 3)
-        for k in (0, 1)
-    ]
+    plan = two_peers()
     host.machine.watch(plan, 0)
     for flow in plan:
         host.tell(host.probes(flow.flow_id, alive=True))
@@ -287,11 +288,7 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
 
 def test_with_no_rail_alive_at_both_ends_it_goes_across() -> None:
     host = Host()
-    plan = [
-        WatchedFlow(10 * peer + k, f"n{k}", f"10.{k}.0.{peer}", f"p{peer}/n{k}", k)
-        for peer in (2, 3)
-        for k in (0, 1)
-    ]
+    plan = two_peers()
     host.tell(LivenessEvent(at_ns=0, flow_id=0, alive=True, since_ns=0, misses=0))
     host.machine.watch(plan, 0)
     for flow in plan:
@@ -350,12 +347,15 @@ def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None
         for inode, port in enumerate(order, 100):
             flow = OWN._replace(local_port=port)
             news = msgspec.structs.replace(
-                host.sample(), inode=inode, flow=mirrored(flow) if far else flow
+                host.sample(), inode=inode, flow=flow.reverse if far else flow
             )
             host.tell(news)
             host.tell(events.SocketOwner(at_ns=0, inode=inode, job="train"))
         known = host.machine.plain.managed()
-        turn = mirrored if far else (lambda flow: flow)
+
+        def turn(flow: FourTuple) -> FourTuple:
+            return flow.reverse if far else flow
+
         return {turn(each.flow): set(map(turn, each.ways)) for each in known}
 
     near = allotted(sorted(ports - {OWN.local_port}), far=False)

@@ -64,7 +64,7 @@ class TwoEnds:
         """One segment from the other end after so many; 0: none."""
         flow = FourTuple("10.0.0.1", port, "10.0.0.2", 5_000)
         self.a = End(1, flow, talks=True)
-        self.b = End(2, _mirrored(flow), talks=False)
+        self.b = End(2, flow.reverse, talks=False)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = itertools.count()
         for end in (self.a, self.b):
@@ -138,7 +138,7 @@ class TwoEnds:
     def _send(self, end: End) -> None:
         peer = self.b if end is self.a else self.a
         if self.cable(end.wire) not in self.cut:
-            packet = (_mirrored(end.wire), end.sent if end.sent > end.acked else 0, end.got)
+            packet = (end.wire.reverse, end.sent if end.sent > end.acked else 0, end.got)
             self.at(WIRE_NS, lambda: self._arrive(peer, *packet))
 
     def _arrive(self, end: End, wire: FourTuple, data: int, ack: int) -> None:
@@ -181,7 +181,3 @@ class TwoEnds:
             last_ack_ns=self.now_ns - end.heard_ns, rtt_ns=2 * WIRE_NS, pacing_bps=1,
             delivery_bps=1,
         )  # fmt: skip
-
-
-def _mirrored(flow: FourTuple) -> FourTuple:
-    return FourTuple(flow.remote, flow.remote_port, flow.local, flow.local_port)

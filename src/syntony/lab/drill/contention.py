@@ -31,7 +31,7 @@ from syntony.wire.traffic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from syntony.traffic.classes import JobClass
 
@@ -232,17 +232,30 @@ def _all(
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
     wait_map(lab, len(jobs))
+    return observed(lab, dict(zip(wish.jobs, jobs, strict=True)), wish.times, alone_ns, say)
+
+
+def observed(
+    lab: Lab,
+    jobs: Mapping[str, Job],
+    times: Times,
+    alone_ns: tuple[int, int],
+    say: Callable[[str], None],
+    *,
+    what: str = "placement",
+) -> Trial:
+    """Jobs that run, by name: watched as things are, watched when `what` acts, and ended."""
     samples: list[Sample] = []
     began_ns = time.monotonic_ns()
-    watch(lab, samples, began_ns + wish.times.before_ns)
+    watch(lab, samples, began_ns + times.before_ns)
     acted_ns = time.monotonic_ns()
-    command(lab, "act")
-    say("Syntony acts")
-    watch(lab, samples, acted_ns + wish.times.after_ns)
+    command(lab, "act", what)
+    say("Syntony paces" if what == "pacing" else "Syntony acts")
+    watch(lab, samples, acted_ns + times.after_ns)
     ended_ns = time.monotonic_ns()
-    moves = ask_moves(lab)
+    moves = ask_moves(lab) if what == "placement" else ()
     watch_late(lab, samples, ended_ns)
-    end(jobs)
+    end([*jobs.values()])
     return Trial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
@@ -250,7 +263,7 @@ def _all(
         acted_ns=acted_ns,
         ended_ns=ended_ns,
         fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
-        jobs=tuple(job_run(name, job) for name, job in zip(wish.jobs, jobs, strict=True)),
+        jobs=tuple(job_run(name, job) for name, job in jobs.items()),
         samples=tuple(samples),
         moves=moves,
     )

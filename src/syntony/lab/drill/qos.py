@@ -3,14 +3,13 @@ that none can avoid, where only pacing can."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import NIC, SPEC, Sample, Times, Trial, Wish
+from syntony.lab.drill.contention import NIC, SPEC, Times, Trial, Wish
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
@@ -80,30 +79,11 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
 def _link_run(
     lab: Lab, specs: Sequence[JobSpec], times: Times, say: Callable[[str], None]
 ) -> Trial:
-    samples: list[Sample] = []
     with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
         say("three jobs run: one receiver, one link to it")
         contention.wait_delays(lab, JOBS)
-        began_ns = time.monotonic_ns()
-        contention.watch(lab, samples, began_ns + times.before_ns)
-        acted_ns = time.monotonic_ns()
-        contention.command(lab, "act", "pacing")
-        say("Syntony paces")
-        contention.watch(lab, samples, acted_ns + times.after_ns)
-        ended_ns = time.monotonic_ns()
-        contention.watch_late(lab, samples, ended_ns)
-        contention.end(jobs)
-        return Trial(
-            spec=lab.file().spec,
-            alone_ns=alone_ns,
-            began_ns=began_ns,
-            acted_ns=acted_ns,
-            ended_ns=ended_ns,
-            fleet_ahead_ns=samples[-1].traffic.now_ns - samples[-1].at_ns,
-            jobs=tuple(contention.job_run(n, job) for n, job in zip(JOBS, jobs, strict=True)),
-            samples=tuple(samples),
-            moves=(),
-        )
+        named = dict(zip(JOBS, jobs, strict=True))
+        return contention.observed(lab, named, times, alone_ns, say, what="pacing")
 
 
 class Gold(NamedTuple):
