@@ -8,8 +8,18 @@ from collections.abc import Callable
 from syntony.errors import RemoteError
 
 
-def await_true(true: Callable[[], bool], what: str, *, patience_s: float, pause_s: float) -> None:
-    """Until it is true; a controller that does not answer yet is starting."""
+def await_true(
+    true: Callable[[], bool],
+    what: str,
+    *,
+    patience_s: float,
+    pause_s: float,
+    instead: Callable[[], object] = str,
+) -> None:
+    """Until it is true; a controller that does not answer yet is starting.
+
+    `instead` is asked what was there, when it never came true.
+    """
     end_s = time.monotonic() + patience_s
     while True:
         try:
@@ -17,5 +27,5 @@ def await_true(true: Callable[[], bool], what: str, *, patience_s: float, pause_
                 return
         except RemoteError:
             pass
-        assert time.monotonic() < end_s, f"never: {what}"
+        assert time.monotonic() < end_s, f"never: {what} {instead()}"
         time.sleep(pause_s)

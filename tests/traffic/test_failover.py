@@ -113,6 +113,24 @@ def test_a_bad_spine_is_left_by_a_new_port_while_both_rails_stay() -> None:
         assert rails(world, "a") == [0, 1], f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_comes_back_is_told_as_a_return_whoever_saw_it_go(seed: int) -> None:
+    """Here nobody but the flow itself, at either end."""
+    world = settled(seed)
+    world.told.clear()  # no probe is ever judged
+    world.black.add(("b", "nic0"))
+    world.run(3 * S)
+    assert rails(world, "a") == rails(world, "b") == [1]
+    began_ns = world.now_ns
+    world.black.clear()
+    world.run(6 * S)
+    assert rails(world, "a") == rails(world, "b") == [0, 1]
+    left = {each.reason.cause for each in moves(world) if isinstance(each, Destroy)}
+    made = {each.reason.cause for each in moves(world, began_ns) if isinstance(each, Create)}
+    assert Cause.FABRIC in left
+    assert made == {Cause.RETURN}
+
+
 def test_all_paths_dead_is_left_alone() -> None:
     world = settled(5)
     before = len(moves(world))
@@ -242,7 +260,8 @@ def test_faults_never_cost_the_last_living_path_and_all_comes_back(seed: int) ->
                 world.run(1 * S)
             assert world.hosts["a"].subflows, f"seed {seed}"
             assert world.hosts["b"].subflows, f"seed {seed}"
-        assert len(moves(world, began_ns)) <= 12, f"seed {seed}: moves for one fault"
+        # Joins in vain among them, when both rails are away at some moment of the two seconds.
+        assert len(moves(world, began_ns)) <= 20, f"seed {seed}: moves for one fault"
         world.black.discard(fault)
         if carrier:
             world.link(*fault, up=True)

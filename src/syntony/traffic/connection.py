@@ -208,6 +208,10 @@ class Connection:
         """Those that can carry data."""
         return [each for each in self.subflows.values() if each.state is State.UP]
 
+    def uses(self, pair: tuple[str, str]) -> bool:
+        """Whether a subflow is between a NIC and a remote address, or about to be."""
+        return any((each.nic, each.flow.remote) == pair for each in self.subflows.values())
+
     def tries(self, nic: str, remote: str) -> Attempts:
         """Of one pair."""
         return self.attempts.setdefault((nic, remote), Attempts())

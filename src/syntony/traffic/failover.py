@@ -293,8 +293,12 @@ class Failover:
     def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> None:
         subflow = conn.subflows.pop(event.flow, None)
         if subflow is not None:
-            tries = conn.tries(subflow.nic or "", event.flow.remote)
+            pair = (subflow.nic or "", event.flow.remote)
+            tries = conn.tries(*pair)
             tries.failed(event.at_ns, self._policy)
+            if subflow.state is State.UP and not conn.uses(pair):
+                evidence = "ended by the peer or the kernel"
+                conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)
             # The whole connection may be closing: its other subflows go within a moment.
             tries.next_ns = max(tries.next_ns, event.at_ns + self._policy.join_ns)
 

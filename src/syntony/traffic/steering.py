@@ -293,7 +293,7 @@ class Steering:
             return
         alone = not self.living(conn)
         for way in self._peers.wanted(conn, family):
-            if _has(conn, way.pair) or self._health.dead(*way.pair) is not None:
+            if conn.uses(way.pair) or self._health.dead(*way.pair) is not None:
                 continue
             held_ns = 0 if alone else self._health.usable_from_ns(*way.pair)
             due_ns = max(
@@ -302,7 +302,7 @@ class Steering:
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
-                self.create(turn, way, _why(conn, way.pair, turn.now_ns))
+                self.create(turn, way, self._why(conn, way.pair, turn.now_ns))
         if alone and not any(
             self._health.dead(*way.pair) is None
             and way.remote.withdrawn is None
@@ -325,7 +325,7 @@ class Steering:
             way
             for across in (False, True)
             for way in self._peers.wanted(conn, family, across=across)
-            if not _has(conn, way.pair) and self._health.dead(*way.pair) is None
+            if not conn.uses(way.pair) and self._health.dead(*way.pair) is None
         ]
         ways.sort(key=lambda way: not self._health.reaches(*way.pair))
         for way in ways:
@@ -407,24 +407,18 @@ class Steering:
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
 
+    def _why(self, conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
+        lost = conn.lost.get(pair)
+        if lost is None:
+            return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
+        away_ns = now_ns - lost.at_ns
+        if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
+            return lost  # another way between the same NICs: nothing has come back
+        return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
+
     def _port(self, conn: Connection, way: Way) -> int:
         """The one that was chosen for the pair, once; if it leads nowhere, any other."""
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):
             return placed
         return self.ports.draw(way.local, way.remote.address)
-
-
-def _has(conn: Connection, pair: tuple[str, str]) -> bool:
-    """Whether a subflow uses the pair, or is about to."""
-    return any((each.nic, each.flow.remote) == pair for each in conn.subflows.values())
-
-
-def _why(conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
-    lost = conn.lost.get(pair)
-    if lost is None:
-        return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
-    if lost.cause is Cause.FABRIC:
-        return lost
-    away_ms = (now_ns - lost.at_ns) // MS
-    return Reason(Cause.RETURN, f"{lost.cause}, {away_ms} ms ago", now_ns, now_ns)
