@@ -124,11 +124,6 @@ class Cabling:
         return {host: tuple(mine) for host, mine in found.items()}
 
     @cached_property
-    def nameless(self) -> tuple[Attachment, ...]:
-        """NICs that do not say whose they are."""
-        return tuple(a for a in self.attachments if not a.host)
-
-    @cached_property
     def at_port(self) -> Mapping[tuple[str, str], Attachment]:
         """Leaf and port to the NIC that is there."""
         return {(a.leaf, a.port): a for a in self.attachments if a.port}

@@ -111,14 +111,6 @@ def path_to_root(host: Facts, address: str) -> tuple[str, ...]:
     return tuple(reversed(hops))
 
 
-def numa_node(host: Facts, address: str) -> str:
-    """The device's node, ``-1`` or empty where not told."""
-    try:
-        return host.read(f"{DEVICES}/{address}/numa_node")
-    except FactError:
-        return ""
-
-
 def address_of(host: Facts, path: str) -> str:
     """The PCI address of the device behind a class directory's ``device`` link; empty if none."""
     try:

@@ -32,7 +32,7 @@ from syntony.wire.sla import (
 )
 
 SETTLED_NS = 2_500 * MS
-"""Rows of a second are in the store so long after its end (see `locating.SETTLED_NS`)."""
+"""Rows of a second are in the store so long after its end (see `controller.settled`)."""
 WINDOW_NS = 60 * S
 """What the controller itself looks at, again and again."""
 USUAL_AGE_NS = 300 * S

@@ -1,4 +1,4 @@
-"""Clocks of this host behind one interface: the kernel's, a NIC's own, a lab's synthetic one."""
+"""Clocks of this host behind one interface: the kernel's, a lab's synthetic one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from syntony.io._library import ffi, library, pointer_to
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from syntony.io.phc import Phc
     from syntony.model import SyntheticClockSpec
 
 
@@ -50,23 +49,6 @@ class KernelClock:
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""
         return time.clock_gettime_ns(time.CLOCK_REALTIME)
-
-
-class PhcClock:
-    """A NIC's own clock: what its hardware stamps are in."""
-
-    def __init__(self, node: str, phc: Phc) -> None:
-        self.node = node
-        self.phc = phc
-
-    @property
-    def description(self) -> str:
-        """One phrase for a person."""
-        return f"hardware clock {self.phc.path}"
-
-    def now_ns(self) -> int:
-        """The NIC clock's own nanoseconds."""
-        return self.phc.now_ns()
 
 
 class SyntheticClock:
