@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from syntony.agent.steering.flows import ALL_NS, FlowWatch
+from syntony.agent.steering.flows import ALL_NS, SAMPLE_NS, FlowWatch
 from syntony.model.paths import FlowSample
 
 HERE = "127.0.0.1"
@@ -56,4 +56,20 @@ def test_plain_ones_are_left_out_where_nobody_manages_them(pair: Pair) -> None:
     near, _ = pair
     watch = FlowWatch(lambda: [HERE])
     assert inode(near) not in told(watch, time.monotonic_ns() + ALL_NS)
+    watch.close()
+
+
+def test_with_nothing_to_look_at_often_it_waits_for_the_next_account(pair: Pair) -> None:
+    near, _ = pair
+    managed: list[int] = []
+    watch = FlowWatch(lambda: [HERE], lambda: managed)
+    now_ns = time.monotonic_ns()
+    assert inode(near) in told(watch, now_ns)
+    assert watch.deadline_ns == now_ns + ALL_NS
+    assert not watch.poll(now_ns + ALL_NS - 1)
+    managed.append(inode(near))
+    now_ns += ALL_NS - 1
+    (progress,) = watch.progress([HERE], now_ns, anew=True)
+    assert progress.waits_ns == 0, "that it was unknown is no silence"
+    assert watch.deadline_ns == now_ns + SAMPLE_NS, "one was found meanwhile"
     watch.close()

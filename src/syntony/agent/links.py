@@ -25,6 +25,7 @@ from syntony.io.carrier import CarrierWatch
 from syntony.io.ethtool import NicStatistics, module_eeprom
 from syntony.io.kernel_log import KernelLog, KernelMessage
 from syntony.io.link_files import LinkFiles
+from syntony.io.process import name_thread
 from syntony.links.counters import Source, of_source
 from syntony.links.kernel_log import classify
 from syntony.links.ledger import CounterRow, LinkLedger, LinkNote
@@ -226,6 +227,7 @@ class LinkWatch:
     # --- the listening thread ---
 
     def _listen(self) -> None:
+        name_thread("links")
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN | select.POLLHUP)
         if self._carrier is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from syntony.errors import MissingError
 from syntony.fabric.learn import INTERVAL_NS, FlowKey, Learnt, PathLearner
+from syntony.io.process import name_thread
 from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
 from syntony.model import S
@@ -63,7 +64,7 @@ class PathTracer:
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) to when a job last used it."""
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="path-tracer", daemon=True)
         self._traceroute = self._open()
         if self._traceroute is not None:
             self._thread.start()
@@ -173,6 +174,7 @@ class PathTracer:
             return None
 
     def _run(self) -> None:
+        name_thread("path-tracer")
         busy = True
         while not self._stop.wait(INTERVAL_NS / S if busy else _IDLE_S):
             busy = self._turn(time.monotonic_ns())

@@ -21,6 +21,7 @@ from typing import Self
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError, WireError
+from syntony.io.process import name_thread
 from syntony.model import MS, Edge, S, UtcReading
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
@@ -170,6 +171,7 @@ class Uplink:
     # --- the uplink's thread ---
 
     def _run(self) -> None:
+        name_thread("uplink")
         backoff_ns = BACKOFF_MIN_NS
         while not self._closing:
             established = False

@@ -34,6 +34,7 @@ from syntony.io.detours import DetourTable
 from syntony.io.join_listener import JoinListeners, refuse, supported
 from syntony.io.mptcp_pm import PathManagerEvents
 from syntony.io.mptcp_settings import UserspaceManagement
+from syntony.io.process import name_thread
 from syntony.io.routes import Routes
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
@@ -173,7 +174,7 @@ class PathControl:
         self._listeners = JoinListeners(policy.port)
         self.no_mptcp = ""
         self._routine_ns = self._note_ns = self._flows_ns = 0
-        self._thread = threading.Thread(target=self._run, name="paths", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="path-control", daemon=True)
         self._open_mptcp()
 
     def _open_mptcp(self) -> None:
@@ -290,6 +291,7 @@ class PathControl:
     # --- the thread ---
 
     def _run(self) -> None:
+        name_thread("path-control")
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -70,7 +70,8 @@ class FlowWatch:
 
     @property
     def deadline_ns(self) -> int:
-        return self._next_ns
+        """Without a flow to be asked for often, the next account of all is soon enough."""
+        return self._next_ns if len(self._rows) else self._all_ns
 
     def refresh(self) -> None:
         """There is a flow that we may not know yet."""
@@ -106,7 +107,7 @@ class FlowWatch:
         ]
 
     def poll(self, now_ns: int) -> list[PathEvent]:
-        if now_ns < self._next_ns:
+        if now_ns < self.deadline_ns:
             return []
         if now_ns - self._next_ns > STALL_NS:
             # We did not look meanwhile: what was silent then proves nothing.
@@ -121,6 +122,8 @@ class FlowWatch:
 
     def _find(self, now_ns: int) -> NDArray[np.void]:
         """All flows anew, and what is to be told; what is known of those that stay is kept."""
+        if not len(self._rows):  # nobody was to be looked at: this is no stall
+            self._next_ns = now_ns + SAMPLE_NS
         found = self._flows.find(self._addresses())
         rows = found[found["token"] != 0]
         if self._plain is not None:

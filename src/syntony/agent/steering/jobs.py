@@ -11,6 +11,7 @@ from collections.abc import Callable
 from syntony.io.job_sockets import Held, quicken
 from syntony.io.jobs import JobProcesses
 from syntony.io.mptcp_sockets import inodes
+from syntony.io.process import name_thread
 from syntony.model import MS, S
 from syntony.traffic.events import JobFound, SocketOwner
 
@@ -83,6 +84,7 @@ class JobFinder:
             self._wanted.pop(token, None)
 
     def _run(self) -> None:
+        name_thread("jobs")
         wait_ns = FIRST_LOOK_NS
         while True:
             with self._changed:
