@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,7 +68,9 @@ def test_the_front_end_network_is_separate(lab: LiveLab) -> None:
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_blackhole(lab: LiveLab, family: int) -> None:
-    lab.inject("blackhole", DST)
+    before_ns = time.monotonic_ns()
+    fault = lab.inject("blackhole", DST)
+    assert before_ns < fault.asked_ns < fault.since_ns < time.monotonic_ns()
     assert lab.pings(SRC, DST, family).got == 0
     assert lab.pings(SRC, SAME_LEAF, family).got == 5
     assert next(link for link in lab.status().links if link.name == DST).up

@@ -82,6 +82,9 @@ class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     target: str
     options: dict[str, str]
+    asked_ns: int
+    since_ns: int
+    """CLOCK_MONOTONIC: begun to be brought about, and surely in force."""
     age_ns: int
     left_ns: int | None
     """None: until cleared."""

@@ -33,6 +33,10 @@ FRAME_BITS = 1514 * 8
 BUSY_NS = 500 * US
 ANCHOR_BOUND_NS = 1 * US
 """What a lab's anchors claim, as a GPS receiver with a good clock would."""
+DECAY_NS = 5 * S
+"""After this long without a failure a hold-down is halved, in a fleet after 60 s. A NIC that fails
+six times in two minutes flaps there; here someone tries one fault after the other, and would wait a
+minute for each return (decision 0143). A link that flaps every two seconds is held down as ever."""
 METRICS_PORT = 9862
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
@@ -153,7 +157,7 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
-        traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",)),
+        traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)

@@ -51,7 +51,13 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
         began_ns=0,
         fault_ns=(FAULT_NS, HEALED_NS),
         outages=(
-            Outage(kind="link-down", target="h1/rail0", began_ns=FAULT_NS, ended_ns=HEALED_NS),
+            Outage(
+                kind="link-down",
+                target="h1/rail0",
+                asked_ns=FAULT_NS,
+                began_ns=FAULT_NS,
+                ended_ns=HEALED_NS,
+            ),
         ),
         wished_end_ns=WISHED_NS,
         ended_ns=WISHED_NS if end == "finished" else 75 * S,

@@ -14,6 +14,7 @@ from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
 from syntony.lab.drill.trial import Times, Trial
+from syntony.lab.plan import FabricSpec
 from syntony.lab.testing import LiveLab, live
 from syntony.model import S
 
@@ -124,7 +125,9 @@ def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
 def test_a_lab_that_does_not_fit(lab: LiveLab) -> None:
     quiet = lambda _text: None  # noqa: E731
     with pytest.raises(UsageError, match="has 4 hosts; needed: 9"):
-        nic_flap.drill(msgspec.structs.replace(WISH, hosts=9), quiet, lab=lab, runs=(CALM,))
+        nic_flap.drill(
+            msgspec.structs.replace(WISH, spec=FabricSpec(hosts=9)), quiet, lab=lab, runs=(CALM,)
+        )
     with pytest.raises(UsageError, match="no fault 'x'"):
         nic_flap.drill(msgspec.structs.replace(WISH, fault="x"), quiet, lab=lab, runs=(CALM,))
 

@@ -65,8 +65,8 @@ def wait_ready(lab: Lab) -> None:
     raise RemoteError(f"the agents of lab {lab.name!r} were not ready within two minutes")
 
 
-def detection_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
-    """From a fault to the first instant at which an agent knew of it, by the agents' own log.
+def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
+    """The first instant at which an agent knew of a fault, by the agents' own log.
 
     The log is asked for with the command that a user has.
 
@@ -76,7 +76,7 @@ def detection_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
         fault_ns: start and end, CLOCK_MONOTONIC.
 
     Returns:
-        None if no agent has said anything, or nothing here can say.
+        CLOCK_MONOTONIC; None if no agent has said anything, or nothing here can say.
     """
     end_s = time.monotonic() + _ROWS_TIMEOUT_S
     while time.monotonic() < end_s:
@@ -87,7 +87,7 @@ def detection_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
             began_ns, ended_ns = (at_ns + ahead_ns for at_ns in fault_ns)
             known_ns = first_verdict_ns(events, began_ns, ended_ns)
             if known_ns is not None:
-                return known_ns - began_ns
+                return known_ns - ahead_ns
         time.sleep(_LOOK_S)
     return None
 

@@ -9,8 +9,9 @@ import msgspec
 from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
-from syntony.lab.drill.place import HOSTS, NIC, check_mode, job_spec, lab_for
+from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
 from syntony.lab.drill.trial import Times, Trial, run_trial
+from syntony.lab.plan import FabricSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     fault: str = "link-down"
     outage_ns: int = scenarios.OUTAGE_NS
-    hosts: int = HOSTS
+    spec: FabricSpec = SPEC
     times: Times = Times()
 
 
@@ -67,7 +68,7 @@ def drill(
     trials: list[Trial] = []
     for act in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
-        with lab_for(act.mode, wish.hosts, lab) as place:
+        with lab_for(act.mode, wish.spec, lab) as place:
             trials.append(one(place, wish, act, say))
     return trials
 
@@ -75,7 +76,7 @@ def drill(
 def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
     """One run in a lab that is up."""
     spec = job_spec(
-        lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.hosts
+        lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts
     )
 
     def plan() -> Scenario:

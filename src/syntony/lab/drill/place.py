@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 HOSTS = 4
 """Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
+SPEC = FabricSpec(hosts=HOSTS)
 NIC = "rail0"
 """The one that ranks are told to use, as a program without Syntony would."""
 
 
 @contextmanager
-def lab_for(mode: Mode, hosts: int, given: Lab | None = None) -> Iterator[Lab]:
+def lab_for(mode: Mode, spec: FabricSpec, given: Lab | None = None) -> Iterator[Lab]:
     """The lab given, or one for a run, with agents that are ready where `mode` has them.
 
     Raises:
@@ -41,7 +42,6 @@ def lab_for(mode: Mode, hosts: int, given: Lab | None = None) -> Iterator[Lab]:
             )
         yield given
         return
-    spec = FabricSpec(hosts=hosts)
     with World(new_lab(f"drill-{os.getpid()}", spec, agents=mode.agents), detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
