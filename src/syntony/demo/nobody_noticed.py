@@ -49,7 +49,7 @@ def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
         times=TIMES,
     )
     wait_ready(stage.lab)
-    stage.screen.say(f"PyTorch DDP on {wish.hosts} hosts, every gradient checked; three runs")
+    stage.screen.say(f"PyTorch DDP on {wish.spec.hosts} hosts, every gradient checked; three runs")
     trials = nic_flap.drill(wish, stage.screen.say, lab=stage.lab)
     return claims([figures(trial) for trial in trials], scenarios.meaning(FAULT), OUTAGE_NS)
 
