@@ -48,8 +48,8 @@ from syntony.wire.traffic import Moves, Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
 
-DRAIN_NS = 200 * MS
-"""How often records are taken from the engine's ring."""
+TURN_NS = 200 * MS
+"""Longest rest of the loop: a step of the local clock is seen within it."""
 ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
 COLD_ESTIMATE_NS = 500 * MS
@@ -60,6 +60,10 @@ PATHS_SECONDS = 2
 """Connections are reported every so many seconds."""
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
+DRAIN_RECORDS = RING_RECORDS // 8
+"""Records are taken from the ring when they are needed, or when there are so many."""
+IDLE_FLOWS_NS = 1 * S
+"""While no job's flow is managed, the controller is told so this often: a third of its lease."""
 PLAN_GRACE_NS = 1 * S
 """A plan's flows begin this long after its key is known, when every reflector knows it too: a probe
 refused by a peer that has not heard of the key yet would look like loss."""
@@ -100,7 +104,7 @@ class Agent:
         """Fleet time at which a second of probing is closed next, everywhere at once."""
         self._coming: tuple[int, Plan] | None = None
         self._flows = 0
-        self._next_estimate_ns = self._next_flows_ns = 0
+        self._next_estimate_ns = self._flows_told_ns = 0
         self._engine = self._open_engine(
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
         )
@@ -143,12 +147,12 @@ class Agent:
             for scrape in self._take_messages(self._pause_ns()):
                 scrape.answer.put(self._sheet(uplink))
             if self._clock_server.tick():
-                self._pipeline.add(self._engine.drain())
+                self._drain()
                 self._pipeline.clock_disrupted()
             self._begin_plan()
             self._steering.pace()
             self._tell_flows(uplink)
-            self._pipeline.add(self._engine.drain())
+            self._drain(DRAIN_RECORDS)
             local_ns = self._clock.now_ns()
             fleet_ns = self._pipeline.fleet_ns(local_ns)
             now_ns = local_ns if fleet_ns is None else fleet_ns
@@ -203,9 +207,10 @@ class Agent:
     def _tell_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._next_flows_ns and not self._steering.outcomes_are_news():
+        pause_ns = FLOWS_NS if self._steering.has_flows() else IDLE_FLOWS_NS
+        if now_ns < self._flows_told_ns + pause_ns and not self._steering.outcomes_are_news():
             return
-        self._next_flows_ns = now_ns + FLOWS_NS
+        self._flows_told_ns = now_ns
         self._tracer.follow(self._steering.in_use(), now_ns)
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
@@ -217,10 +222,19 @@ class Agent:
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
         """Of probes to peers that jobs talk to, over the last second as far as it is known."""
         peers = self._tracer.peers(flow.remote for _, flow in self._steering.in_use())
-        rows = self._pipeline.recent_rows(fleet_ns) if peers else None
+        if not peers:
+            return ()
+        self._drain()
+        rows = self._pipeline.recent_rows(fleet_ns)
         return () if rows is None else recent_delays(rows, self._config.host, peers, fleet_ns)
 
+    def _drain(self, at_least: int = 0) -> None:
+        """Take the engine's records, if there are so many."""
+        if self._engine.pending() >= at_least:
+            self._pipeline.add(self._engine.drain())
+
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
+        self._drain()
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
         edges = self._pipeline.edges(local_ns) + self._cross_edges()
         if edges:
@@ -230,7 +244,7 @@ class Agent:
         local_ns = self._clock.now_ns()
         now_ns = self._pipeline.fleet_ns(local_ns) or local_ns
         next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)
-        return max(0, min(DRAIN_NS, next_ns - now_ns))
+        return max(0, min(TURN_NS, next_ns - now_ns))
 
     def _open_engine(self, nic_ids: dict[str, int]) -> ProbeEngine:
         self._nic_ids = nic_ids
@@ -341,7 +355,7 @@ class Agent:
                 continue
             self._clock_server.adjusted(change.rate_ppb, coarse=change.coarse)
             if change.coarse:
-                self._pipeline.add(self._engine.drain())
+                self._drain()
                 self._pipeline.clock_disrupted()
 
     def _take_plan(self, plan: Plan) -> None:
@@ -374,6 +388,7 @@ class Agent:
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))
 
     def _report_probes(self, uplink: Uplink, fleet_ns: int) -> None:
+        self._drain()
         probes = self._pipeline.probe_rows(fleet_ns)
         self._submit(uplink, PROBE, probes)
         if probes is not None:

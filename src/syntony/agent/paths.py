@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from syntony.errors import MissingError
-from syntony.fabric.learn import INTERVAL_NS, FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import FlowKey, Learnt, PathLearner
 from syntony.io.process import name_thread
 from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 SILENT = "*"
 _IDLE_S = 0.5
+_TURN_S = 0.06
+"""Between two looks while anything is asked: three packets and their answers at a time, below
+`BURST`, cost less than one at a time."""
 PAIR_NS = 600 * S
 """Spare ways of a pair are kept in mind for so long after a job has used it: jobs come again."""
 MAX_WAITING = 20_000
@@ -176,7 +179,7 @@ class PathTracer:
     def _run(self) -> None:
         name_thread("path-tracer")
         busy = True
-        while not self._stop.wait(INTERVAL_NS / S if busy else _IDLE_S):
+        while not self._stop.wait(_TURN_S if busy else _IDLE_S):
             busy = self._turn(time.monotonic_ns())
 
     def _turn(self, now_ns: int) -> bool:

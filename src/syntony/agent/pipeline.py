@@ -82,7 +82,10 @@ class Pipeline:
 
     def add(self, records: Records) -> None:
         """Take what the engine finished."""
-        self._seconds.add(records[records["sent_ns"] >= self._tell_from_ns])
+        if not len(records):
+            return
+        told = records["sent_ns"] >= self._tell_from_ns
+        self._seconds.add(records if told.all() else records[told])
         self._windows.add(records)
 
     def clock_disrupted(self) -> None:

@@ -31,8 +31,9 @@ def purity_classes(tx: Instants, rx: Instants, pair: Instants | None) -> NDArray
     if pair is None or len(pair) < 2:
         return classes
     order = np.argsort(pair, kind="stable")
-    _, start, count = np.unique(pair[order], return_index=True, return_counts=True)
-    first = start[count == 2]
+    same = np.zeros(len(pair) + 1, dtype=np.bool_)  # as the one before
+    same[1:-1] = pair[order[1:]] == pair[order[:-1]]
+    first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:])
     one, two = order[first], order[first + 1]
     change = np.abs((rx[two] - rx[one]) - (tx[two] - tx[one]))
     found = np.searchsorted(CLASS_EDGES_NS, change, side="right")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.pair import PairEstimator, PairSamples
 from syntony.model import Edge, S
+from syntony.model.probes import among
 
 Records = NDArray[np.void]
 
@@ -58,11 +59,11 @@ class PairWindows:
 
     def add(self, records: Records) -> None:
         """Take new records; lost probes and unknown flows are of no use here."""
-        stamped = [records[stamp] != 0 for stamp in ("t1_ns", "t2_ns", "t4_ns")]
-        useful = np.logical_and.reduce(stamped)
-        useful &= np.isin(records["flow_id"], self._ids)
+        useful = among(records["flow_id"], self._ids)
+        for stamp in ("t1_ns", "t2_ns", "t4_ns"):
+            useful &= records[stamp] != 0
         if useful.any():
-            self._parts.append(records[useful].copy())
+            self._parts.append(records[useful])
 
     def forget(self) -> None:
         """Let go of all records: the host's clock stepped, and what was before says nothing now."""

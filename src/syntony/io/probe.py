@@ -265,10 +265,14 @@ class ProbeEngine:
             for flow_id, life, heard_ns, rtt_ns, slack_ns in rows.tolist()
         ]
 
+    def pending(self) -> int:
+        """Records that `drain` would return now, at least."""
+        return int(self._library.syn_probe_pending(self._alive()))
+
     def drain(self) -> NDArray[np.void]:
         """Every record finished since the last call: shape (n,), dtype `RECORD`."""
         engine = self._alive()
-        records = np.empty(self._library.syn_probe_pending(engine), RECORD)
+        records = np.empty(self.pending(), RECORD)
         target = pointer_to(records, "struct syn_probe_record")
         count = self._library.syn_probe_drain(engine, target, len(records))
         return records[:count]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syntony.mesh.totals import Direction, NicTotals
 from syntony.model import ClockState, S, Timeline
-from syntony.model.probes import LOST, STALLED, ProbeFlag
+from syntony.model.probes import LOST, STALLED, ProbeFlag, among
 from syntony.wire.probes import ProbeFlow
 
 Records = NDArray[np.void]
@@ -51,6 +51,7 @@ class PathSeconds:
     def __init__(self, *, max_waiting: int = 400_000) -> None:
         self._flows: Sequence[FlowInfo] = ()
         self._ids = np.zeros(0, dtype=np.uint32)
+        self._clocks = _FlowClocks.of(())
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
         self._hold_ns = HOLD_NS
@@ -64,6 +65,7 @@ class PathSeconds:
         self._flows = sorted(flows, key=lambda info: info.flow.flow_id)
         self._hold_ns = hold_ns(max((info.flow.interval_ns for info in flows), default=0))
         self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)
+        self._clocks = _FlowClocks.of(self._flows)
         waiting, self._waiting = self._waiting, []
         for records in waiting:
             self.add(records)
@@ -72,9 +74,11 @@ class PathSeconds:
         """Take new records; those of unknown flows are counted in `dropped`."""
         if not len(records):
             return
-        known = np.isin(records["flow_id"], self._ids)
-        self.dropped += int(np.count_nonzero(~known))
-        self._waiting.append(records[known].copy())
+        known = among(records["flow_id"], self._ids)
+        if not known.all():
+            self.dropped += int(np.count_nonzero(~known))
+            records = records[known]
+        self._waiting.append(records)
         excess = sum(len(part) for part in self._waiting) - self._max_waiting
         if excess > 0:
             joined = np.concatenate(self._waiting)
@@ -94,13 +98,12 @@ class PathSeconds:
         if not self._waiting:
             return None
         records = np.concatenate(self._waiting)
-        everywhere = np.zeros(len(records), dtype=np.intp)
-        sent_ns = _Clock.of([host], everywhere).to_fleet(records["sent_ns"])
+        sent_ns = _Clock.of([host]).at(np.zeros(1, np.intp)).to_fleet(records["sent_ns"])
         over = sent_ns < (fleet_now_ns - self._hold_ns) // S * S
         self._waiting = [records[~over]]
         if not over.any():
             return None
-        past = _Probes.of(records[over], self._ids, self._flows, timelines)
+        past = _Probes.of(records[over], self._ids, self._clocks, timelines)
         forward, reverse = _forward(past), _reverse(past)
         self.totals.add([info.src for info in self._flows], past.flow, forward, reverse)
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
@@ -118,13 +121,30 @@ class PathSeconds:
         if not any(len(part) for part in newest):
             return None
         records = np.concatenate(newest)
-        probes = _Probes.of(records, self._ids, self._flows, timelines)
+        probes = _Probes.of(records, self._ids, self._clocks, timelines)
         start_ns = np.full(len(records), fleet_now_ns - RECENT_NS, dtype=np.int64)
         return _rows(self._flows, probes, start_ns, (_forward(probes), _reverse(probes)))
 
 
+class _FlowClocks(NamedTuple):
+    """The clocks at both ends of every flow: flows are many, clocks are few."""
+
+    names: tuple[str, ...]
+    ours: NDArray[np.intp]
+    """Place in `names` by flow, shape (flows,)."""
+    theirs: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, flows: Sequence[FlowInfo]) -> _FlowClocks:
+        names = sorted({name for info in flows for name in (info.src_clock, info.dst_clock)})
+        place = {name: number for number, name in enumerate(names)}
+        ours = np.array([place[info.src_clock] for info in flows], dtype=np.intp)
+        theirs = np.array([place[info.dst_clock] for info in flows], dtype=np.intp)
+        return cls(tuple(names), ours, theirs)
+
+
 class _Clock(NamedTuple):
-    """Each probe's timeline of one end, shape (n,) each."""
+    """Timelines, of clocks or of one end of each probe: shape (n,) each."""
 
     ref_ns: NDArray[np.int64]
     offset_ns: NDArray[np.float64]
@@ -133,8 +153,7 @@ class _Clock(NamedTuple):
     drift_sigma: NDArray[np.float64]
 
     @classmethod
-    def of(cls, lines: Sequence[Timeline | None], index: NDArray[np.intp]) -> _Clock:
-        """`lines` per flow, `index` the flow of each probe."""
+    def of(cls, lines: Sequence[Timeline | None]) -> _Clock:
         fields = [
             (line.ref_ns, line.offset_ns, line.drift_ppb, line.sigma_ns, line.drift_sigma_ppb)
             if line is not None
@@ -142,8 +161,18 @@ class _Clock(NamedTuple):
             for line in lines
         ]
         ref_ns = np.array([field[0] for field in fields], dtype=np.int64)
-        rest = np.array([field[1:] for field in fields], dtype=np.float64)[index]
-        return cls(ref_ns[index], rest[:, 0], rest[:, 1] * 1e-9, rest[:, 2], rest[:, 3] * 1e-9)
+        rest = np.array([field[1:] for field in fields], dtype=np.float64).reshape(-1, 4)
+        return cls(ref_ns, rest[:, 0], rest[:, 1] * 1e-9, rest[:, 2], rest[:, 3] * 1e-9)
+
+    def at(self, places: NDArray[np.intp]) -> _Clock:
+        """Those at these places, shape (n,)."""
+        return _Clock(
+            self.ref_ns[places],
+            self.offset_ns[places],
+            self.drift[places],
+            self.sigma_ns[places],
+            self.drift_sigma[places],
+        )
 
     def to_fleet(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Fleet instants of local ones, int64 ns of shape (n,)."""
@@ -171,23 +200,30 @@ class _Probes(NamedTuple):
         cls,
         records: Records,
         ids: NDArray[np.uint32],
-        flows: Sequence[FlowInfo],
+        clocks: _FlowClocks,
         timelines: Mapping[str, Timeline],
     ) -> _Probes:
         index = np.searchsorted(ids, records["flow_id"])
-        ours = [timelines.get(info.src_clock) for info in flows]
-        theirs = [timelines.get(info.dst_clock) for info in flows]
-        pairs = zip(ours, theirs, strict=True)
-        comparable = np.array([_comparable(mine, other) for mine, other in pairs], dtype=np.bool_)
-        local, remote = _Clock.of(ours, index), _Clock.of(theirs, index)
-        return cls(records, index, local, remote, comparable[index])
+        lines = [timelines.get(name) for name in clocks.names]
+        known = _Clock.of(lines)
+        ours, theirs = clocks.ours[index], clocks.theirs[index]
+        part = _components(lines)
+        comparable = (part[ours] == part[theirs]) & (part[ours] >= 0)
+        return cls(records, index, known.at(ours), known.at(theirs), comparable)
 
 
-def _comparable(mine: Timeline | None, other: Timeline | None) -> bool:
-    if mine is None or other is None:
-        return False
-    told = ClockState.UNKNOWN not in {mine.state, other.state}
-    return told and mine.component == other.component
+def _components(lines: Sequence[Timeline | None]) -> NDArray[np.intp]:
+    """The component that each belongs to; -1 where nothing is known. Shape (n,)."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [
+            numbers.setdefault(line.component, len(numbers))
+            if line is not None and line.state is not ClockState.UNKNOWN
+            else -1
+            for line in lines
+        ],
+        dtype=np.intp,
+    )
 
 
 def _rows(
@@ -196,17 +232,17 @@ def _rows(
     sent_ns: NDArray[np.int64],
     directions: tuple[Direction, Direction],
 ) -> Columns:
-    keys, group = np.unique(
-        np.stack([sent_ns // S, probes.flow.astype(np.int64)]), axis=1, return_inverse=True
-    )
-    group = group.reshape(-1)
+    second = sent_ns // S
+    first = int(second.min())
+    keys, group = np.unique((second - first) * len(flows) + probes.flow, return_inverse=True)
+    seconds, places = np.divmod(keys, len(flows))
     records = probes.records
     clk_err = np.hypot(
         probes.local.sigma_at(records["t1_ns"]), probes.remote.sigma_at(records["t2_ns"])
     )
-    shared = _identity([flows[place] for place in keys[1]], keys[0] * S)
+    shared = _identity([flows[place] for place in places.tolist()], (seconds + first) * S)
     halves = [
-        {**naming, **_summary(direction, group, keys.shape[1], clk_err)}
+        {**naming, **_summary(direction, group, len(keys), clk_err)}
         for naming, direction in zip(shared, directions, strict=True)
     ]
     return {name: _joined([half[name] for half in halves]) for name in halves[0]}

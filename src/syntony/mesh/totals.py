@@ -15,6 +15,7 @@ BOUNDS_NS = (
     *(step * MS for step in (10, 20, 50, 100)),
 )
 """Upper bounds of the delays' classes: from a switch's latency to what is as good as lost."""
+_BOUNDS = np.array(BOUNDS_NS)
 DIRECTIONS = ("out", "in")
 
 
@@ -86,7 +87,9 @@ def _counted(nic: NDArray[np.intp], said: Direction, nics: int) -> NDArray[np.in
         values = None if weights is None else weights[mask]
         return np.bincount(nic[mask], values, minlength=nics)
 
-    classes = np.searchsorted(np.array(BOUNDS_NS), said.owd_ns, side="left")
+    width = len(BOUNDS_NS) + 1
+    classes = np.searchsorted(_BOUNDS, said.owd_ns[said.measured], side="left")
+    delays = np.bincount(nic[said.measured] * width + classes, minlength=nics * width)
     return np.stack(
         [
             per_nic(said.sent),
@@ -94,6 +97,6 @@ def _counted(nic: NDArray[np.intp], said: Direction, nics: int) -> NDArray[np.in
             per_nic(said.unresolved),
             per_nic(said.stalled),
             per_nic(said.measured, said.owd_ns),
-            *(per_nic(said.measured & (classes == place)) for place in range(len(BOUNDS_NS) + 1)),
+            *delays.reshape(nics, width).T,
         ]
     ).astype(np.int64)

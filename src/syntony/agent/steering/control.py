@@ -163,6 +163,8 @@ class PathControl:
         self._views: tuple[ConnectionView, ...] = ()
         self._job_flows: tuple[JobFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
+        self._untold = False
+        """Something has happened since flows were told."""
         self._closing = False
         self.counters = PathCounters()
         self._selector = selectors.DefaultSelector()
@@ -325,9 +327,10 @@ class PathControl:
         back = weigh(self._failover.health, self._flows, self._liveness, now_ns)
         self._carry_out(self._failover.tick(now_ns, back=back))
         if ready:
+            self._untold = True
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
         if now_ns >= self._flows_ns:
-            self._flows_ns = now_ns + FLOWS_NS
+            self._flows_ns, self._untold = now_ns + FLOWS_NS, False
             self._tell_flows()
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
@@ -336,6 +339,7 @@ class PathControl:
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()
         dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._sources)]
+        dues.append(self._flows_ns if self._untold else None)
         due_ns = min([self._routine_ns, *(due for due in dues if due is not None)])
         return max(0, due_ns - now_ns) / S
 

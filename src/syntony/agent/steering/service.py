@@ -171,6 +171,10 @@ class PathService:
         outcomes = self._control.outcomes() if self._control is not None else ()
         return outcomes[-1] if outcomes else None
 
+    def has_flows(self) -> bool:
+        """Whether any job's flow is managed."""
+        return self._control is not None and bool(self._control.job_flows())
+
     def in_use(self) -> list[tuple[str, FourTuple]]:
         """NIC and flow of everything managed whose way matters."""
         flows = self._control.job_flows() if self._control is not None else ()
