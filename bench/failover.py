@@ -200,7 +200,9 @@ def main() -> int:
     parser.add_argument("--outage", type=float, help="s; 2 with --quick, else 5")
     parser.add_argument("--modes", nargs="+", choices=list(modes.MODES), default=list(modes.MODES))
     parser.add_argument("--jobs", nargs="+", choices=list(programs.BY_NAME), default=list(JOBS))
-    parser.add_argument("--faults", nargs="+", choices=scenarios.NAMES)
+    parser.add_argument(
+        "--faults", nargs="+", choices=scenarios.NAMES, help="these, and no runs without a fault"
+    )
     parser.add_argument("--overhead-only", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
@@ -218,7 +220,7 @@ def main() -> int:
         if not asked.quick or asked.faults or fault in QUICK_PAIRS.get(job, ())
     ]
     cells = [] if asked.overhead_only else matrix(asked, pairs)
-    steady = overhead(asked, OVERHEAD_ROUNDS)
+    steady = [] if asked.faults else overhead(asked, OVERHEAD_ROUNDS)
     if asked.json:
         said = {"rate_bps": asked.rate, "matrix": cells, "overhead": steady}
         print(json.dumps(msgspec.to_builtins(said), indent=1))
@@ -227,9 +229,9 @@ def main() -> int:
         f"Links of {format_rate(asked.rate)}, outages of {asked.outage:g} s (the flaps have their "
         f"own rhythm), load average {os.getloadavg()[0]:.0f} at the end.\n"
     )
-    table(cells)
-    print()
-    table(steady)
+    for part in filter(None, (cells, steady)):
+        table(part)
+        print()
     return 0
 
 

@@ -30,6 +30,8 @@ from syntony.wire.failover import (
 )
 
 PATIENCE_S = 60.0
+DEAD = {"my-carrier", "my-nic", "his-nic", "path", "peer", "fabric"}
+"""Causes of leaving a path that failed: which of them is told first depends on who looks first."""
 PAIR = Path(__file__).with_name("pair.py")
 
 await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.1)
@@ -65,8 +67,14 @@ class Fleet:
     def log(self, job: str) -> tuple[PathEventRow, ...]:
         return ask_for(self.target, FailoverLogQuery(job=job), FailoverLog).events
 
-    def causes(self, job: str) -> set[str]:
-        return {row.cause for row in self.log(job) if row.action == "destroy"}
+    def causes(self, job: str, since_ns: int = 0) -> set[str]:
+        """Why paths that carried data were left, from an instant of fleet time on. A join that was
+        not answered in time is none of them: a busy machine has such without any fault."""
+        return {
+            row.cause
+            for row in self.log(job)
+            if row.action == "destroy" and row.cause != "join" and row.ts_ns >= since_ns
+        }
 
     @contextmanager
     def job(self, name: str, family: int = 4, *, plain: bool = False) -> Iterator[Job]:

@@ -91,6 +91,45 @@ def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:
     assert not subflow.take(sample(10 * S + 15 * MS, 100, unacked=9, retransmits=1), POLICY)
 
 
+def test_a_flow_that_fell_silent_with_probes_between_the_same_nics_is_stalled_at_once() -> None:
+    def quiet_at(at_ns: int, *, torn_ns: int | None) -> bool:
+        """A flow that loses segments all the time, last acknowledged at 1 s."""
+        subflow = Subflow(FLOW, "nic0", State.UP, 0)
+        subflow.take(sample(S // 2, 100, unacked=5), POLICY)
+        subflow.take(sample(S, 101, unacked=5, retransmits=1), POLICY)
+        now = msgspec.structs.replace(
+            sample(at_ns, 101, unacked=5, retransmits=2), last_ack_ns=at_ns - S
+        )
+        return subflow.take(now, POLICY, torn_ns)
+
+    soon_ns, late_ns = S + POLICY.silence_ns, S + 550 * MS
+    assert not quiet_at(late_ns, torn_ns=None), "a queue may do that to it"
+    assert quiet_at(soon_ns, torn_ns=S), "probes went with it"
+    assert quiet_at(soon_ns, torn_ns=S + 30 * MS), "or a little later"
+    assert not quiet_at(soon_ns - MS, torn_ns=S), "not before its time"
+    assert not quiet_at(late_ns, torn_ns=S - 50 * MS), "acknowledged since: another way"
+
+
+def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_live() -> None:
+    found = Health(POLICY, NICS)
+    found.watch([WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)])
+    for each in range(4):
+        found.liveness(life(each, at_ns=0, alive=True))
+
+    def torn_after(flow_id: int, at_ns: int, *, alive: bool = False) -> int | None:
+        found.liveness(life(flow_id, at_ns=at_ns, alive=alive))
+        return found.torn_ns("nic0", "10.0.0.2")
+
+    assert torn_after(0, 1 * S) is None, "one may stand in a queue"
+    assert torn_after(1, 2 * S) == 1 * S
+    assert torn_after(2, 3 * S) == 2 * S
+    assert torn_after(3, 4 * S) is None, "dead as a whole"
+    assert torn_after(3, 5 * S, alive=True) == 2 * S
+    assert torn_after(2, 6 * S, alive=True) == 1 * S
+    assert torn_after(1, 7 * S, alive=True) is None
+    assert found.torn_ns("nic1", "10.1.0.2") is None
+
+
 PEERS = ("p", "q")
 
 

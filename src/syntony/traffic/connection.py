@@ -7,6 +7,7 @@ from collections import deque
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
+from syntony.traffic.health import PROGRESS_NS
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.meter import Meter
@@ -73,13 +74,15 @@ class Subflow:
         self.told = ""
         """The cause an operator has already been told while nothing may be done."""
 
-    def take(self, sample: FlowSample, policy: Policy) -> bool:
+    def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
         """What the kernel says of it now; whether it is stalled since this very sample.
 
         Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
         account and by ours, and the kernel has retransmitted meanwhile; or `UNREPEATED` times as
-        long whatever it did. A flow
-        that loses segments all the time is judged by its timer's retransmissions only.
+        long whatever it did. A flow that loses segments all the time is judged by its timer's
+        retransmissions only. Neither is waited for where probes on other ports between the same
+        NICs were lost as well (`torn_ns`, `Health.torn_ns`), and nothing of the flow has been
+        acknowledged since.
         """
         self.meter.take(sample)
         elapsed_ns = sample.at_ns - self.seen_ns
@@ -99,7 +102,9 @@ class Subflow:
             return False
         if self.stalled is not None or self.state is not State.UP:
             return False
-        lossy = self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS
+        heard_ns = sample.at_ns - sample.last_ack_ns
+        torn = torn_ns is not None and heard_ns <= torn_ns + PROGRESS_NS + sample.rtt_ns
+        lossy = self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS and not torn
         if lossy and sample.backoff < LOSSY_BACKOFF:
             return False
         silent_ns = min(sample.last_ack_ns, sample.at_ns - self.acked_ns)
@@ -107,11 +112,12 @@ class Subflow:
             return False
         patience_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)
         repeated = sample.retransmits > self.retransmits or sample.backoff > 0
-        if silent_ns < (patience_ns if repeated else UNREPEATED * patience_ns):
+        if silent_ns < (patience_ns if repeated or torn else UNREPEATED * patience_ns):
             return False
         evidence = (
             f"{sample.unacked} segments unacknowledged for {silent_ns // MS} ms, "
             f"{sample.retransmits - self.retransmits} retransmitted, backoff {sample.backoff}"
+            f"{', as long as probes on other ports' if torn else ''}"
         )
         self.stalled = Reason(Cause.FABRIC, evidence, sample.at_ns, self.acked_ns)
         return True

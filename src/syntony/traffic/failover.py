@@ -244,7 +244,8 @@ class Failover:
             return []
         if subflow is None:
             subflow = self._add(conn, sample.flow, State.UP, sample.at_ns)
-        if not subflow.take(sample, self._policy):
+        torn_ns = self.health.torn_ns(subflow.nic or "", sample.flow.remote)
+        if not subflow.take(sample, self._policy, torn_ns):
             return []
         return self._settle(conn, sample.at_ns)
 

@@ -38,6 +38,10 @@ BRIEF_NS = 500 * MS
 peer, most likely: next time this pair is given more time."""
 BRIEF_STEP_NS, BRIEF_STEPS, BRIEF_DECAY_NS = 40 * MS, 5, 10 * S
 """So much more for each such death, up to so many; one is forgotten after each such time."""
+TORN = 2
+"""A full queue on one way may swallow every probe of one flow for as long as that counts as dead,
+hardly of two at once; of four ports fewer than two pass a part that half of all flows pass, there
+or back, in one of twenty cases (13/256)."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -104,6 +108,8 @@ class _Nic:
 class _PairState:
     def __init__(self) -> None:
         self.alive: dict[int, bool] = {}
+        self.silent: dict[int, int] = {}
+        """Flows of it that are dead, to their last answer."""
         self.since_ns = 0
         self.misses = 0
         self.died_ns: int | None = None
@@ -169,12 +175,15 @@ class Health:
             known = old[pair].alive.get(flow.flow_id) if pair in old else None
             if known is not None:
                 self._pairs[pair].alive[flow.flow_id] = known
+            if known is False:
+                self._pairs[pair].silent[flow.flow_id] = old[pair].silent[flow.flow_id]
 
     def only(self, flow_ids: frozenset[int]) -> None:
         """From now on only these flows are probed fast: what was known of others is out of date."""
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
                 pair.alive = {key: alive for key, alive in pair.alive.items() if key in flow_ids}
+                pair.silent = {key: at for key, at in pair.silent.items() if key in flow_ids}
                 if not pair.alive:
                     pair.died_ns = pair.dead = None
 
@@ -273,7 +282,9 @@ class Health:
         pair = self._pairs[flow.nic, flow.remote]
         pair.alive[event.flow_id] = event.alive
         if event.alive:
+            pair.silent.pop(event.flow_id, None)
             return self._revive(pair, event.at_ns)
+        pair.silent[event.flow_id] = event.since_ns
         pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
         pair.since_ns = max(pair.since_ns, event.since_ns)
         pair.misses = event.misses
@@ -483,6 +494,14 @@ class Health:
         """Whether probes on this very path go unanswered, believed dead or not yet."""
         pair = self._pairs.get((nic, self.probed(remote)))
         return pair is not None and pair.died_ns is not None
+
+    def torn_ns(self, nic: str, remote: str) -> int | None:
+        """When the fabric began to lose some of what goes between two NICs: since then `TORN` of
+        their flows have been silent while others live. None: nobody knows of any."""
+        pair = self._pairs.get((nic, self.probed(remote)))
+        if pair is None or pair.died_ns is not None or len(pair.silent) < TORN:
+            return None
+        return sorted(pair.silent.values())[-TORN]
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed."""

@@ -77,7 +77,10 @@ class PlainPaths:
             fresh = PlainFlow(sample, self._health.nic_of(sample.flow.local))
             self.flows[sample.inode] = fresh
             return [*out, *self._told(self._claims.claim(fresh, ()))]
-        return self.settle(known, sample.at_ns) if known.take(sample, self._policy) else []
+        near = self._health.nic_of(known.wire.local) or ""
+        torn_ns = self._health.torn_ns(near, known.wire.remote)
+        stalled = known.take(sample, self._policy, torn_ns)
+        return self.settle(known, sample.at_ns) if stalled else []
 
     def is_new(self, sample: FlowSample) -> bool:
         """Whether it is to be asked whose it is; to be called before `sample`."""

@@ -78,7 +78,7 @@ class PlainFlow:
     def detoured(self) -> bool:
         return self.wire != self.flow
 
-    def take(self, sample: FlowSample, policy: Policy) -> bool:
+    def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
         """Whether it is stalled since this very sample. On a new way that is not judged before the
         kernel has tried it, which it does by its own timer."""
         if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
@@ -88,7 +88,7 @@ class PlainFlow:
         if not self.waits:
             self.tried.clear()
         if self.moved_ns is None:
-            return self.judge.take(sample, policy)
+            return self.judge.take(sample, policy, torn_ns)
         if sample.at_ns <= self.moved_ns:  # how it was before
             self.judge.take(sample, policy)
             self.judge.stalled = None
