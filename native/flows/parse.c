@@ -69,6 +69,7 @@ static void take_info(struct span value, struct syn_flow_sample *out)
     out->bytes_received = info.tcpi_bytes_received;
     out->pacing_rate = info.tcpi_pacing_rate;
     out->delivery_rate = info.tcpi_delivery_rate;
+    out->busy_us = info.tcpi_busy_time;
     out->unacked = info.tcpi_unacked;
     out->notsent_bytes = info.tcpi_notsent_bytes;
     out->retransmits = info.tcpi_total_retrans;

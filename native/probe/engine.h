@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "flow.h"
+#include "hush.h"
 #include "liveness.h"
 #include "priority.h"
 #include "session.h"
@@ -77,13 +78,25 @@ struct syn_watch {
     int64_t due_ns;   /* these three: monotonic */
     int64_t heard_ns;
     int64_t row_ns;   /* the first reply of those in a row */
+    uint32_t pair;    /* its place in `pairs` */
+    uint32_t rank;    /* among its pair's */
+    uint32_t burst;   /* probes of a burst that are still to be sent */
     struct syn_liveness live;
+};
+
+/* All watched flows between two NICs. */
+struct syn_watch_pair {
+    uint32_t nic, dst_nic_id;
+    uint32_t flows;
+    struct syn_hush hush;
 };
 
 struct syn_watches {
     struct syn_watch *set[SYN_MAX_WATCHES]; /* by socket */
     struct syn_watch *slots[SYN_MAX_WATCHES];
     size_t count;
+    struct syn_watch_pair pairs[SYN_MAX_WATCHES];
+    size_t pair_count;
     uint32_t tag;
     int event_fd;
     int64_t phase_ns;

@@ -83,6 +83,17 @@ uint32_t syn_liveness_misses(const struct syn_liveness *live)
     return live->next_seq - live->answered;
 }
 
+uint32_t syn_liveness_overdue(const struct syn_liveness *live, int64_t now_ns)
+{
+    uint32_t misses = syn_liveness_misses(live);
+    uint32_t seq = misses < SYN_LIVENESS_SENT ? live->answered : live->next_seq - SYN_LIVENESS_SENT;
+    uint32_t count = 0;
+    while (seq + count != live->next_seq &&
+           live->sent_ns[(seq + count) % SYN_LIVENESS_SENT] + live->rtt_ns <= now_ns)
+        count++;
+    return count;
+}
+
 int64_t syn_liveness_verdict_ns(const struct syn_liveness *live, int64_t now_ns)
 {
     if (live->life == SYN_LIFE_DEAD || syn_liveness_misses(live) < SYN_MISSES)

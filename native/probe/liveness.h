@@ -45,6 +45,8 @@ int64_t syn_liveness_verdict_ns(const struct syn_liveness *live, int64_t now_ns)
 /* Whether the path has died by now. */
 int syn_liveness_check(struct syn_liveness *live, int64_t now_ns);
 uint32_t syn_liveness_misses(const struct syn_liveness *live);
+/* Those of them that have had their usual round trip. */
+uint32_t syn_liveness_overdue(const struct syn_liveness *live, int64_t now_ns);
 int64_t syn_liveness_slack_ns(const struct syn_liveness *live, int64_t now_ns);
 
 #endif

@@ -125,6 +125,8 @@ struct syn_watch_status {
     int64_t heard_ns; /* CLOCK_MONOTONIC of the newest reply */
     int64_t rtt_ns;   /* smoothed */
     int64_t slack_ns; /* silence allowed beyond the probes missed */
+    uint32_t doubted; /* all watches between these two NICs are silent: they were asked once more */
+    uint32_t hushed;  /* and have been for 20 ms and six probes (hush.h) */
 };
 
 struct syn_probe_heard {
@@ -167,7 +169,8 @@ int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_
  * interval keeps its state. */
 int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
                           size_t count, char *message);
-/* Readable while events wait; for epoll only. */
+/* Readable while events wait, and when a pair of NICs is doubted or hushed as a whole (hush.h, and
+ * syn_watch_status); for epoll only. */
 int syn_probe_liveness_fd(const struct syn_probe_engine *engine);
 /* Move out at most `room` events; the number moved. */
 size_t syn_probe_take_liveness(struct syn_probe_engine *engine, struct syn_liveness_event *out,

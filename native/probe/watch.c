@@ -1,7 +1,8 @@
 /* Paths that are watched for life: their own single probes beside the plan's pairs, no records.
  *
- * All watches of one interval are due at the same instants, so that the thread wakes once for all of
- * them. Their packets carry no transmit stamp: it would cost as much as the packet. */
+ * The flows of a pair of NICs take turns, so that the pair is asked as evenly as it can be; all pairs
+ * at the same instants, so that the thread wakes once for all of them. Their packets carry no
+ * transmit stamp: it would cost as much as the packet. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ enum {
     MIN_WATCH_INTERVAL_NS = 1000000,
     TOGETHER_NS = 200000,      /* what falls due so soon is sent now */
     AWAKE_TOLERANCE_NS = 1000000, /* lateness of a wake-up that is still counted as being awake */
+    LOOK_AGAIN_NS = 1000000,   /* at a silent pair whose probes have not had their time yet */
     WATCH_TAG_SHIFT = 10,
 };
 _Static_assert(SYN_MAX_WATCHES == 1 << WATCH_TAG_SHIFT, "a wire id holds the place of its watch");
@@ -54,6 +56,12 @@ void syn_watches_wake(struct syn_watches *watches, int64_t deadline_ns, int64_t 
 
 /* --- events --------------------------------------------------------------------------------- */
 
+static void ring(const struct syn_watches *watches)
+{
+    uint64_t one = 1;
+    (void)!write(watches->event_fd, &one, sizeof one);
+}
+
 static void tell(struct syn_probe_engine *engine, struct syn_watch *watch, int alive,
                  int64_t since_ns)
 {
@@ -69,8 +77,86 @@ static void tell(struct syn_probe_engine *engine, struct syn_watch *watch, int a
         .alive = (uint32_t)alive,
         .misses = alive ? watch->live.hits : syn_liveness_misses(&watch->live),
     };
-    uint64_t one = 1;
-    (void)!write(watches->event_fd, &one, sizeof one);
+    ring(watches);
+}
+
+/* --- pairs as a whole ----------------------------------------------------------------------- */
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct syn_watch_pair *pair_of(struct syn_watches *watches, const struct syn_watch *watch)
+{
+    return &watches->pairs[watch->pair];
+}
+
+/* Between two probes of the pair that a watch is of. */
+static int64_t spacing_ns(const struct syn_watches *watches, const struct syn_watch *watch)
+{
+    return watch->config.interval_ns / watches->pairs[watch->pair].flows;
+}
+
+/* Whether enough probes of a pair have had their time, or none of its flows lives any more: they
+ * have told of it themselves. Watches lie by socket, so a pair's are found by going through all,
+ * which is done in silence only. */
+static int is_proven(const struct syn_watches *watches, uint32_t pair)
+{
+    uint32_t overdue = 0, alive = 0;
+    for (size_t i = 0; i < watches->count; i++) {
+        const struct syn_watch *watch = watches->set[i];
+        if (watch->pair != pair || watch->live.life != SYN_LIFE_ALIVE)
+            continue;
+        alive++;
+        overdue += syn_liveness_overdue(&watch->live, watches->awake_ns);
+    }
+    return alive == 0 || overdue >= SYN_HUSH_MISSES;
+}
+
+static void burst(struct syn_watches *watches, uint32_t pair)
+{
+    syn_hush_burst(&watches->pairs[pair].hush, watches->awake_ns);
+    for (size_t i = 0; i < watches->count; i++) {
+        struct syn_watch *watch = watches->set[i];
+        if (watch->pair != pair)
+            continue;
+        watch->burst = SYN_BURST_ROUNDS;
+        watch->due_ns = watches->seen_ns;
+    }
+}
+
+/* What a silent pair needs now; when it next needs something, on the awake clock. Whoever asks is
+ * told at the first doubt as well: what his data do from then on, he can see himself. */
+static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
+{
+    struct syn_hush *hush = &watches->pairs[at].hush;
+    int64_t now_ns = watches->awake_ns;
+    if (syn_hush_doubt_ns(hush, spacing) <= now_ns) {
+        burst(watches, at);
+        ring(watches);
+    }
+    int64_t due_ns = syn_hush_due_ns(hush);
+    if (due_ns <= now_ns) {
+        if (!is_proven(watches, at))
+            return now_ns + LOOK_AGAIN_NS;
+        hush->told = 1;
+        ring(watches);
+        return INT64_MAX;
+    }
+    return lesser(due_ns, syn_hush_doubt_ns(hush, spacing));
+}
+
+/* When any pair needs something again: monotonic. */
+static int64_t attend_pairs(struct syn_watches *watches)
+{
+    int64_t next_ns = INT64_MAX;
+    for (size_t i = 0; i < watches->count; i++) {
+        const struct syn_watch *watch = watches->set[i];
+        if (watch->rank == 0)
+            next_ns = lesser(next_ns, attend(watches, watch->pair, spacing_ns(watches, watch)));
+    }
+    return next_ns == INT64_MAX ? next_ns : watches->seen_ns + (next_ns - watches->awake_ns);
 }
 
 /* --- the loop's part ------------------------------------------------------------------------ */
@@ -132,10 +218,15 @@ static void prepare(struct syn_probe_engine *engine, struct syn_watch *watch, un
     syn_without_stamp(box, at);
 }
 
-static int64_t following_due_ns(const struct syn_watches *watches, const struct syn_watch *watch)
+/* The watch's next turn, or the next probe of its burst while nothing is answered. */
+static int64_t following_due_ns(struct syn_watches *watches, struct syn_watch *watch)
 {
+    if (watch->burst > 0 && syn_hush_bursting(&pair_of(watches, watch)->hush) && --watch->burst > 0)
+        return watches->seen_ns + SYN_BURST_GAP_NS;
+    watch->burst = 0;
     int64_t interval_ns = watch->config.interval_ns;
-    int64_t phase_ns = watches->phase_ns % interval_ns;
+    int64_t turn_ns = watch->rank * spacing_ns(watches, watch);
+    int64_t phase_ns = (watches->phase_ns + turn_ns) % interval_ns;
     int64_t reached_ns = watches->seen_ns + TOGETHER_NS - phase_ns;
     return reached_ns - reached_ns % interval_ns + interval_ns + phase_ns;
 }
@@ -169,12 +260,11 @@ void syn_watches_serve(struct syn_probe_engine *engine)
         return;
     for (size_t i = 0; i < watches->count; i++)
         judge(engine, watches->set[i]);
+    watches->next_ns = attend_pairs(watches);
     send_due(engine);
-    watches->next_ns = INT64_MAX;
     for (size_t i = 0; i < watches->count; i++) {
         int64_t next_ns = next_of(watches, watches->set[i]);
-        if (next_ns < watches->next_ns)
-            watches->next_ns = next_ns;
+        watches->next_ns = lesser(watches->next_ns, next_ns);
     }
 }
 
@@ -192,6 +282,7 @@ int syn_watches_reply(struct syn_probe_engine *engine, const struct syn_packet *
     }
     engine->counters.received++;
     watch->heard_ns = watches->seen_ns;
+    syn_hush_answered(&pair_of(watches, watch)->hush, watches->awake_ns);
     int revived = syn_liveness_reply(&watch->live, reply->seq, watches->awake_ns);
     if (watch->live.hits == 1)
         watch->row_ns = watches->seen_ns;
@@ -318,8 +409,41 @@ static int make_set(struct syn_probe_engine *engine, const struct syn_probe_flow
     return SYN_OK;
 }
 
+static struct syn_hush known_hush(const struct syn_watch_pair *pairs, size_t count,
+                                  const struct syn_watch *watch, int64_t awake_ns)
+{
+    struct syn_hush hush;
+    for (size_t i = 0; i < count; i++)
+        if (pairs[i].nic == watch->config.nic && pairs[i].dst_nic_id == watch->config.dst_nic_id)
+            return pairs[i].hush;
+    syn_hush_open(&hush, awake_ns);
+    return hush;
+}
+
+/* Which pair each watch is of, and its turn there; what is known of pairs that stay is kept. */
+static void form_pairs(struct syn_watches *watches, struct syn_watch_pair *before)
+{
+    size_t old_count = watches->pair_count;
+    memcpy(before, watches->pairs, old_count * sizeof *before);
+    watches->pair_count = 0;
+    for (size_t i = 0; i < watches->count; i++) {
+        struct syn_watch *watch = watches->set[i];
+        size_t at = 0;
+        while (at < watches->pair_count &&
+               (watches->pairs[at].nic != watch->config.nic ||
+                watches->pairs[at].dst_nic_id != watch->config.dst_nic_id))
+            at++;
+        if (at == watches->pair_count)
+            watches->pairs[watches->pair_count++] = (struct syn_watch_pair){
+                watch->config.nic, watch->config.dst_nic_id, 0,
+                known_hush(before, old_count, watch, watches->awake_ns)};
+        watch->pair = (uint32_t)at;
+        watch->rank = watches->pairs[at].flows++;
+    }
+}
+
 static void adopt_set(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
-                      size_t count, struct syn_watch **set)
+                      size_t count, struct syn_watch **set, struct syn_watch_pair *before)
 {
     struct syn_watches *watches = &engine->watches;
     for (size_t i = 0; i < watches->count; i++) {
@@ -342,6 +466,7 @@ static void adopt_set(struct syn_probe_engine *engine, const struct syn_probe_fl
     memcpy(watches->set, set, count * sizeof *set);
     qsort(watches->set, count, sizeof *watches->set, by_socket);
     watches->count = count;
+    form_pairs(watches, before);
     watches->next_ns = 0;
 }
 
@@ -354,15 +479,20 @@ int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_prob
     }
     snprintf(message, SYN_MESSAGE_BYTES, "out of memory for watched paths");
     struct syn_watch **set = calloc(count + 1, sizeof *set);
-    if (set == NULL)
+    struct syn_watch_pair *before = calloc(SYN_MAX_WATCHES, sizeof *before);
+    if (set == NULL || before == NULL) {
+        free(set);
+        free(before);
         return SYN_ERROR_MISSING;
+    }
     syn_engine_visit(engine);
     int failed = make_set(engine, flows, count, set, message);
     if (!failed)
-        adopt_set(engine, flows, count, set);
+        adopt_set(engine, flows, count, set, before);
     syn_keep_wanted_sockets(engine);
     syn_engine_leave(engine);
     syn_engine_wake(engine);
+    free(before);
     free(set);
     return failed;
 }
@@ -396,12 +526,15 @@ size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_
     size_t count = watches->count;
     for (size_t i = 0; i < count && i < room; i++) {
         const struct syn_watch *watch = watches->set[i];
+        const struct syn_hush *hush = &watches->pairs[watch->pair].hush;
         out[i] = (struct syn_watch_status){
             .flow_id = watch->config.flow_id,
             .life = watch->live.life,
             .heard_ns = watch->heard_ns,
             .rtt_ns = watch->live.rtt_ns,
             .slack_ns = syn_liveness_slack_ns(&watch->live, watches->awake_ns),
+            .doubted = (uint32_t)syn_hush_bursting(hush),
+            .hushed = (uint32_t)hush->told,
         };
     }
     syn_engine_leave(engine);

@@ -8,7 +8,7 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.connection import State, Subflow
-from syntony.traffic.health import NO_HURRY_NS, Health, LocalNic, Progress, WatchedFlow
+from syntony.traffic.health import NO_HURRY_NS, Health, LocalNic, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
@@ -169,7 +169,7 @@ def test_what_is_known_of_a_nic_survives_its_name() -> None:
 def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believed: bool) -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
-    replies = {0: LAST_REPLY_NS, 1: LAST_REPLY_NS + later_ms * MS}
+    replies = {0: Reply(LAST_REPLY_NS), 1: Reply(LAST_REPLY_NS + later_ms * MS)}
     health.answered(replies, now_ns)
     assert bool(health.conclude(now_ns)) is believed
 
@@ -178,7 +178,7 @@ def test_a_peer_that_stays_silent_is_dead_when_its_last_nic_is() -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
     for _ in range(3):  # for as long as its other NIC passes for alive
-        health.answered({0: LAST_REPLY_NS, 1: LAST_REPLY_NS}, now_ns)
+        health.answered(dict.fromkeys((0, 1), Reply(LAST_REPLY_NS)), now_ns)
         assert not health.conclude(now_ns)
         due_ns = health.due_ns()
         assert due_ns is not None
@@ -186,5 +186,5 @@ def test_a_peer_that_stays_silent_is_dead_when_its_last_nic_is() -> None:
         now_ns = due_ns
     health.liveness(event(now_ns, 1, alive=False))
     now_ns += Policy().settle_ns
-    health.answered({0: LAST_REPLY_NS, 1: LAST_REPLY_NS}, now_ns)
+    health.answered(dict.fromkeys((0, 1), Reply(LAST_REPLY_NS)), now_ns)
     assert health.pending(now_ns)

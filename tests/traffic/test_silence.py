@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.model import MS
+from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LivenessEvent
-from syntony.traffic.health import Answers, Health, LocalNic, Progress, WatchedFlow
+from syntony.traffic.health import Answers, Health, LocalNic, Pair, Progress, Reply, WatchedFlow
 from syntony.traffic.instructions import Cause
 from syntony.traffic.policy import Policy
-from syntony.traffic.silence import hushed, presumed
+from syntony.traffic.silence import SHORTEST_NS, Silence
 
 NOW_NS = 10_000 * MS
 INTERVAL_NS = 15 * MS
@@ -19,63 +19,127 @@ TO_B_ELSEWHERE = ("n1", "10.1.0.2")
 TO_C = ("n0", "10.0.0.3")
 
 
+FIRST_MS = 45
+"""The patience with a pair of which nothing is known."""
+
+
 def answers(
     silent_ms: int, elsewhere_ms: int = 2, c_ms: int = 3, flows: int = 4
-) -> dict[tuple[str, str], Answers]:
+) -> dict[Pair, Answers]:
     ages = {TO_B: (silent_ms, "b"), TO_B_ELSEWHERE: (elsewhere_ms, "b"), TO_C: (c_ms, "c")}
     return {
-        pair: Answers(NOW_NS - age_ms * MS, flows, host) for pair, (age_ms, host) in ages.items()
+        pair: Answers(NOW_NS - age_ms * MS, flows, host, silent=age_ms > 8, hushed=age_ms > 20)
+        for pair, (age_ms, host) in ages.items()
     }
 
 
-def no_more(_pair: tuple[str, str], _now_ns: int) -> int:
+def no_more(_pair: Pair, _now_ns: int) -> int:
     return 0
 
 
+def progress(acked_ms: int, waits_ms: int, rtt_ms: int = 5, *, streams: bool = True) -> Progress:
+    """Acknowledged so long ago."""
+    return Progress(FLOW, NOW_NS - acked_ms * MS, rtt_ms * MS, waits_ms * MS, streams)
+
+
+WAITING = {TO_B: [progress(60, 16)]}
+
+
 @pytest.mark.parametrize(
-    ("heard", "silent"),
+    ("heard", "dead"),
     [
-        (answers(46), {TO_B}),
-        (answers(44), set()),
-        (answers(46, flows=1), set()),  # three probes missed prove nothing
-        (answers(121, flows=1), {TO_B}),
+        (answers(FIRST_MS + 1), {TO_B}),
+        (answers(FIRST_MS), set()),
         (answers(60, elsewhere_ms=58), set()),  # the peer itself is late
         (answers(60, elsewhere_ms=40), {TO_B}),  # it was awake after this NIC's last answer
         (answers(60, elsewhere_ms=16, c_ms=16), set()),  # we were not awake ourselves
-        (answers(46, c_ms=32), {TO_B, TO_C}),  # died with it, answered a little later
-        (answers(46, c_ms=30), {TO_B}),
+        (answers(46, c_ms=43), {TO_B, TO_C}),  # died with it, answered a little later
+        (answers(46, c_ms=42), {TO_B}),
+        (answers(46, c_ms=31, flows=1), {TO_B, TO_C}),  # asked less often
     ],
 )
-def test_who_is_silent(heard: dict[tuple[str, str], Answers], silent: set[object]) -> None:
-    assert set(hushed(heard, INTERVAL_NS, NOW_NS, no_more)) == silent
-
-
-def test_whoever_healed_at_once_of_late_is_given_more_time() -> None:
-    assert not hushed(answers(60), INTERVAL_NS, NOW_NS, lambda _pair, _now_ns: 40 * MS)
-
-
-def progress(acked_ms: int, waits_ms: int, rtt_ms: int = 5) -> Progress:
-    """Acknowledged so long after the pair's last answer."""
-    return Progress(FLOW, NOW_NS - 50 * MS + acked_ms * MS, rtt_ms * MS, waits_ms * MS)
+def test_who_is_silent_while_data_wait(heard: dict[Pair, Answers], dead: set[Pair]) -> None:
+    assert set(Silence().dead(heard, WAITING, INTERVAL_NS, NOW_NS, no_more)) == dead
 
 
 @pytest.mark.parametrize(
     ("flows", "dead"),
     [
         ({}, set()),
-        ({TO_B: [progress(0, 50)]}, {TO_B, TO_C}),
-        ({TO_B: [progress(0, 40)]}, set()),
-        ({TO_B: [progress(0, 50, rtt_ms=60)]}, set()),
-        ({TO_B: [progress(20, 30), progress(0, 50)]}, set()),  # something gets through
-        ({TO_B: [progress(0, 50)], TO_C: [progress(20, 30)]}, {TO_B}),
-        ({TO_B: [progress(0, 0)], TO_C: [progress(0, 50)]}, {TO_B, TO_C}),
+        (WAITING, {TO_B, TO_C}),
+        ({TO_B: [progress(60, 15)]}, set()),
+        ({TO_B: [progress(60, 16, 70)]}, {TO_B, TO_C}),  # they were coming
+        ({TO_B: [progress(60, 60, 70, streams=False)]}, set()),  # the first may take a round trip
+        ({TO_B: [progress(60, 71, 70, streams=False)]}, {TO_B, TO_C}),
+        ({TO_B: [progress(44, 30), progress(60, 50)]}, set()),  # something got through
+        ({TO_B: [progress(60, 50)], TO_C: [progress(40, 30)]}, {TO_B}),
+        ({TO_B: [progress(60, 0)], TO_C: [progress(60, 50)]}, {TO_B, TO_C}),
     ],
 )
 def test_silent_pairs_are_dead_where_data_wait_and_none_gets_through(
-    flows: dict[tuple[str, str], list[Progress]], dead: set[object]
+    flows: dict[Pair, list[Progress]], dead: set[Pair]
 ) -> None:
-    since_ns = NOW_NS - 50 * MS
-    assert set(presumed({TO_B: since_ns, TO_C: since_ns}, flows)) == dead
+    heard = answers(50, c_ms=50)
+    assert set(Silence().dead(heard, flows, INTERVAL_NS, NOW_NS, no_more)) == dead
+
+
+def test_the_last_sign_of_life_is_told() -> None:
+    flows = {TO_B: [progress(46, 40)]}
+    told = Silence().dead(answers(70), flows, INTERVAL_NS, NOW_NS, no_more)
+    assert told == {TO_B: NOW_NS - 46 * MS}
+
+
+@pytest.mark.parametrize(("more_ms", "dead"), [(14, {TO_B}), (15, set())])
+def test_whoever_healed_at_once_of_late_is_given_more_time(more_ms: int, dead: set[Pair]) -> None:
+    def more(_pair: Pair, _now_ns: int) -> int:
+        return more_ms * MS
+
+    assert set(Silence().dead(answers(60), WAITING, INTERVAL_NS, NOW_NS, more)) == dead
+
+
+def test_what_is_dying_already_is_not_told_again() -> None:
+    heard = answers(50, c_ms=50)
+    heard[TO_B] = heard[TO_B]._replace(dying=True)
+    found = Silence().dead(heard, {TO_C: [progress(60, 30)]}, INTERVAL_NS, NOW_NS, no_more)
+    assert set(found) == {TO_C}
+
+
+def look(
+    silence: Silence, now_ns: int, silent_ms: int, waits_ms: int, *, dying: bool = False
+) -> set[Pair]:
+    """At one pair, from which the newest acknowledgement is as old as its newest answer."""
+    at_ns = now_ns - silent_ms * MS
+    heard = {
+        TO_B: Answers(at_ns, 4, "b", silent=True, hushed=silent_ms > 20, dying=dying),
+        TO_C: Answers(now_ns - MS, 4, "c"),
+    }
+    flows = {TO_B: [Progress(FLOW, at_ns, 5 * MS, waits_ms * MS, streams=True)]}
+    return set(silence.dead(heard, flows, INTERVAL_NS, now_ns, no_more))
+
+
+def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
+    silence = Silence()
+    look(silence, NOW_NS, 1, 0)
+    now_ns = NOW_NS + 60 * S
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS
+    assert not look(silence, now_ns, 20, 18)
+    look(silence, now_ns + 5 * MS, 1, 0)
+    assert silence.patience_ns(TO_B, now_ns + 5 * MS) // MS == 31, "25 ms at most, and a quarter"
+    assert not look(silence, now_ns + 50 * MS, 31, 30)
+    assert look(silence, now_ns + 51 * MS, 32, 31)
+    assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS, "it is forgotten"
+
+
+@pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])
+def test_what_nothing_waited_for_and_what_was_dead_is_no_habit(
+    waits_ms: int, *, dying: bool
+) -> None:
+    silence = Silence()
+    look(silence, NOW_NS, 1, 0)
+    now_ns = NOW_NS + 60 * S
+    look(silence, now_ns, 40, waits_ms, dying=dying)
+    look(silence, now_ns + MS, 1, 0)
+    assert silence.patience_ns(TO_B, now_ns + MS) == SHORTEST_NS
 
 
 def health() -> Health:
@@ -112,9 +176,9 @@ def test_an_answer_since_takes_it_back() -> None:
     one = health()
     one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
     one.conclude(NOW_NS)
-    assert not one.heard({0: NOW_NS - 50 * MS}, NOW_NS + 10 * MS), "it was heard before"
+    assert not one.heard({0: Reply(NOW_NS - 50 * MS)}, NOW_NS + 10 * MS), "it was heard before"
     assert one.dead(*TO_B) is not None
-    assert one.heard({0: NOW_NS + 5 * MS}, NOW_NS + 10 * MS)
+    assert one.heard({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)
     assert (one.dead(*TO_B), one.presuming) == (None, False)
     assert one.patience_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
 
@@ -124,7 +188,9 @@ def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
     one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
     one.conclude(NOW_NS)
     one.liveness(event(NOW_NS + 30 * MS, 0, alive=False))
-    assert not one.heard({0: NOW_NS + 40 * MS}, NOW_NS + 50 * MS), "three answers are asked for"
+    assert not one.heard({0: Reply(NOW_NS + 40 * MS)}, NOW_NS + 50 * MS), (
+        "three answers are asked for"
+    )
     assert one.dead(*TO_B) is not None
     one.liveness(event(NOW_NS + 900 * MS, 0, alive=True))
     assert (one.dead(*TO_B), one.presuming) == (None, False)

@@ -66,6 +66,10 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: int
     slack_ns: int
     """Silence that is allowed beyond four probes missed; it follows the delays seen."""
+    doubted: bool
+    """All watched paths between these two NICs are silent, and have been asked by a burst."""
+    hushed: bool
+    """They have been silent for 20 ms, and at least six probes of them for their round trip."""
 
 
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,8 +231,9 @@ class ProbeEngine:
             raise _error(code, message)
 
     def liveness_fd(self) -> int:
-        """Readable while `liveness` has something to tell; for epoll. It is closed with the engine
-        and is another one in another engine."""
+        """Readable while `liveness` has something to tell, or `watched` of a pair of NICs that is
+        doubted or hushed since; for epoll. It is closed with the engine and is another one in
+        another engine."""
         return int(self._library.syn_probe_liveness_fd(self._alive()))
 
     def liveness(self) -> list[LivenessEvent]:
@@ -261,8 +266,10 @@ class ProbeEngine:
                 heard_ns=heard_ns,
                 rtt_ns=rtt_ns,
                 slack_ns=slack_ns,
+                doubted=bool(doubted),
+                hushed=bool(hushed),
             )
-            for flow_id, life, heard_ns, rtt_ns, slack_ns in rows.tolist()
+            for flow_id, life, heard_ns, rtt_ns, slack_ns, doubted, hushed in rows.tolist()
         ]
 
     def pending(self) -> int:

@@ -29,6 +29,9 @@ NO_HURRY_NS = 250 * MS
 answers probes late, and its kernel acknowledges the jobs' data all the same."""
 USUAL_NS = 2 * PROGRESS_NS
 """So long, or a round trip, any flow waits for an acknowledgement now and then."""
+HANG_NS = 15 * MS
+"""So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
+peer holds it back (TCP_DELACK_MIN, 40 ms); the path's probes tell these from each other."""
 LOOK_AGAIN_NS = 5 * MS
 PEER_NS = 10 * MS
 """What one NIC of a peer answers so much later than another one's last answer shows that the peer
@@ -46,6 +49,17 @@ SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
 
+class Reply(NamedTuple):
+    """What is heard of one watched flow."""
+
+    heard_ns: int
+    """When it was last answered, CLOCK_MONOTONIC."""
+    silent: bool = False
+    """Nothing of its pair is answered; it is asked once more."""
+    hushed: bool = False
+    """For a while."""
+
+
 class Answers(NamedTuple):
     """What is heard of one pair of NICs."""
 
@@ -55,6 +69,9 @@ class Answers(NamedTuple):
     host: str
     """The peer's."""
     dying: bool = False
+    silent: bool = False
+    """As of its flows."""
+    hushed: bool = False
 
 
 class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +105,15 @@ class Progress(NamedTuple):
     rtt_ns: int
     """With the queue it stands in."""
     waits_ns: int
-    """For how long data have been under way without any acknowledgement; 0 where none are."""
+    """For how long data have been under way without any acknowledgement, at the least; 0 where none
+    are."""
+    streams: bool = False
+    """Acknowledgements had come before, and data have been under way ever since: the next one need
+    not wait for a round trip."""
+
+    def hangs(self) -> bool:
+        """Whether its data wait as they do where nothing gets through."""
+        return self.waits_ns > (HANG_NS if self.streams else max(self.rtt_ns, HANG_NS))
 
 
 Pair = tuple[str, str]
@@ -308,21 +333,24 @@ class Health:
         """Whether any pair is dead whose flows have not all said so."""
         return any(pair.presumed for pair in self._pairs.values())
 
-    def answers(self, replies: Mapping[int, int]) -> dict[Pair, Answers]:
-        """Of each pair with flows that live, by their own account.
-
-        Args:
-            replies: flow to when it was last answered, CLOCK_MONOTONIC.
-        """
-        found: dict[Pair, list[int]] = defaultdict(list)
+    def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
+        """Of each pair with flows that live, by their own account."""
+        found: dict[Pair, list[Reply]] = defaultdict(list)
         hosts: dict[Pair, str] = {}
-        for flow_id, at_ns in replies.items():
+        for flow_id, reply in replies.items():
             flow = self._flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
-                found[flow.nic, flow.remote].append(at_ns)
+                found[flow.nic, flow.remote].append(reply)
                 hosts[flow.nic, flow.remote] = _host(flow)
         return {
-            key: Answers(max(heard), len(heard), hosts[key], dying=self._dying(key))
+            key: Answers(
+                newest_ns=max(reply.heard_ns for reply in heard),
+                flows=len(heard),
+                host=hosts[key],
+                dying=self._dying(key),
+                silent=heard[0].silent,
+                hushed=heard[0].hushed,
+            )
             for key, heard in found.items()
         }
 
@@ -335,7 +363,7 @@ class Health:
         """These pairs are dead though not all of their flows have said so; to be concluded now.
 
         Args:
-            since: pair to its last answer, CLOCK_MONOTONIC.
+            since: pair to its last sign of life, CLOCK_MONOTONIC.
             now_ns: the same clock.
         """
         for key, since_ns in since.items():
@@ -345,15 +373,15 @@ class Health:
             given_ns = BRIEF_STEP_NS * _brief_now(pair, now_ns)
             pair.died_ns = now_ns - self._policy.settle_ns - given_ns
 
-    def heard(self, replies: Mapping[int, int], now_ns: int) -> bool:
+    def heard(self, replies: Mapping[int, Reply], now_ns: int) -> bool:
         """Presumed dead and answered since: it was not; whether any pair is well again with it."""
         back = False
-        for flow_id, at_ns in replies.items():
+        for flow_id, reply in replies.items():
             flow = self._flows.get(flow_id)
             if flow is None:
                 continue
             pair = self._pairs[flow.nic, flow.remote]
-            if pair.presumed and at_ns > pair.since_ns:
+            if pair.presumed and reply.heard_ns > pair.since_ns:
                 back |= self._revive(pair, now_ns)
         return back
 
@@ -386,29 +414,29 @@ class Health:
             elif flow.acked_ns - PROGRESS_NS > pair.since_ns:
                 # It may answer what was under way when the path died: the next one will not.
                 until_ns = max(until_ns, flow.acked_ns + usual_ns)
-            waits |= flow.waits_ns > usual_ns
+            waits |= flow.hangs() if pair.presumed else flow.waits_ns > usual_ns
         if not waits:
             until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, sign_ns + NO_HURRY_NS))
         pair.carries_until_ns = until_ns
 
-    def answered(self, replies: Mapping[int, int], now_ns: int) -> None:
+    def answered(self, replies: Mapping[int, Reply], now_ns: int) -> None:
         """Watched flows and when each was last answered, before deaths are decided: where the
         peer's other NICs live but have not answered since either, the peer itself is late, not one
         of its NICs dead. That ends by itself: they answer, or die as well.
 
         Args:
-            replies: flow to CLOCK_MONOTONIC.
-            now_ns: the same clock.
+            replies: by flow.
+            now_ns: CLOCK_MONOTONIC.
         """
         pending = self.pending(now_ns)
         if not pending:
             return
         newest: dict[tuple[str, str], int] = {}
-        for flow_id, at_ns in replies.items():
+        for flow_id, reply in replies.items():
             flow = self._flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 nic = (_host(flow), flow.remote)
-                newest[nic] = max(newest.get(nic, 0), at_ns)
+                newest[nic] = max(newest.get(nic, 0), reply.heard_ns)
         for key in pending:
             flow = self.known(key[1])
             pair = self._pairs[key]

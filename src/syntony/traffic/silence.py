@@ -1,73 +1,133 @@
 """The silence of a pair of NICs as a whole, told sooner than that of each of its flows. Pure.
 
-Each flow is asked less often than the pair, and judged by itself. So while a job's data wait, all
-flows of a pair are looked at together: if none of them was answered for a while, though others
-were, and the data wait as long, both mean the same.
+Each flow is asked less often than the pair, and judged by itself. So once nothing of a pair is
+answered for a while, which the probe engine sees, the data of the jobs that use it are looked at.
+An acknowledgement is a sign of life as an answer is: a queue delays either, seldom both. If there
+is neither for longer than there ever is of late, data wait, and others are answered, it is dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from syntony.model import MS
-from syntony.traffic.health import PEER_NS, PROGRESS_NS, Answers, Pair, Progress
+from syntony.model import MS, S
+from syntony.traffic.health import PEER_NS, Answers, Pair, Progress
 
-HUSH_NS, HUSH_PROBES = 45 * MS, 8
-"""So long, and so many probes of any of its flows, nothing of a pair is answered."""
+SHORTEST_NS, LONGEST_NS = 20 * MS, 45 * MS
+"""Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all
+has always been enough."""
+OUTAGE_NS = 200 * MS
+"""Silence of this length that ends is an outage, no habit."""
+HALF_LIFE_NS = 8 * S
+"""A habit is forgotten by half in so long, as the engine forgets a path's delays."""
+LOOKS_NS = 5 * MS
+"""Between two looks at a silent pair: its silence has lasted so much longer than was seen."""
 AWAKE_NS = 15 * MS
 """Whoever was answered by anybody within so long is awake himself."""
 
-
-def hushed(
-    answers: Mapping[Pair, Answers],
-    interval_ns: int,
-    now_ns: int,
-    more_ns: Callable[[Pair, int], int],
-) -> dict[Pair, int]:
-    """Silent pairs to their last answer: while we are awake, and so is the peer as far as it is
-    asked at other NICs.
-
-    Args:
-        answers: of all pairs.
-        interval_ns: between two probes of one flow.
-        now_ns: CLOCK_MONOTONIC.
-        more_ns: more time that a pair is given.
-    """
-    if now_ns - max((each.newest_ns for each in answers.values()), default=0) > AWAKE_NS:
-        return {}
-    found, plain = {}, False
-    for pair, its in answers.items():
-        beyond_ns = now_ns - its.newest_ns - more_ns(pair, now_ns)
-        beyond_ns -= max(HUSH_NS, HUSH_PROBES * interval_ns // its.flows)
-        others = [
-            each.newest_ns
-            for (_, remote), each in answers.items()
-            if each.host == its.host and remote != pair[1]
-        ]
-        late = others and max(others) < its.newest_ns + PEER_NS
-        # What died together was not answered last at the same instant.
-        if beyond_ns > -interval_ns and not its.dying and not late:
-            found[pair] = its.newest_ns
-            plain |= beyond_ns > 0
-    return found if plain else {}
+More = Callable[[Pair, int], int]
+Flows = Mapping[Pair, Sequence[Progress]]
 
 
-def presumed(
-    silent: Mapping[Pair, int], flows: Mapping[Pair, Iterable[Progress]]
-) -> dict[Pair, int]:
-    """Those of the silent pairs that are dead: a job's data wait on one of them, and on none of
-    these does anything get through.
+class _Habit:
+    """How long a pair is silent at times though data wait; slow until it has shown otherwise."""
 
-    Args:
-        silent: to their last answer, CLOCK_MONOTONIC.
-        flows: of jobs, on each.
-    """
-    dead = {
-        pair: since_ns
-        for pair, since_ns in silent.items()
-        if all(each.acked_ns - PROGRESS_NS <= since_ns for each in flows.get(pair, ()))
-    }
-    waited_for = any(
-        each.waits_ns > max(each.rtt_ns, HUSH_NS) for pair in dead for each in flows.get(pair, ())
-    )
-    return dead if waited_for else {}
+    def __init__(self, now_ns: int) -> None:
+        self._longest_ns, self._at_ns = LONGEST_NS, now_ns
+        self._sign_ns = self._silent_ns = 0
+
+    def note(self, sign_ns: int, now_ns: int, *, waits: bool) -> None:
+        """The newest sign of life as of now: a silence of waiting data that it has ended is a
+        habit."""
+        if sign_ns > self._sign_ns:
+            if self._longest_now_ns(now_ns) < self._silent_ns < OUTAGE_NS:
+                self._longest_ns, self._at_ns = self._silent_ns, now_ns
+            self._sign_ns, self._silent_ns = sign_ns, 0
+        if waits:
+            self._silent_ns = now_ns - sign_ns + LOOKS_NS
+
+    def died(self) -> None:
+        """The silence that lasts is none."""
+        self._silent_ns = 0
+
+    def patience_ns(self, now_ns: int) -> int:
+        longest_ns = self._longest_now_ns(now_ns)
+        return min(max(SHORTEST_NS, longest_ns + longest_ns // 4), LONGEST_NS)
+
+    def _longest_now_ns(self, now_ns: int) -> int:
+        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
+
+
+class Silence:
+    """Of all pairs of one host."""
+
+    def __init__(self) -> None:
+        self._habits: dict[Pair, _Habit] = {}
+
+    def dead(
+        self,
+        answers: Mapping[Pair, Answers],
+        flows: Flows,
+        interval_ns: int,
+        now_ns: int,
+        more_ns: More,
+    ) -> dict[Pair, int]:
+        """Pairs that are dead, to their last sign of life: while we are awake, and so is the peer
+        as far as it is asked at other NICs. To be called every few ms while a pair is silent.
+
+        Args:
+            answers: of all pairs.
+            flows: of jobs, on those pairs that are silent.
+            interval_ns: between two probes of one flow.
+            now_ns: CLOCK_MONOTONIC.
+            more_ns: more time that a pair is given.
+        """
+        signs = {
+            pair: max([its.newest_ns, *(each.acked_ns for each in flows.get(pair, ()))])
+            for pair, its in answers.items()
+        }
+        self._learn(signs, flows, now_ns)
+        for pair in signs:
+            if answers[pair].dying:
+                self._habits[pair].died()
+        from_ns = {pair: signs[pair] + more_ns(pair, now_ns) for pair in signs}
+        over = [
+            from_ns[pair]
+            for pair, its in answers.items()
+            if its.hushed and not its.dying
+            and now_ns - from_ns[pair] > self.patience_ns(pair, now_ns)
+        ]  # fmt: skip
+        newest_ns = max((each.newest_ns for each in answers.values()), default=0)
+        if not over or now_ns - newest_ns > AWAKE_NS:
+            return {}
+        # What died together has not given its last sign at the same instant.
+        silent = {
+            pair: signs[pair]
+            for pair, its in answers.items()
+            if not its.dying and not _is_late(answers, pair)
+            and from_ns[pair] <= max(over) + interval_ns // its.flows
+        }  # fmt: skip
+        waits = any(each.hangs() for pair in silent for each in flows.get(pair, ()))
+        return silent if waits else {}
+
+    def patience_ns(self, pair: Pair, now_ns: int) -> int:
+        """For how long there may be no sign of life of a pair: its longest silence of late and a
+        quarter."""
+        return self._habits.setdefault(pair, _Habit(now_ns)).patience_ns(now_ns)
+
+    def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
+        self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
+        for pair, habit in self._habits.items():
+            waits = any(each.waits_ns > 0 for each in flows.get(pair, ()))
+            habit.note(signs[pair], now_ns, waits=waits)
+
+
+def _is_late(answers: Mapping[Pair, Answers], pair: Pair) -> bool:
+    """Whether its peer has not been heard of at another NIC since."""
+    its = answers[pair]
+    others = [
+        each.newest_ns
+        for (_, remote), each in answers.items()
+        if each.host == its.host and remote != pair[1]
+    ]
+    return bool(others) and max(others) < its.newest_ns + PEER_NS

@@ -28,7 +28,7 @@ from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
 from syntony.agent.steering.rows import PathRow, is_news, path_row
 from syntony.agent.steering.view import describe, describe_plain
-from syntony.agent.steering.weighing import weigh
+from syntony.agent.steering.weighing import Weighing
 from syntony.errors import MissingError, WireError
 from syntony.io.detours import DetourTable
 from syntony.io.join_listener import JoinListeners, refuse, supported
@@ -150,6 +150,7 @@ class PathControl:
             self._own_addresses,
             (lambda: [each.inode for each in plain.managed()]) if policy.plain else None,
         )
+        self._weighing = Weighing(self._failover.health, self._flows)
         self._detours = Detours(
             lambda: [nic.name for nic in self._failover.health.nics()],
             self._failover.health.nic_of,
@@ -320,11 +321,11 @@ class PathControl:
             for event in key.data():
                 self._take(event)
         now_ns = time.monotonic_ns()
-        for source in self._sources:
+        for source in self._timed():
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
-        back = weigh(self._failover.health, self._flows, self._liveness, now_ns)
+        back = self._weighing.weigh(self._liveness, now_ns)
         self._carry_out(self._failover.tick(now_ns, back=back))
         if ready:
             self._untold = True
@@ -336,9 +337,12 @@ class PathControl:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
 
+    def _timed(self) -> Sequence[Source]:
+        return self._sources if self._liveness is None else (*self._sources, self._liveness)
+
     def _pause_s(self) -> float:
         now_ns = time.monotonic_ns()
-        dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._sources)]
+        dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._timed())]
         dues.append(self._flows_ns if self._untold else None)
         due_ns = min([self._routine_ns, *(due for due in dues if due is not None)])
         return max(0, due_ns - now_ns) / S

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
-from syntony.model import MS
+from syntony.model import MS, US
 from syntony.model.paths import FlowSample, PathEvent
 from syntony.traffic.health import Progress
 
@@ -30,6 +30,8 @@ ALL_NS = 500 * MS
 MOST_PROGRESS = 256
 """Flows that are looked at before a path is given up, those with the newest acknowledgements: each
 costs 14 µs, and of a path that carries any of its flows will do."""
+TICKS_NS = 10 * MS
+"""The kernel accounts for a flow's busy time in ticks: two of 4 ms (250 Hz), and some."""
 STALL_NS = 10 * MS
 """Looking later than this after we meant to: we were not scheduled."""
 
@@ -57,8 +59,10 @@ class FlowWatch:
         self._told = np.zeros(len(self._rows), bool)
         self._acked = np.zeros(len(self._rows), np.int64)
         """When bytes were last acknowledged, at the latest; 0: never seen."""
-        self.waiting = False
-        """Whether any flow has made no progress for `SUSPECT_NS`."""
+        self._idle = np.zeros(len(self._rows), np.int64)
+        self._idle_us = self._rows["busy_us"].astype(np.int64)
+        """Since when data have been under way all the time, at the latest, and the kernel's account
+        of that then."""
         self._next_ns = 0
         self._all_ns = 0
 
@@ -91,20 +95,28 @@ class FlowWatch:
         if anew:
             self._find(now_ns)
         else:
-            self._flows.sample(self._rows)
-            self._progress(now_ns)
-        waits_ns = now_ns - np.maximum(self._since, self._acked)
+            self.look(now_ns)
+        waits_ns = now_ns - np.maximum(self._idle, self._acked)
         asked = np.flatnonzero(is_sending(self._rows) & goes_to(self._rows, remotes))
         newest = asked[np.argsort(-self._acked[asked], kind="stable")][:MOST_PROGRESS]
         longest = asked[np.argsort(-waits_ns[asked], kind="stable")][:MOST_PROGRESS]
         some = np.union1d(newest, longest)
         found = self._flows.samples(self._rows[some], now_ns)
         return [
-            Progress(sample.flow, acked_ns, sample.rtt_ns, waited_ns)
-            for sample, acked_ns, waited_ns in zip(
-                found, self._acked[some].tolist(), waits_ns[some].tolist(), strict=True
+            Progress(sample.flow, acked_ns, sample.rtt_ns, waited_ns, acked_ns > idle_ns)
+            for sample, acked_ns, waited_ns, idle_ns in zip(
+                found,
+                self._acked[some].tolist(),
+                waits_ns[some].tolist(),
+                self._idle[some].tolist(),
+                strict=True,
             )
         ]
+
+    def look(self, now_ns: int) -> None:
+        """At every flow that is known, beside the rhythm."""
+        self._flows.sample(self._rows)
+        self._progress(now_ns)
 
     def poll(self, now_ns: int) -> list[PathEvent]:
         if now_ns < self.deadline_ns:
@@ -116,8 +128,7 @@ class FlowWatch:
         if now_ns >= self._all_ns:
             self._all_ns = now_ns + ALL_NS
             return list(self._flows.samples(self._find(now_ns), now_ns))
-        self._flows.sample(self._rows)
-        self._progress(now_ns)
+        self.look(now_ns)
         return list(self._suspects(now_ns))
 
     def _find(self, now_ns: int) -> NDArray[np.void]:
@@ -140,6 +151,9 @@ class FlowWatch:
         baseline[kept] = self._baseline[before]
         acked = np.zeros(len(rows), np.int64)
         acked[kept] = self._acked[before]
+        idle, idle_us = np.full(len(rows), now_ns, np.int64), rows["busy_us"].astype(np.int64)
+        idle[kept], idle_us[kept] = self._idle[before], self._idle_us[before]
+        self._idle, self._idle_us = idle, idle_us
         self._rows, self._since, self._baseline, self._told = rows, since, baseline, told
         self._acked = acked
         self._progress(now_ns)
@@ -152,14 +166,17 @@ class FlowWatch:
         moved = acked | (rows["unacked"] == 0)
         # A closed window is the peer's wish, not a fault of the path.
         moved |= rows["window_probes"] > 0
+        busy_us = rows["busy_us"].astype(np.int64)
+        idle = (rows["unacked"] == 0) | (rows["window_probes"] > 0)
+        idle |= now_ns - self._idle - (busy_us - self._idle_us) * US > TICKS_NS
+        self._idle[idle], self._idle_us[idle] = now_ns, busy_us[idle]
         self._since[moved] = now_ns
         self._baseline[moved] = rows[moved]
         self._told[moved] = False
 
     def _suspects(self, now_ns: int) -> list[FlowSample]:
         suspect = now_ns - self._since >= SUSPECT_NS
-        self.waiting = bool(suspect.any())
-        if not self.waiting:
+        if not suspect.any():
             return []
         fresh = suspect & ~self._told
         self._told |= suspect

@@ -20,6 +20,8 @@ PORTS_PER_PAIR = 4
 """Source ports watched of each pair: one path of the fabric is not the pair. With two equal-cost
 paths all four share one with probability 1/8."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
+LOOK_AGAIN_NS = 5 * MS
+"""At a pair that is silent, and not yet known to be dead."""
 
 
 class Prober(Protocol):
@@ -54,21 +56,29 @@ class LivenessSource:
         self._fd = prober.liveness_fd()
         self.interval_ns = SLOWEST_NS
         """Between two probes of one watched flow."""
+        self.rung = False
+        """Whether there is something to see in `look`."""
+        self._look_ns: int | None = None
 
     def fileno(self) -> int:
         return self._fd
 
     @property
-    def deadline_ns(self) -> None:
-        return None
+    def deadline_ns(self) -> int | None:
+        return self._look_ns
 
     def poll(self, now_ns: int) -> list[LivenessEvent]:  # noqa: ARG002 - events have their own
+        self.rung = True
         return self._prober.liveness()
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None:
         self.interval_ns = max((flow.interval_ns for flow in flows), default=SLOWEST_NS)
         self._prober.watch(flows)
 
-    def replies(self) -> dict[int, int]:
-        """Watched flows and when each was last answered."""
-        return {each.flow_id: each.heard_ns for each in self._prober.watched()}
+    def look(self, now_ns: int) -> list[WatchStatus]:
+        """All watched flows; while a pair is doubted, to be called again soon."""
+        status = self._prober.watched()
+        self.rung = False
+        doubted = any((each.doubted or each.hushed) and each.alive for each in status)
+        self._look_ns = now_ns + LOOK_AGAIN_NS if doubted else None
+        return status

@@ -7,47 +7,64 @@ from collections.abc import Iterable
 
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
-from syntony.traffic.health import Health, Pair, Progress
-from syntony.traffic.silence import hushed, presumed
+from syntony.traffic.health import Health, Pair, Progress, Reply
+from syntony.traffic.silence import Silence
 
 
-def weigh(health: Health, flows: FlowWatch, liveness: LivenessSource | None, now_ns: int) -> bool:
-    """What the jobs' own data and the newest answers of all probes say, together; whether a pair
-    is well again that was presumed dead."""
-    back = liveness is not None and _presume(health, flows, liveness, now_ns)
-    pending = health.pending(now_ns)
-    if not pending:
+class Weighing:
+    """What the jobs' own data and the newest answers of all probes say, together."""
+
+    def __init__(self, health: Health, flows: FlowWatch) -> None:
+        self._health = health
+        self._flows = flows
+        self._silence = Silence()
+
+    def weigh(self, liveness: LivenessSource | None, now_ns: int) -> bool:
+        """Whether a pair is well again that was presumed dead."""
+        back = liveness is not None and self._presume(liveness, now_ns)
+        pending = self._health.pending(now_ns)
+        if not pending:
+            return back
+        by_pair = self._progress(pending, now_ns)
+        if not all(pair in by_pair for pair in pending):
+            by_pair = self._progress(pending, now_ns, anew=True)
+        for (nic, far), progress in by_pair.items():
+            self._health.weigh(nic, far, progress, now_ns)
+        if liveness is not None:
+            self._health.answered(_replies(liveness, now_ns), now_ns)
         return back
-    by_pair = _progress(health, flows, pending, now_ns)
-    if not all(pair in by_pair for pair in pending):
-        by_pair = _progress(health, flows, pending, now_ns, anew=True)
-    for (nic, far), progress in by_pair.items():
-        health.weigh(nic, far, progress, now_ns)
-    if liveness is not None:
-        health.answered(liveness.replies(), now_ns)
-    return back
+
+    def _presume(self, liveness: LivenessSource, now_ns: int) -> bool:
+        """A pair's silence is looked at as a whole once it is asked by a burst, and from then on
+        every few ms: how long data have waited is known no better than that."""
+        if not liveness.rung and not self._health.presuming:
+            return False
+        replies = _replies(liveness, now_ns)
+        back = self._health.heard(replies, now_ns)
+        answers = self._health.answers(replies)
+        silent = [pair for pair, its in answers.items() if its.silent and not its.dying]
+        if silent:
+            flows = self._progress(silent, now_ns)
+            interval_ns, more_ns = liveness.interval_ns, self._health.patience_ns
+            dead = self._silence.dead(answers, flows, interval_ns, now_ns, more_ns)
+            self._health.presume(dead, now_ns)
+        return back
+
+    def _progress(
+        self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
+    ) -> dict[Pair, list[Progress]]:
+        health = self._health
+        remotes = health.aliases({far for _, far in pairs})
+        found: dict[Pair, list[Progress]] = defaultdict(list)
+        for each in self._flows.progress(remotes, now_ns, anew=anew):
+            nic = health.nic_of(each.flow.local)
+            if nic is not None:
+                found[nic, health.probed(each.flow.remote)].append(each)
+        return found
 
 
-def _presume(health: Health, flows: FlowWatch, liveness: LivenessSource, now_ns: int) -> bool:
-    """While a job's data wait, a pair's silence is looked at as a whole."""
-    if not flows.waiting and not health.presuming:
-        return False
-    replies = liveness.replies()
-    back = health.heard(replies, now_ns)
-    answers = health.answers(replies)
-    silent = hushed(answers, liveness.interval_ns, now_ns, health.patience_ns)
-    if silent:
-        health.presume(presumed(silent, _progress(health, flows, silent, now_ns)), now_ns)
-    return back
-
-
-def _progress(
-    health: Health, flows: FlowWatch, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
-) -> dict[Pair, list[Progress]]:
-    remotes = health.aliases({far for _, far in pairs})
-    found: dict[Pair, list[Progress]] = defaultdict(list)
-    for each in flows.progress(remotes, now_ns, anew=anew):
-        nic = health.nic_of(each.flow.local)
-        if nic is not None:
-            found[nic, health.probed(each.flow.remote)].append(each)
-    return found
+def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
+    return {
+        each.flow_id: Reply(each.heard_ns, each.doubted or each.hushed, each.hushed)
+        for each in liveness.look(now_ns)
+    }

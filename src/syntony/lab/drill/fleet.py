@@ -80,7 +80,7 @@ def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
     """
     end_s = time.monotonic() + _ROWS_TIMEOUT_S
     while time.monotonic() < end_s:
-        events, ahead_ns = _failover_log(lab, job), _fleet_ahead_ns(lab)
+        events, ahead_ns = _failover_log(lab, job), fleet_ahead_ns(lab)
         if events is None:
             return None
         if ahead_ns is not None:
@@ -112,7 +112,7 @@ def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
     return msgspec.json.decode(done.stdout, type=list[PathEvent])
 
 
-def _fleet_ahead_ns(lab: Lab) -> int | None:
+def fleet_ahead_ns(lab: Lab) -> int | None:
     """Fleet time minus CLOCK_MONOTONIC now, as the first host's clock and timeline tell it."""
     from syntony.controller.client import ask_for
     from syntony.wire.clocks import ClockQuery, Clocks

@@ -1,0 +1,42 @@
+#include "hush.h"
+
+static int64_t greater(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+void syn_hush_open(struct syn_hush *hush, int64_t now_ns)
+{
+    *hush = (struct syn_hush){.burst_ns = now_ns - SYN_BURST_PAUSE_NS};
+}
+
+void syn_hush_answered(struct syn_hush *hush, int64_t now_ns)
+{
+    hush->heard_ns = now_ns;
+    hush->told = 0;
+}
+
+int64_t syn_hush_due_ns(const struct syn_hush *hush)
+{
+    if (hush->heard_ns == 0 || hush->told)
+        return INT64_MAX;
+    return hush->heard_ns + SYN_HUSH_NS;
+}
+
+int64_t syn_hush_doubt_ns(const struct syn_hush *hush, int64_t spacing_ns)
+{
+    if (hush->heard_ns == 0 || hush->told || syn_hush_bursting(hush))
+        return INT64_MAX;
+    int64_t silence_ns = greater(SYN_MIN_DOUBT_NS, spacing_ns + spacing_ns / 2);
+    return greater(hush->heard_ns + silence_ns, hush->burst_ns + SYN_BURST_PAUSE_NS);
+}
+
+void syn_hush_burst(struct syn_hush *hush, int64_t now_ns)
+{
+    hush->burst_ns = now_ns;
+}
+
+int syn_hush_bursting(const struct syn_hush *hush)
+{
+    return hush->burst_ns > hush->heard_ns;
+}
