@@ -50,6 +50,7 @@ struct syn_nic {
     struct syn_probe_nic config;
     struct syn_probe_nic_status status;
     unsigned ifindex;
+    uint64_t turn; /* of the loop in which it last sent a pair */
 };
 
 struct syn_inbox {
@@ -146,6 +147,9 @@ struct syn_probe_engine {
     int64_t window_end_ns; /* of the packet count that decides whether to gather */
     unsigned taken_in;
     int loaded;
+    int64_t hasty_until_ns; /* somebody watches a path to us: replies are prompt */
+    int calm; /* nobody waits for what is sent in this turn: no watch of ours, none of a peer's */
+    uint64_t turns;
 
     struct syn_inbox inbox;
     struct syn_outbox outbox;

@@ -26,6 +26,8 @@ enum {
     GATHER_NS = 1000000,
     GATHER_WINDOW_NS = 10000000,
     GATHER_PACKETS = 20, /* in a window: 2,000 packets/s */
+    /* So long while nobody waits for a verdict: what is due meanwhile is sent together as well. */
+    CALM_NS = 5000000,
 };
 
 static int64_t due(const struct syn_probe_engine *engine, size_t index)
@@ -101,11 +103,18 @@ static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
     return pair_ns < engine->next_sweep_ns ? pair_ns : engine->next_sweep_ns;
 }
 
+static int is_calm(const struct syn_probe_engine *engine, int64_t now_ns)
+{
+    return engine->watches.count == 0 && !engine->loaded && now_ns >= engine->hasty_until_ns;
+}
+
 static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
 {
     int64_t flows_ns = next_of_flows(engine, now_ns);
     int64_t watches_ns = syn_watches_next_ns(engine);
-    return flows_ns < watches_ns ? flows_ns : watches_ns;
+    int64_t next_ns = flows_ns < watches_ns ? flows_ns : watches_ns;
+    int64_t rested_ns = engine->calm ? now_ns + CALM_NS : 0;
+    return next_ns > rested_ns ? next_ns : rested_ns;
 }
 
 /* One slot, however many were missed: never a burst to catch up. */
@@ -125,13 +134,21 @@ static void serve(struct syn_probe_engine *engine, int64_t now_ns)
     engine->allowed_ns = now_ns + engine->options.min_gap_ns;
 }
 
+/* Of one NIC a pair at most in one turn: packets of two would queue behind each other. */
 static void serve_due(struct syn_probe_engine *engine)
 {
-    if (!may_send(engine))
-        return;
-    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
-    if (next_pair_ns(engine) <= now_ns)
+    engine->turns++;
+    while (may_send(engine)) {
+        int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
+        struct syn_nic *nic = &engine->nics[engine->flows[0]->flow.config.nic];
+        if (next_pair_ns(engine) > now_ns || nic->turn == engine->turns)
+            return;
+        nic->turn = engine->turns;
         serve(engine, now_ns);
+        if (!engine->calm)
+            return;
+        engine->allowed_ns = 0; /* there are no more pairs in this turn than NICs */
+    }
 }
 
 static void sweep(struct syn_probe_engine *engine, int64_t now_ns)
@@ -165,21 +182,31 @@ static void note_load(struct syn_probe_engine *engine, int64_t now_ns)
     engine->window_end_ns = now_ns + GATHER_WINDOW_NS;
 }
 
-static void gather(const struct syn_probe_engine *engine)
+static void sleep_until(int64_t until_ns)
 {
-    int64_t until_ns = syn_clock_read(CLOCK_MONOTONIC) + GATHER_NS;
-    if (until_ns > engine->deadline_ns)
-        until_ns = engine->deadline_ns;
     struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
+/* Let packets gather. Whether what has come is to be looked at now. */
+static int gather(struct syn_probe_engine *engine, int64_t now_ns)
+{
+    if (engine->loaded) {
+        int64_t until_ns = now_ns + GATHER_NS;
+        sleep_until(until_ns < engine->deadline_ns ? until_ns : engine->deadline_ns);
+        return 1;
+    }
+    if (engine->calm)
+        sleep_until(now_ns + CALM_NS);
+    return 0;
+}
+
 static int wait_events(struct syn_probe_engine *engine, struct epoll_event *events)
 {
+    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
+    int at_once = gather(engine, now_ns);
     int64_t left_ns = engine->deadline_ns - syn_clock_read(CLOCK_MONOTONIC);
-    if (engine->loaded)
-        gather(engine);
-    if (left_ns < 0 || engine->loaded)
+    if (left_ns < 0 || at_once)
         left_ns = 0;
     if (!engine->coarse_wait) {
         struct timespec timeout = {left_ns / 1000000000, left_ns % 1000000000};
@@ -220,7 +247,9 @@ static void turn(struct syn_probe_engine *engine)
 {
     struct epoll_event events[EVENTS];
     unsigned generation = engine->generation;
-    engine->deadline_ns = next_deadline(engine, syn_clock_read(CLOCK_MONOTONIC));
+    int64_t began_ns = syn_clock_read(CLOCK_MONOTONIC);
+    engine->calm = is_calm(engine, began_ns);
+    engine->deadline_ns = next_deadline(engine, began_ns);
     pthread_mutex_unlock(&engine->lock);
     int count = wait_events(engine, events);
     pthread_mutex_lock(&engine->lock);

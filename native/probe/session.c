@@ -8,6 +8,9 @@ enum {
     /* 4096 sessions, 400 kB touched at most: ten peers with eight ports each on 32 NICs fit. */
     BUCKETS = 1024,
     WINDOW = 64,
+    /* Watched paths are asked at least every 50 ms, planned flows two at a time and seldom. */
+    HASTY_REQUESTS = 3,
+    HASTY_NS = 200000000,
 };
 
 int syn_sessions_open(struct syn_sessions *sessions)
@@ -83,6 +86,20 @@ static int fresh(struct syn_session *session, uint32_t seq)
     return 1;
 }
 
+static void count_haste(struct syn_session *session, int64_t now_ns)
+{
+    if (now_ns - session->window_ns >= HASTY_NS) {
+        session->window_ns = now_ns;
+        session->window_count = 0;
+    }
+    session->window_count++;
+}
+
+int syn_session_is_hasty(const struct syn_session *session)
+{
+    return session->window_count >= HASTY_REQUESTS;
+}
+
 struct syn_session *syn_sessions_accept(struct syn_sessions *sessions,
                                         const struct syn_packet *request, uint32_t current_key,
                                         int64_t now_ns, uint64_t *evicted)
@@ -102,6 +119,7 @@ struct syn_session *syn_sessions_accept(struct syn_sessions *sessions,
     if (request->key_id == current_key)
         session->key_id = current_key;
     session->used_ns = now_ns;
+    count_haste(session, now_ns);
     return session;
 }
 

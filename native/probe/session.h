@@ -15,6 +15,8 @@ struct syn_session {
     uint32_t follow_seq[2];
     int64_t follow_t3_ns[2];
     int64_t used_ns; /* monotonic, for eviction */
+    int64_t window_ns; /* since when requests are counted to tell whether they come often */
+    uint32_t window_count;
 };
 
 struct syn_sessions {
@@ -30,6 +32,10 @@ void syn_sessions_close(struct syn_sessions *sessions);
 struct syn_session *syn_sessions_accept(struct syn_sessions *sessions,
                                         const struct syn_packet *request, uint32_t current_key,
                                         int64_t now_ns, uint64_t *evicted);
+
+/* Whether requests come as often as only those that watch a path for life: whoever sends them
+ * waits for the reply. */
+int syn_session_is_hasty(const struct syn_session *session);
 
 /* Fill in the reply to a request just accepted and remember that it is on its way. Whether the
  * stamp of an earlier reply is hereby given up. */

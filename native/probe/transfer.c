@@ -7,6 +7,8 @@
 enum {
     /* Longest that a packet can wait in a host's queues and still be stamped. */
     STALE_STAMPS_NS = 100000000,
+    /* Replies stay prompt for so long after the last request of whoever watches a path. */
+    HASTE_NS = 1000000000,
 };
 
 static int64_t local_stamp(const struct syn_probe_engine *engine, const struct syn_socket *socket,
@@ -240,13 +242,15 @@ static int reflect(struct syn_probe_engine *engine, const struct syn_socket *soc
         counters->unsolicited++;
         return 0;
     }
-    struct syn_session *session =
-        syn_sessions_accept(&engine->sessions, request, engine->keys[0].id,
-                            syn_clock_read(CLOCK_MONOTONIC_COARSE), &counters->evicted);
+    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC_COARSE);
+    struct syn_session *session = syn_sessions_accept(
+        &engine->sessions, request, engine->keys[0].id, now_ns, &counters->evicted);
     if (session == NULL) {
         counters->replayed++;
         return 0;
     }
+    if (syn_session_is_hasty(session))
+        engine->hasty_until_ns = now_ns + HASTE_NS;
     counters->received++;
     count_heard(engine, request);
     struct syn_packet reply;

@@ -103,6 +103,26 @@ static void the_table_is_bounded(void)
     CHECK(evicted > 15000 && evicted < 20000);
 }
 
+static int hasty_after(uint32_t flow_id, int64_t interval_ns, uint32_t at_once, uint32_t times)
+{
+    struct syn_session *session = NULL;
+    for (uint32_t i = 0; i < times; i++, now_ns += interval_ns)
+        for (uint32_t j = 0; j < at_once; j++)
+            session = accept(request(flow_id, 10, i * at_once + j, 7));
+    return syn_session_is_hasty(session);
+}
+
+static void who_watches_a_path_is_told_from_who_probes_it(void)
+{
+    const int64_t ms = 1000000;
+    CHECK(hasty_after(70, 50 * ms, 1, 3));
+    CHECK(hasty_after(71, 2 * ms, 1, 3));
+    CHECK(!hasty_after(72, 500 * ms, 2, 20));
+    CHECK(hasty_after(73, 50 * ms, 1, 20));
+    now_ns += 1000 * ms;
+    CHECK(!syn_session_is_hasty(accept(request(73, 10, 20, 7)))); /* it no longer is */
+}
+
 int main(void)
 {
     CHECK(syn_sessions_open(&sessions));
@@ -113,6 +133,7 @@ int main(void)
     stamps_follow_with_the_next_replies();
     a_stamp_that_never_comes_is_noticed();
     the_table_is_bounded();
+    who_watches_a_path_is_told_from_who_probes_it();
     syn_sessions_close(&sessions);
     return 0;
 }
