@@ -67,7 +67,7 @@ def lowest(heights: Floats, k: int) -> float:
     if k == 1:
         return float(heights.min())
     k = min(k, len(heights))
-    return float(np.partition(heights, k - 1)[:k].mean())
+    return float(np.partition(heights, k - 1)[:k].sum()) / k
 
 
 def _widest(clouds: Clouds, k: int, low: float, high: float, steps: int) -> Line:

@@ -37,6 +37,8 @@ def _halves_shift(clouds: Clouds, heights: Floats, sigma: float) -> bool:
         if min(map(len, halves)) < HALF_DEPTH:
             return False
         lows = [lowest(half, HALF_DEPTH) for half in halves]
+        if abs(lows[1] - lows[0]) <= STEP_NS:  # one direction is enough to say no
+            return False
         scatter_ns += sum(low - float(half.min()) for low, half in zip(lows, halves, strict=True))
         shifts.append(sign * (lows[1] - lows[0]))
     least_ns = max(STEP_NS, STEP_SIGMAS * (sigma * clouds.span_ns / 2 + scatter_ns))
@@ -50,13 +52,13 @@ def _parted(clouds: Clouds, heights: Floats, sigma: float) -> bool:
     are behind them that floors take them for stamps gone wrong.
     """
     least_ns = max(STEP_NS, STEP_SIGMAS * sigma * clouds.span_ns)
+    ahead, behind = slice(0, clouds.forward), slice(clouds.forward, None)
     for sign in (1.0, -1.0):
-        cuts = [
-            _cut(clouds.t[part], way * sign * heights[part], least_ns)
-            for part, way in ((slice(0, clouds.forward), 1.0), (slice(clouds.forward, None), -1.0))
-        ]
-        there, back = cuts
-        if there is None or back is None:
+        there = _cut(clouds.t[ahead], sign * heights[ahead], least_ns)
+        if there is None:
+            continue
+        back = _cut(clouds.t[behind], -sign * heights[behind], least_ns)
+        if back is None:
             continue
         if max(there[0], back[0]) - min(there[1], back[1]) <= AT_ONCE * clouds.span_ns:
             return True

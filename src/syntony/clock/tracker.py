@@ -16,20 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import touches_floor
 from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
 
-WANDER_PPB = 7.0
-"""Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
 FIRST_DRIFT_SIGMA = 1e-6
 """Least doubt of a first window's drift, so that one lucky envelope binds nobody."""
 SLACK_SIGMAS = 4.0
 MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
-GATE_SIGMAS = 4.0
-"""How far from its prediction a lone direction may be and still be believed."""
 AMBIGUOUS_GATES = 2.0
 """An excess up to this many gates could lie in either direction, or in both: no one speaks alone.
 Kernel stamps' floors move by tens of ns with the machine's other work, both ways alike."""
@@ -120,14 +117,6 @@ class _Floors(NamedTuple):
         return self.forward_ns + self.reverse_ns
 
 
-LEAST_THETA_VAR = 1e-4
-"""(0.01 ns)²: no window of any stamps is worth more."""
-LEAST_DRIFT_VAR = 1e-24
-"""(0.001 ppb)²: as above."""
-MOST_CORRELATED = 0.9999
-"""Of offset and drift: a hundredth of the offset's sigma stays where it is told at its best."""
-
-
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
 
@@ -135,8 +124,7 @@ class PairTracker:
         self._fit = fit
         self._ref_ns = 0
         self._base_ns = 0
-        self._x: Matrix = np.zeros(2)
-        self._cov: Matrix = np.zeros((2, 2))
+        self._x = OffsetDrift()
         self._floors: _Floors | None = None
         self._away_since_ns: int | None = None
         self._noise_ns = math.inf
@@ -147,9 +135,9 @@ class PairTracker:
             return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
-        if stepped_inside(clouds, float(self._x[1]), math.sqrt(self._cov[1, 1])):
+        if stepped_inside(clouds, self._x.drift, math.sqrt(self._x.cov.drift)):
             return None
-        prior = Prior(float(self._x[1]), math.sqrt(self._cov[1, 1]))
+        prior = Prior(self._x.drift, math.sqrt(self._x.cov.drift))
         fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
@@ -173,9 +161,9 @@ class PairTracker:
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
         if math.isinf(slope_var):
-            slope_var = float(self._cov[1, 1])
-        self._x = np.array([fit.line.theta_ns - asymmetry_ns, fit.line.slope])
-        self._cov = _sound(np.array([[fit.theta_var, fit.covariance], [fit.covariance, slope_var]]))
+            slope_var = self._x.cov.drift
+        cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
+        self._x = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
         self._away_since_ns = None
 
     def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
@@ -193,15 +181,7 @@ class PairTracker:
         )
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
-        ahead_ns = float(ref_ns - self._ref_ns)
-        move = np.array([[1.0, ahead_ns], [0.0, 1.0]])
-        self._x = move @ self._x
-        self._x[0] -= base_ns - self._base_ns
-        seconds = ahead_ns * 1e-9
-        walk = (WANDER_PPB * 1e-9) ** 2 * seconds
-        # Continuous random walk of the drift, integrated once: Bar-Shalom et al. 2001, §6.2.
-        grown = walk * np.array([[ahead_ns**2 / 3, ahead_ns / 2], [ahead_ns / 2, 1.0]])
-        self._cov = move @ self._cov @ move.T + grown
+        self._x = self._x.predict(float(ref_ns - self._ref_ns), float(base_ns - self._base_ns))
         self._ref_ns, self._base_ns = ref_ns, base_ns
 
     def _told(
@@ -218,14 +198,14 @@ class PairTracker:
             return None
         if excess_ns < -slack_ns:
             # A better floor than any before: how it is shared starts from even again.
-            self._cov[0, 0] += (excess_ns / 2) ** 2 + asymmetry_ns**2
+            self._x = self._x.doubt((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
             self._learn_floors(lows, fit)
         elif fit.sharp and floors.asymmetry_ns == 0:
-            self._cov[0, 0] += floors.doubt_var
+            self._x = self._x.doubt(floors.doubt_var)
             self._floors = floors._replace(doubt_var=0.0)
-        innovation_ns = fit.line.theta_ns - asymmetry_ns - float(self._x[0])
-        sigma_ns = math.sqrt(self._cov[0, 0] + fit.theta_var)
+        innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
+        sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
         if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns)
             return self._tracked(Mode.STEPPED)
@@ -255,7 +235,7 @@ class PairTracker:
 
     def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
         """Whether the prediction is too vague to say in which direction the excess is."""
-        sigma_ns = math.sqrt(self._cov[0, 0] + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
+        sigma_ns = math.sqrt(self._x.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
     def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
@@ -263,9 +243,9 @@ class PairTracker:
 
         Read at the predicted slope: the queued direction has bent the window's own.
         """
-        lows = _lows(clouds, float(self._x[1]), self._noise_ns)
-        ahead_ns = float(self._x[0])
-        tilt_ns = math.sqrt(self._cov[1, 1]) * clouds.span_ns / 2
+        lows = _lows(clouds, self._x.drift, self._noise_ns)
+        ahead_ns = self._x.theta_ns
+        tilt_ns = math.sqrt(self._x.cov.drift) * clouds.span_ns / 2
         noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
         sides = {
             Mode.FORWARD: (
@@ -288,14 +268,14 @@ class PairTracker:
         # Queues on both sides leave half the excess in doubt, window after window the same half:
         # such a window counts only when the prediction is worth no more than that.
         doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
-        if not agreeing and self._cov[0, 0] < doubt_var:
+        if not agreeing and self._x.cov.theta < doubt_var:
             return Mode.HELD
         self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
         return Mode.BOTH
 
     def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
         """Whether a lone direction is where predicted and sharp: a queue is neither."""
-        gate_ns = GATE_SIGMAS * math.sqrt(self._cov[0, 0] + scatter_ns**2 + noise_var)
+        gate_ns = GATE_SIGMAS * math.sqrt(self._x.cov.theta + scatter_ns**2 + noise_var)
         return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
 
     def _moved_for_good(self, span_ns: float) -> bool:
@@ -307,14 +287,14 @@ class PairTracker:
         """New floors around the predicted offset: no clock moves because a route did."""
         if self._floors is None:
             return
-        theta_ns = float(self._x[0])
+        theta_ns = self._x.theta_ns
         forward_ns, reverse_ns = lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns
         longer_ns = forward_ns - self._floors.forward_ns - reverse_ns + self._floors.reverse_ns
         self._floors = _Floors(
             forward_ns,
             reverse_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
-            self._floors.doubt_var + float(self._cov[0, 0]),
+            self._floors.doubt_var + self._x.cov.theta,
             lows.worse_ns,
         )
         self._away_since_ns = None
@@ -323,36 +303,21 @@ class PairTracker:
         self, fit: WindowFit, asymmetry_ns: float, extra_var: float, overlap: float
     ) -> None:
         if math.isinf(fit.slope_var):
-            innovation_ns = fit.line.theta_ns - asymmetry_ns - float(self._x[0])
+            innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
             self._update_theta(innovation_ns, (fit.theta_var + extra_var) * overlap)
             return
-        noise = overlap * np.array(
-            [[fit.theta_var + extra_var, fit.covariance], [fit.covariance, fit.slope_var]]
-        )
-        seen = np.array([fit.line.theta_ns - asymmetry_ns, fit.line.slope])
-        self._gain(np.eye(2), seen - self._x, noise)
+        noise = Covariance(fit.theta_var + extra_var, fit.covariance, fit.slope_var)
+        theta_ns = fit.line.theta_ns - asymmetry_ns
+        self._x = self._x.see(theta_ns, fit.line.slope, noise.times(overlap))
 
     def _update_theta(self, innovation_ns: float, variance: float) -> None:
-        self._gain(np.array([[1.0, 0.0]]), np.array([innovation_ns]), np.array([[variance]]))
-
-    def _gain(self, observes: Matrix, innovation: Matrix, noise: Matrix) -> None:
-        spread = observes @ self._cov @ observes.T + noise
-        # Surprise beyond chance means the model's noise was too small: trust prediction less.
-        surprise = float(innovation @ np.linalg.solve(spread, innovation)) / len(innovation)
-        if surprise > GATE_SIGMAS**2 / 2:
-            self._cov = self._cov * surprise
-            spread = observes @ self._cov @ observes.T + noise
-        gain = np.linalg.solve(spread, observes @ self._cov).T
-        self._x = self._x + gain @ innovation
-        # Joseph's form: the short one loses variances below rounding, and with them the sign.
-        keep = np.eye(2) - gain @ observes
-        self._cov = _sound(keep @ self._cov @ keep.T + gain @ noise @ gain.T)
+        self._x = self._x.see_theta(innovation_ns, variance)
 
     def _follow_floors(self, lows: _Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
         if self._floors is None:
             return
-        theta_ns = float(self._x[0])
+        theta_ns = self._x.theta_ns
         seen = (lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns)
         known = (self._floors.forward_ns, self._floors.reverse_ns)
         followed = [
@@ -368,27 +333,18 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cross, drift_var = float(self._cov[0, 1]), float(self._cov[1, 1])
+        cross, drift_var = self._x.cov.cross, self._x.cov.drift
         back_ns = round(cross / drift_var) if drift_var > 0 else 0
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
             base_ns=self._base_ns,
-            theta_ns=float(self._x[0]) - float(self._x[1]) * back_ns,
-            drift=float(self._x[1]),
-            theta_var=float(self._cov[0, 0]) - cross * back_ns + self._floors.doubt_var,
+            theta_ns=self._x.theta_ns - self._x.drift * back_ns,
+            drift=self._x.drift,
+            theta_var=self._x.cov.theta - cross * back_ns + self._floors.doubt_var,
             drift_var=drift_var,
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
-
-
-def _sound(cov: Matrix) -> Matrix:
-    """A covariance that is one in spite of rounding: positive variances, correlation below 1."""
-    theta_var = max(float(cov[0, 0]), LEAST_THETA_VAR)
-    drift_var = max(float(cov[1, 1]), LEAST_DRIFT_VAR)
-    most = MOST_CORRELATED * math.sqrt(theta_var * drift_var)
-    cross = max(-most, min(most, float(cov[0, 1] + cov[1, 0]) / 2))
-    return np.array([[theta_var, cross], [cross, drift_var]])
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:
@@ -406,7 +362,7 @@ def _lows(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None 
     for side, centre in zip(sides, centres, strict=True):
         right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
         floor = _floor(right if len(right) else side, width_ns)
-        lows.append(float(floor.mean()))
+        lows.append(float(floor.sum()) / len(floor))
         rises.append(lows[-1] - float(floor[0]))
     return _Lows(lows[0], lows[1], rises[0], rises[1])
 
