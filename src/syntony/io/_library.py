@@ -57,7 +57,7 @@ def _path() -> Path:
 
 def pointer_to(array: NDArray[Any], element: str) -> Any:
     """The elements of a contiguous array; the array must outlive the pointer's use."""
-    return ffi.cast(f"{element} *", array.ctypes.data)
+    return ffi.cast(f"{element} *", array.__array_interface__["data"][0])
 
 
 def text_of(characters: Any) -> str:

@@ -7,6 +7,7 @@ about 2 µs each (docs/decisions/0066).
 from __future__ import annotations
 
 import errno
+import functools
 import ipaddress
 import os
 import socket
@@ -195,6 +196,12 @@ def local_filter(local: Iterable[str]) -> bytes:
     A chain of comparisons: each that holds jumps to the end, which accepts; the last one that does
     not jumps beyond the end, which rejects (net/ipv4/inet_diag.c).
     """
+    return _filter(tuple(sorted(local)))
+
+
+@functools.lru_cache(maxsize=8)
+def _filter(local: tuple[str, ...]) -> bytes:
+    """Made once: a host's addresses hardly ever change, and are asked for twice a second."""
     program = b""
     for address in local:
         program = _or(_host(address), program)

@@ -142,6 +142,8 @@ class FlowWatch:
             rows = np.concatenate(
                 [rows, found[(found["token"] == 0) & np.isin(found["inode"], known)]]
             )
+        if not len(rows) and not len(self._rows):
+            return rows if self._plain is None else found
         _, kept, before = np.intersect1d(
             rows["cookie"], self._rows["cookie"], assume_unique=True, return_indices=True
         )
