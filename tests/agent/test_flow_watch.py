@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from syntony.agent.steering.flows import ALL_NS, SAMPLE_NS, FlowWatch
+from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, FlowWatch
 from syntony.model.paths import FlowSample
 
 HERE = "127.0.0.1"
@@ -65,11 +65,14 @@ def test_with_nothing_to_look_at_often_it_waits_for_the_next_account(pair: Pair)
     watch = FlowWatch(lambda: [HERE], lambda: managed)
     now_ns = time.monotonic_ns()
     assert inode(near) in told(watch, now_ns)
-    assert watch.deadline_ns == now_ns + ALL_NS
-    assert not watch.poll(now_ns + ALL_NS - 1)
+    assert watch.deadline_ns == now_ns + NONE_NS
+    assert not watch.poll(now_ns + NONE_NS - 1)
     managed.append(inode(near))
-    now_ns += ALL_NS - 1
+    now_ns += NONE_NS - 1
     (progress,) = watch.progress([HERE], now_ns, anew=True)
     assert progress.waits_ns == 0, "that it was unknown is no silence"
     assert watch.deadline_ns == now_ns + SAMPLE_NS, "one was found meanwhile"
+    watch.refresh()
+    assert watch.poll(now_ns + SAMPLE_NS)
+    assert watch.deadline_ns == now_ns + 2 * SAMPLE_NS
     watch.close()

@@ -44,6 +44,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
     monkeypatch.setattr(paths, "Traceroute", Wire)
     monkeypatch.setattr(learn, "AGAIN_NS", 1_000 * S)
     monkeypatch.setattr(learn, "DOUBT_NS", 0)
+    monkeypatch.setattr(paths, "CONFIRMED_NS", 0)
     made = PathTracer("h0", {"rail0": "10.0.0.1"})
     yield made
     made.close()
@@ -91,3 +92,16 @@ def test_a_flow_that_lost_probes_on_the_way_out_is_traced_again(
     assert len(learnt(tracer, 4)) == 4
     tracer.doubt(seen(lost, unresolved), time.monotonic_ns())
     assert learnt(tracer, 1) == [("h0/rail0", PEER, PORTS[1])]
+
+
+def test_what_is_as_it_was_is_told_of_now_and_then(
+    tracer: PathTracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracer.plan([flow(0)], 8620)
+    assert len(learnt(tracer, 2)) == 2
+    monkeypatch.setattr(paths, "CONFIRMED_NS", 5 * S)
+    tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
+    eventually(lambda: tracer.rows(10 * S) is not None, "the path once more")
+    tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
+    assert tracer.rows(15 * S - 1) is None
+    eventually(lambda: tracer.rows(15 * S) is not None, "the path a third time")

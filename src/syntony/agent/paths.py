@@ -29,6 +29,8 @@ _IDLE_S = 0.5
 _TURN_S = 0.06
 """Between two looks while anything is asked: three packets and their answers at a time, below
 `BURST`, cost less than one at a time."""
+CONFIRMED_NS = 5 * S
+"""Paths that are as they were are told of together, this often; what has changed, at once."""
 PAIR_NS = 600 * S
 """Spare ways of a pair are kept in mind for so long after a job has used it: jobs come again."""
 MAX_WAITING = 20_000
@@ -64,6 +66,7 @@ class PathTracer:
         self._probed: dict[tuple[str, str, int], FlowKey] = {}
         """(NIC, peer, source port), NICs as ``host/nic``, to the flow."""
         self._learnt: list[Learnt] = []
+        self._confirm_ns = 0
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) to when a job last used it."""
         self._stop = threading.Event()
@@ -142,8 +145,12 @@ class PathTracer:
             return self._learner.hops(_key(nic, flow)) or ()
 
     def rows(self, fleet_ns: int) -> Columns | None:
-        """`path_learnt` rows of what was learnt since the last call."""
+        """`path_learnt` rows of what was learnt and not yet told."""
         with self._lock:
+            changed = any(each.changed for each in self._learnt)
+            if not self._learnt or (fleet_ns < self._confirm_ns and not changed):
+                return None
+            self._confirm_ns = fleet_ns + CONFIRMED_NS
             learnt, self._learnt = self._learnt, []
             # Jobs talk to peers that nobody probes: those go by their addresses.
             known = [e for e in learnt if e.flow.proto == "tcp" or e.flow.dst in self._peers]

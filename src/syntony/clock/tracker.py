@@ -381,8 +381,7 @@ def _floor(side: Matrix, width_ns: float) -> Matrix:
     """
     depth = min(FLOOR_DEPTH, len(side))
     count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))
-    low = np.sort(np.partition(side, count - 1)[:count])
+    low = np.sort(side)[:count]
     widths = low[depth - 1 :] - low[: count - depth + 1]
-    together = np.flatnonzero(widths <= width_ns)
-    first = int(together[0]) if len(together) else 0
+    first = int((widths <= width_ns).argmax())  # 0, too, where none is
     return low[first : first + depth]

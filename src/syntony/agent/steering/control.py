@@ -217,7 +217,13 @@ class PathControl:
 
     def post(self, event: Event) -> None:
         """Something happened, told by another thread."""
-        self._call(lambda: self._failover.handle(event))
+
+        def take() -> list[Instruction]:
+            if isinstance(event, events.SocketOwner) and event.job:
+                self._flows.refresh()  # from now on it is looked at often
+            return self._failover.handle(event)
+
+        self._call(take)
 
     def plan(self, plan: Sequence[ProbeFlow], flows: Sequence[WatchedFlow]) -> None:
         """A new probe plan, as it is and as path control sees it."""
@@ -379,6 +385,7 @@ class PathControl:
         fresh = isinstance(event, FlowSample) and self._failover.plain.is_new(event)
         self._carry_out(self._failover.handle(event))
         if isinstance(event, events.ConnectionUp):
+            self._flows.refresh()
             self._jobs.ask(event.token)
         elif isinstance(event, events.ConnectionDown):
             self._jobs.forget(event.token)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
-from syntony.model import MS, US
+from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, PathEvent
 from syntony.traffic.health import Progress
 
@@ -27,6 +27,8 @@ SUSPECT_NS = 30 * MS
 """Without progress for so long, a flow is told of at every sample."""
 ALL_NS = 500 * MS
 """Between two accounts of all flows: rates, and connections we have not heard of."""
+NONE_NS = 1 * S
+"""… while none is asked for often: a listing walks the kernel's whole table of connections."""
 MOST_PROGRESS = 256
 """Flows that are looked at before a path is given up, those with the newest acknowledgements: each
 costs 14 µs, and of a path that carries any of its flows will do."""
@@ -126,8 +128,11 @@ class FlowWatch:
             self._since += now_ns - self._next_ns
         self._next_ns = now_ns + SAMPLE_NS
         if now_ns >= self._all_ns:
-            self._all_ns = now_ns + ALL_NS
-            return list(self._flows.samples(self._find(now_ns), now_ns))
+            self._all_ns = now_ns + NONE_NS
+            found = self._find(now_ns)
+            if len(self._rows):
+                self._all_ns = now_ns + ALL_NS
+            return list(self._flows.samples(found, now_ns))
         self.look(now_ns)
         return list(self._suspects(now_ns))
 
