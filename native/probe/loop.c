@@ -105,7 +105,9 @@ static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
 
 static int is_calm(const struct syn_probe_engine *engine, int64_t now_ns)
 {
-    return engine->watches.count == 0 && !engine->loaded && now_ns >= engine->hasty_until_ns;
+    int behind = may_send(engine) && due(engine, 0) <= now_ns;
+    return engine->watches.count == 0 && !engine->loaded && !behind &&
+           now_ns >= engine->hasty_until_ns;
 }
 
 static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
@@ -134,20 +136,22 @@ static void serve(struct syn_probe_engine *engine, int64_t now_ns)
     engine->allowed_ns = now_ns + engine->options.min_gap_ns;
 }
 
-/* Of one NIC a pair at most in one turn: packets of two would queue behind each other. */
+/* Of one NIC a pair at most in one turn: packets of two would queue behind each other. What is left
+ * over goes in the next turn, which does not rest. */
 static void serve_due(struct syn_probe_engine *engine)
 {
     engine->turns++;
     while (may_send(engine)) {
         int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC);
         struct syn_nic *nic = &engine->nics[engine->flows[0]->flow.config.nic];
-        if (next_pair_ns(engine) > now_ns || nic->turn == engine->turns)
+        /* In a calm turn there are no more pairs than NICs: these need no gaps. */
+        int64_t next_ns = engine->calm ? due(engine, 0) : next_pair_ns(engine);
+        if (next_ns > now_ns || nic->turn == engine->turns)
             return;
         nic->turn = engine->turns;
         serve(engine, now_ns);
         if (!engine->calm)
             return;
-        engine->allowed_ns = 0; /* there are no more pairs in this turn than NICs */
     }
 }
 

@@ -127,6 +127,22 @@ def test_every_probe_has_its_four_stamps_in_order(
     assert pair.remote.heard().tolist() == [(LOCAL, REMOTE, pair.local.counters().sent)]
 
 
+def test_many_flows_of_one_nic_keep_their_rate_while_nobody_watches(stack: ExitStack) -> None:
+    """400 pairs a second: more than one in each rest of 5 ms, fewer than count as load."""
+    pair = Pair(stack)
+    pair.up()
+    pair.local.set_flows([pair.flow(number, interval_ns=20 * MS) for number in range(8)])
+
+    def in_full() -> bool:
+        before = pair.local.counters()
+        time.sleep(0.5)
+        after = pair.local.counters()
+        sent = (after.sent - before.sent) // 2
+        return sent > 100 and after.skipped - before.skipped < sent // 4
+
+    wait_for(in_full)
+
+
 def test_stamps_are_in_each_ends_own_clock(stack: ExitStack) -> None:
     pair = Pair(stack)
     now_ns = KernelClock("here").now_ns()
