@@ -147,9 +147,16 @@ def _buffers(column: Column, values: Values) -> list[Any]:
     """No validity map, then what the type has."""
     if column.type != "string":
         return [None, _fitting(column, values)]
-    if any(not isinstance(value, str) for value in values):
-        raise WireError("a text column holds something that is not text")
-    parts = [str(value).encode() for value in values]
+    parts = _encoded(values)
     offsets = np.zeros(len(parts) + 1, np.int32)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    np.fromiter(map(len, parts), np.int32, len(parts)).cumsum(out=offsets[1:])
     return [None, offsets, b"".join(parts)]
+
+
+def _encoded(values: Values) -> list[bytes]:
+    """Names are few and come again and again in one column."""
+    known = dict.fromkeys(values)
+    if any(not isinstance(value, str) for value in known):
+        raise WireError("a text column holds something that is not text")
+    texts = {value: str(value).encode() for value in known}
+    return [texts[value] for value in values]
