@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from syntony.errors import MissingError
-from syntony.fabric.learn import FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, Learnt, PathLearner
 from syntony.io.process import name_thread
 from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
@@ -26,9 +26,11 @@ _log = logging.getLogger(__name__)
 
 SILENT = "*"
 _IDLE_S = 0.5
-_TURN_S = 0.06
-"""Between two looks while anything is asked: three packets and their answers at a time, below
-`BURST`, cost less than one at a time."""
+_TURN_S = BURST * INTERVAL_NS / S
+"""Between two looks while anything is asked: to wake costs more than to ask, so as many packets go
+at a time as may."""
+_HURRY_NS = 2 * S
+"""Paths that jobs have just begun to use are learnt packet by packet for so long."""
 CONFIRMED_NS = 5 * S
 """Paths that are as they were are told of together, this often; what has changed, at once."""
 PAIR_NS = 600 * S
@@ -66,7 +68,8 @@ class PathTracer:
         self._probed: dict[tuple[str, str, int], FlowKey] = {}
         """(NIC, peer, source port), NICs as ``host/nic``, to the flow."""
         self._learnt: list[Learnt] = []
-        self._confirm_ns = 0
+        self._confirm_ns = self._hurry_until_ns = 0
+        self._followed: frozenset[FlowKey] = frozenset()
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) to when a job last used it."""
         self._stop = threading.Event()
@@ -120,6 +123,9 @@ class PathTracer:
         """
         keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
         keys = [key for key in keys if ":" not in key.src]
+        if not self._followed.issuperset(keys):
+            self._hurry_until_ns = now_ns + _HURRY_NS
+        self._followed = frozenset(keys)
         self._pairs |= dict.fromkeys(((key.nic, key.src, key.dst) for key in keys), now_ns)
         self._pairs = {pair: at for pair, at in self._pairs.items() if now_ns - at < PAIR_NS}
         with self._lock:
@@ -185,9 +191,13 @@ class PathTracer:
 
     def _run(self) -> None:
         name_thread("path-tracer")
-        busy = True
-        while not self._stop.wait(_TURN_S if busy else _IDLE_S):
-            busy = self._turn(time.monotonic_ns())
+        wait_s = _TURN_S
+        while not self._stop.wait(wait_s):
+            now_ns = time.monotonic_ns()
+            busy = self._turn(now_ns)
+            wait_s = _TURN_S if busy else _IDLE_S
+            if busy and now_ns < self._hurry_until_ns:
+                wait_s = INTERVAL_NS / S
 
     def _turn(self, now_ns: int) -> bool:
         """Send what is due, take what has come; whether anything is under way."""
