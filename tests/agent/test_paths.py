@@ -45,6 +45,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
     monkeypatch.setattr(learn, "AGAIN_NS", 1_000 * S)
     monkeypatch.setattr(learn, "DOUBT_NS", 0)
     monkeypatch.setattr(paths, "CONFIRMED_NS", 0)
+    monkeypatch.setattr(paths, "_TURN_S", 0.02)
     made = PathTracer("h0", {"rail0": "10.0.0.1"})
     yield made
     made.close()

@@ -57,7 +57,12 @@ def _path() -> Path:
 
 def pointer_to(array: NDArray[Any], element: str) -> Any:
     """The elements of a contiguous array; the array must outlive the pointer's use."""
-    return ffi.cast(f"{element} *", array.__array_interface__["data"][0])
+    return ffi.cast(_pointer(element), array.__array_interface__["data"][0])
+
+
+@functools.cache
+def _pointer(element: str) -> Any:
+    return ffi.typeof(f"{element} *")
 
 
 def text_of(characters: Any) -> str:
