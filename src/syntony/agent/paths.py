@@ -157,7 +157,9 @@ class PathTracer:
             if not self._learnt or (fleet_ns < self._confirm_ns and not changed):
                 return None
             self._confirm_ns = fleet_ns + CONFIRMED_NS
-            learnt, self._learnt = self._learnt, []
+            # Of one path the newest word only: all of them are told of one instant.
+            learnt = {each.flow: each for each in self._learnt}.values()
+            self._learnt = []
             # Jobs talk to peers that nobody probes: those go by their addresses.
             known = [e for e in learnt if e.flow.proto == "tcp" or e.flow.dst in self._peers]
             peers = [self._peers.get(each.flow.dst, each.flow.dst) for each in known]
