@@ -127,7 +127,7 @@ def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
     assert silence.patience_ns(TO_B, now_ns + 5 * MS) // MS == 31, "25 ms at most, and a quarter"
     assert not look(silence, now_ns + 50 * MS, 31, 30)
     assert look(silence, now_ns + 51 * MS, 32, 31)
-    assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS, "it is forgotten"
+    assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
 
 
 @pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])
