@@ -23,11 +23,14 @@ import time
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from syntony.lab.plan import LinkKind
 from syntony.model import S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Protocol
+
+    from syntony.lab.plan import Link
 
     class Enterable(Protocol):
         """A lab, of which a namespace can be entered."""
@@ -41,6 +44,11 @@ REALTIME = 1
 SOL_NETLINK, ADD_MEMBERSHIP = 270, 1
 READ_BYTES = 1 << 16
 PATIENCE_S = 2.0
+
+
+def switch_of(link: Link) -> str:
+    """Where a fault of a link is made: in its leaf (`syntony.lab.faults.base.passing`)."""
+    return (link.a if link.kind is LinkKind.FABRIC else link.b).node
 
 
 def listen() -> None:

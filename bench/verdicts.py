@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
-from bench.instant import Instants, watching
+from bench.instant import Instants, switch_of, watching
 
 from syntony.controller.client import ask_for
 from syntony.errors import RemoteError
@@ -128,7 +128,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def trials(asked: argparse.Namespace) -> Iterator[Trial]:
     spec = FabricSpec(hosts=4, rate_bps=asked.rate * 1_000_000, latency_ns=asked.latency * MS)
-    switch = make_plan(spec).link(asked.target).b.node
+    switch = switch_of(make_plan(spec).link(asked.target))
     with World(new_lab(f"verdicts-{os.getpid()}", spec), detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
