@@ -98,7 +98,7 @@ def trial(
     if ahead_ns is None:
         raise RemoteError("h0 has lost its clock")
     rows = rows_of(lab, ahead_ns)
-    ours = [(at_ns, row) for at_ns, row in rows if 0 <= at_ns - began_ns <= AT_ONCE_NS]
+    ours = [(at_ns, row) for at_ns, row in rows if before_ns <= at_ns <= began_ns + AT_ONCE_NS]
     false = [row for at_ns, row in rows if since_ns < at_ns < before_ns]
     for row in false:
         print(f"false: {row.host} {row.cause} {row.evidence} {row.old_path}", file=sys.stderr)

@@ -104,7 +104,7 @@ class Silence:
         return {
             pair: signs[pair]
             for pair, its in answers.items()
-            if not its.dying and not _is_late(answers, pair)
+            if its.hushed and not its.dying and not _is_late(answers, pair)
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
 
