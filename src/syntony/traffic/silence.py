@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from syntony.model import MS, S
 from syntony.traffic.health import PEER_NS, Answers, Pair, Progress
 
-SHORTEST_NS, LONGEST_NS = 20 * MS, 45 * MS
+SHORTEST_NS, LONGEST_NS = 25 * MS, 45 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all
 has always been enough."""
 OUTAGE_NS = 200 * MS
