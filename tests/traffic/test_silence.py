@@ -143,6 +143,20 @@ def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
     assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
 
 
+def test_who_is_woken_late_is_patient_with_others() -> None:
+    silence = Silence()
+    look(silence, NOW_NS, 1, 0)
+    now_ns = NOW_NS + 60 * S
+    silence.late(-50 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS
+    silence.late(12 * MS, now_ns)
+    silence.late(3 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS + 12 * MS
+    assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS + 6 * MS
+    silence.late(300 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == FIRST_MS * MS
+
+
 @pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])
 def test_what_nothing_waited_for_and_what_was_dead_is_no_habit(
     waits_ms: int, *, dying: bool

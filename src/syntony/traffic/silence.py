@@ -29,19 +29,33 @@ More = Callable[[Pair, int], int]
 Flows = Mapping[Pair, Sequence[Progress]]
 
 
+class _Longest:
+    """The longest of late."""
+
+    def __init__(self, first_ns: int, now_ns: int) -> None:
+        self._longest_ns, self._at_ns = first_ns, now_ns
+
+    def take(self, longest_ns: int, now_ns: int) -> None:
+        if longest_ns > self.as_of(now_ns):
+            self._longest_ns, self._at_ns = longest_ns, now_ns
+
+    def as_of(self, now_ns: int) -> int:
+        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
+
+
 class _Habit:
-    """How long a pair is silent at times though data wait; slow until it has shown otherwise."""
+    """How long a pair is silent at times though data hang; slow until it has shown otherwise."""
 
     def __init__(self, now_ns: int) -> None:
-        self._longest_ns, self._at_ns = LONGEST_NS, now_ns
+        self.longest = _Longest(LONGEST_NS, now_ns)
         self._sign_ns = self._silent_ns = 0
 
     def note(self, sign_ns: int, now_ns: int, *, hangs: bool) -> None:
         """The newest sign of life as of now: a silence of waiting data that it has ended is a
         habit."""
         if sign_ns > self._sign_ns:
-            if self._longest_now_ns(now_ns) < self._silent_ns < OUTAGE_NS:
-                self._longest_ns, self._at_ns = self._silent_ns, now_ns
+            if self._silent_ns < OUTAGE_NS:
+                self.longest.take(self._silent_ns, now_ns)
             self._sign_ns, self._silent_ns = sign_ns, 0
         if hangs:
             self._silent_ns = now_ns - sign_ns + LOOKS_NS
@@ -50,19 +64,18 @@ class _Habit:
         """The silence that lasts is none."""
         self._silent_ns = 0
 
-    def patience_ns(self, now_ns: int) -> int:
-        longest_ns = self._longest_now_ns(now_ns)
-        return min(max(SHORTEST_NS, longest_ns + longest_ns // 4), LONGEST_NS)
-
-    def _longest_now_ns(self, now_ns: int) -> int:
-        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
-
 
 class Silence:
     """Of all pairs of one host."""
 
     def __init__(self) -> None:
         self._habits: dict[Pair, _Habit] = {}
+        self._late = _Longest(0, 0)
+
+    def late(self, late_ns: int, now_ns: int) -> None:
+        """Our own thread was woken so much too late: by as much may answers be, and
+        acknowledgements, while nothing is wrong but that this machine is busy."""
+        self._late.take(late_ns, now_ns)
 
     def dead(
         self,
@@ -110,8 +123,10 @@ class Silence:
 
     def patience_ns(self, pair: Pair, now_ns: int) -> int:
         """For how long there may be no sign of life of a pair: its longest silence of late and a
-        quarter."""
-        return self._habits.setdefault(pair, _Habit(now_ns)).patience_ns(now_ns)
+        quarter; and longer by what we are late ourselves at times."""
+        longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
+        usual_ns = max(longest_ns + longest_ns // 4, SHORTEST_NS + self._late.as_of(now_ns))
+        return min(usual_ns, LONGEST_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
         self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
