@@ -196,7 +196,7 @@ def test_what_is_presumed_dead_is_left_at_once_by_the_same_reasoning() -> None:
     reason = one.dead(*TO_B)
     assert reason is not None
     assert reason.cause is Cause.MY_NIC
-    assert "no answer for 44 ms" in reason.evidence
+    assert "no answer for 50 ms" in reason.evidence
 
 
 def test_an_answer_since_takes_it_back() -> None:
