@@ -1,13 +1,17 @@
 """How soon a dead path is noticed, by which evidence; how often one is that is not dead.
 
     .venv/bin/python -m bench.detect [--injections 50] [--quiet-s 600] [--hog-s 60] [--json]
+    .venv/bin/python -m bench.detect --quick
 
 The default lab's fabric without agents. Host h0 watches eight paths to h3 (two rails, four source
 ports each, 2 ms), its carriers, and four TCP connections of iperf3 over rail 0, sampled each 10 ms.
 *Loaded* means that those are unlimited, so that the shapers' queues (20 ms each) are full; else
-they send 20 Mb/s together. A latency is told from the instant before the fault was asked for: it
-includes the time that putting it in took, which is printed beside it. Silence is what the evidence
-itself saw: from the last answer to the verdict.
+they send 20 Mb/s together; *hogs* is loaded beside two busy loops for each processor. A latency is
+told from the instant at which packets stop, as the kernel of the switch tells it (`bench.instant`).
+Silence is what the evidence itself saw: from the last answer to the verdict. Evidence: the carrier;
+*liveness*, one path by its own probes; *hush*, the engine's word on all paths between two NICs, one
+of the things that agents weigh (`bench.verdicts` has their verdicts); *flow*, one connection by its
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -23,10 +27,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
+from bench.instant import Instants, switch_of, watching
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
@@ -63,6 +68,9 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "spine": ("blackhole", "leaf0-0/spine0", {}, "flow"),
 }
 """What is injected, and the evidence that must come."""
+SOURCES = ("carrier", "liveness", "hush", "flow")
+MODES = ("light", "loaded", "hogs")
+HOGS_PER_CPU = 2
 
 
 # --- inside a host --------------------------------------------------------------------------------
@@ -110,6 +118,7 @@ class Detector:
         self._rows = self._flows.find()
         self._judges: dict[int, Subflow] = {}
         self._carriers: dict[str, bool] = {}
+        self._hushed: set[int] = set()
         self._find_ns = self._sample_ns = 0
 
     def run(self) -> None:
@@ -138,6 +147,14 @@ class Detector:
         for event in self._engine.liveness():
             silent_ns = event.at_ns - event.since_ns
             tell("liveness", event.at_ns, f"path {event.flow_id}", event.alive, silent_ns)
+        now_ns = time.monotonic_ns()
+        watched = self._engine.watched()
+        hushed = {each.flow_id // PORTS_PER_RAIL for each in watched if each.hushed}
+        for rail in sorted(hushed ^ self._hushed):
+            paths = [each for each in watched if each.flow_id // PORTS_PER_RAIL == rail]
+            silent_ns = now_ns - max(each.heard_ns for each in paths)
+            tell("hush", now_ns, f"rail {rail}", rail not in hushed, silent_ns)
+        self._hushed = hushed
 
     def _tell_carriers(self, now_ns: int) -> None:
         for event in self._carrier.poll(now_ns):
@@ -253,7 +270,12 @@ def listening(lab: LiveLab, loaded: bool) -> Iterator[Ears]:
             yield ears
 
 
-def inject(lab: LiveLab, ears: Ears, name: str) -> dict[str, float | None]:
+def node_of(name: str) -> str:
+    """Where a fault is made."""
+    return switch_of(PLAN.link(FAULTS[name][1]))
+
+
+def inject(lab: LiveLab, ears: Ears, instants: Instants, name: str) -> dict[str, float | None]:
     """Latencies in ms by source of evidence, and how long putting the fault in took."""
     kind, target, options, must = FAULTS[name]
     ears.take(random.uniform(0.1, 0.3))
@@ -261,26 +283,33 @@ def inject(lab: LiveLab, ears: Ears, name: str) -> dict[str, float | None]:
     before_ns = time.monotonic_ns()
     fault = lab.inject(kind, target, options)
     after_ns = time.monotonic_ns()
+    began_ns = instants.since(before_ns)
     end = time.monotonic() + PATIENCE_S
     while ears.first_bad(must) is None and time.monotonic() < end:
         ears.take(0.02)
     ears.take(0.15)  # the other sources' chance
     found: dict[str, float | None] = {"injecting": (after_ns - before_ns) / MS}
-    for source in ("carrier", "liveness", "flow"):
+    for source in SOURCES:
         first = ears.first_bad(source)
-        found[source] = None if first is None else (first["at_ns"] - before_ns) / MS
+        found[source] = None if first is None else (first["at_ns"] - began_ns) / MS
         found[f"{source} silent"] = None if first is None else first["silent_ns"] / MS
     lab.clear(fault.id)
     eventually(ears.well, "recovery")
     return found
 
 
-def latencies(lab: LiveLab, loaded: bool, injections: int) -> list[dict[str, Any]]:
+def latencies(lab: LiveLab, mode: str, injections: int) -> list[dict[str, Any]]:
     rows = []
-    with listening(lab, loaded) as ears:
+    busy = HOGS_PER_CPU * (os.cpu_count() or 1) if mode == "hogs" else 0
+    with listening(lab, mode != "light") as ears, hogs(busy), ExitStack() as stack:
+        places = {
+            node: stack.enter_context(watching(lab, node))
+            for node in sorted({node_of(name) for name in FAULTS})
+        }
         for name, (_, _, _, must) in FAULTS.items():
-            found = [inject(lab, ears, name) for _ in range(injections)]
-            for source in ("carrier", "liveness", "flow"):
+            instants = places[node_of(name)]
+            found = [inject(lab, ears, instants, name) for _ in range(injections)]
+            for source in SOURCES:
                 times = [one[source] for one in found if one[source] is not None]
                 if not times and source != must:
                     continue
@@ -288,7 +317,7 @@ def latencies(lab: LiveLab, loaded: bool, injections: int) -> list[dict[str, Any
                 took = np.array([one["injecting"] for one in found])
                 rows.append(
                     {
-                        "fabric": "loaded" if loaded else "light",
+                        "fabric": mode,
                         "fault": name,
                         "evidence": source,
                         "noticed": f"{len(times)}/{injections}",
@@ -329,10 +358,7 @@ def false_events(lab: LiveLab, loaded: bool, seconds: float, hog_count: int) -> 
         while time.monotonic() < end:
             ears.take(min(1.0, max(0.0, end - time.monotonic())))
         wrong = [event for event in ears.heard if not event["good"]]
-    counts = {
-        source: sum(event["source"] == source for event in wrong)
-        for source in ("carrier", "liveness", "flow")
-    }
+    counts = {source: sum(event["source"] == source for event in wrong) for source in SOURCES}
     row = {"fabric": "loaded" if loaded else "light", "hogs": hog_count, "seconds": seconds}
     print(row | counts, file=sys.stderr)
     return row | counts
@@ -343,17 +369,19 @@ def main() -> int:
     parser.add_argument("--injections", type=int, default=50, help="of each fault")
     parser.add_argument("--quiet-s", type=float, default=600, help="without faults, loaded")
     parser.add_argument("--hog-s", type=float, default=60, help="the same beside busy loops")
+    parser.add_argument("--quick", action="store_true", help="4 faults, 10 s of each quiet")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--role", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
         Detector().run() if arguments.role == "detector" else reflect()
         return 0
+    if arguments.quick:
+        arguments.injections, arguments.quiet_s, arguments.hog_s = 4, 10, 10
     cores = os.cpu_count() or 1
     allow_realtime()
     with live(f"bench-{os.getpid()}", "--hosts", "4") as lab:
-        rows = [row for loaded in (False, True)
-                for row in latencies(lab, loaded, arguments.injections)]  # fmt: skip
+        rows = [row for mode in MODES for row in latencies(lab, mode, arguments.injections)]
         calm = [
             false_events(lab, loaded=False, seconds=arguments.hog_s, hog_count=0),
             false_events(lab, loaded=True, seconds=arguments.quiet_s, hog_count=0),

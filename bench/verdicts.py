@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
-from bench.instant import Instants, watching
+from bench.instant import Instants, switch_of, watching
 
 from syntony.controller.client import ask_for
 from syntony.errors import RemoteError
@@ -67,11 +67,12 @@ def rows_of(lab: Lab, ahead_ns: int) -> list[tuple[int, PathEventRow]]:
     """Every path left of late: when the agent knew (CLOCK_MONOTONIC), and its row."""
     query = FailoverLogQuery(window_ns=60 * S, limit=10_000)
     rows = ask_for(f"unix:{lab.controller_socket}", query, FailoverLog).events
-    return sorted(
+    known = [
         (row.ts_ns - row.act_ns - ahead_ns, row)
         for row in rows
         if row.action in LEAVING and row.cause not in HARMLESS
-    )
+    ]
+    return sorted(known, key=lambda each: each[0])
 
 
 def longest_step_ms(job: Job, from_ns: int) -> float:
@@ -80,8 +81,10 @@ def longest_step_ms(job: Job, from_ns: int) -> float:
     return max((each.end_ns - each.start_ns for each in about), default=0) / MS
 
 
-def trial(lab: Lab, job: Job, instants: Instants, fault: tuple[str, str], since_ns: int) -> Trial:
-    """One fault, awaited to its end."""
+def trial(
+    lab: Lab, job: Job, instants: Instants, fault: tuple[str, str], since_ns: int
+) -> tuple[Trial, int]:
+    """One fault, awaited to its end, and when that was."""
     before_ns = time.monotonic_ns()
     options = {"side": "leaf"} if fault[0] == "link-down" else {}
     lab.inject(*fault, options)
@@ -89,16 +92,17 @@ def trial(lab: Lab, job: Job, instants: Instants, fault: tuple[str, str], since_
     began_ns = instants.since(before_ns)
     time.sleep(OUTAGE_S)
     lab.clear()
+    cleared_ns = time.monotonic_ns()
     time.sleep(ROWS_S)
     ahead_ns = fleet_ahead_ns(lab)
     if ahead_ns is None:
         raise RemoteError("h0 has lost its clock")
     rows = rows_of(lab, ahead_ns)
-    ours = [(at_ns, row) for at_ns, row in rows if 0 <= at_ns - began_ns <= AT_ONCE_NS]
+    ours = [(at_ns, row) for at_ns, row in rows if before_ns <= at_ns <= began_ns + AT_ONCE_NS]
     false = [row for at_ns, row in rows if since_ns < at_ns < before_ns]
     for row in false:
         print(f"false: {row.host} {row.cause} {row.evidence} {row.old_path}", file=sys.stderr)
-    return Trial(
+    found = Trial(
         verdict_ms=(ours[0][0] - began_ns) / MS if ours else None,
         silence_ms=ours[0][1].detect_ns / MS if ours else None,
         all_ms=(ours[-1][0] - began_ns) / MS if ours else None,
@@ -106,6 +110,7 @@ def trial(lab: Lab, job: Job, instants: Instants, fault: tuple[str, str], since_
         injecting_ms=(after_ns - before_ns) / MS,
         false=len(false),
     )
+    return found, cleared_ns
 
 
 @contextmanager
@@ -123,7 +128,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def trials(asked: argparse.Namespace) -> Iterator[Trial]:
     spec = FabricSpec(hosts=4, rate_bps=asked.rate * 1_000_000, latency_ns=asked.latency * MS)
-    switch = make_plan(spec).link(asked.target).b.node
+    switch = switch_of(make_plan(spec).link(asked.target))
     with World(new_lab(f"verdicts-{os.getpid()}", spec), detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
@@ -136,10 +141,12 @@ def trials(asked: argparse.Namespace) -> Iterator[Trial]:
         ):
             job.wait_steps(5, START_S)
             with hogs(asked.hogs):
+                since_ns = time.monotonic_ns()
                 for _ in range(asked.times):
-                    since_ns = time.monotonic_ns()
                     time.sleep(HEAL_S)
-                    yield trial(lab, job, instants, (asked.fault, asked.target), since_ns)
+                    fault = (asked.fault, asked.target)
+                    found, since_ns = trial(lab, job, instants, fault, since_ns)
+                    yield found
             job.wish_end()
             job.wait_end(START_S)
 

@@ -16,6 +16,7 @@ enum {
     MIN_WATCH_INTERVAL_NS = 1000000,
     TOGETHER_NS = 200000,      /* what falls due so soon is sent now */
     AWAKE_TOLERANCE_NS = 1000000, /* lateness of a wake-up that is still counted as being awake */
+    TURN_NS = 2000000,         /* a pair's turns are no shorter: each is a wake-up */
     LOOK_AGAIN_NS = 1000000,   /* at a silent pair whose probes have not had their time yet */
     WATCH_TAG_SHIFT = 10,
 };
@@ -226,6 +227,7 @@ static int64_t following_due_ns(struct syn_watches *watches, struct syn_watch *w
     watch->burst = 0;
     int64_t interval_ns = watch->config.interval_ns;
     int64_t turn_ns = watch->rank * spacing_ns(watches, watch);
+    turn_ns -= turn_ns % TURN_NS;
     int64_t phase_ns = (watches->phase_ns + turn_ns) % interval_ns;
     int64_t reached_ns = watches->seen_ns + TOGETHER_NS - phase_ns;
     return reached_ns - reached_ns % interval_ns + interval_ns + phase_ns;

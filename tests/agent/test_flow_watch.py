@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from tests.io.namespace import run_alone
 
-from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, FlowWatch
+from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, TICKS_NS, FlowWatch
+from syntony.lab.testing import eventually
 from syntony.model.paths import FlowSample
+from syntony.traffic.health import Progress
 
 HERE = "127.0.0.1"
 Pair = tuple[socket.socket, socket.socket]
@@ -76,3 +82,44 @@ def test_with_nothing_to_look_at_often_it_waits_for_the_next_account(pair: Pair)
     assert watch.poll(now_ns + SAMPLE_NS)
     assert watch.deadline_ns == now_ns + 2 * SAMPLE_NS
     watch.close()
+
+
+def acknowledgements_stop() -> None:
+    """A stream is cut: it hangs, and did not before however long it ran."""
+    with socket.create_server((HERE, 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    watch = FlowWatch(lambda: [HERE], lambda: [inode(near)])
+    watch.poll(time.monotonic_ns())
+    for work in (lambda: near.sendall(bytes(1 << 30)), lambda: _drain(far)):
+        threading.Thread(target=work, daemon=True).start()
+
+    def now() -> Progress:
+        (progress,) = watch.progress([HERE], time.monotonic_ns())
+        return progress
+
+    eventually(lambda: now().streams, "its acknowledgements come")
+    port = far.getsockname()[1]
+    rule = f"add rule ip t in tcp dport {port} drop"
+    chain = "add table ip t; add chain ip t in { type filter hook input priority 0; }"
+    subprocess.run(["nft", f"{chain}; {rule}"], check=True)
+    cut_ns = time.monotonic_ns()
+    eventually(lambda: now().hangs(), "it hangs")
+    seen = now()
+    assert seen.acked_ns <= cut_ns + TICKS_NS
+    assert 0 < seen.waits_ns <= time.monotonic_ns() - seen.acked_ns
+    os._exit(0)  # its threads wait for ever
+
+
+def _drain(sock: socket.socket) -> None:
+    while sock.recv(1 << 16):
+        pass
+
+
+@pytest.mark.lab
+def test_a_stream_that_is_cut_hangs() -> None:
+    run_alone(acknowledgements_stop)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -144,6 +144,24 @@ def stops_of_ours_are_nobodys_death() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def a_silent_pair_is_asked_at_once_and_told() -> None:
+    """Long before its flows are dead by themselves: each is asked every 200 ms only."""
+    here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
+    here.watch([path(n, "127.0.0.2", 200 * MS) for n in range(4)])
+    follower = Follower(here)
+    follower.until(lambda: all(follower.alive(n) for n in range(4)), "alive")
+    follower.until(lambda: not any(each.doubted for each in here.watched()), "answered")
+    before = here.counters().sent
+    drop("ip daddr 127.0.0.2 udp dport 8620")
+    follower.until(lambda: all(each.hushed for each in here.watched()), "hushed")
+    assert all(each.doubted for each in here.watched())
+    assert here.counters().sent >= before + 6
+    heal()
+    follower.until(lambda: not any(each.hushed for each in here.watched()), "heard again")
+    here.close()
+    there.close()
+
+
 def a_new_interval_is_no_new_path() -> None:
     here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
     here.watch([path(1, "127.0.0.2")])
@@ -186,6 +204,7 @@ def watches_leave_the_plan_alone() -> None:
         death_and_return,
         sends_refused_are_misses,
         stops_of_ours_are_nobodys_death,
+        a_silent_pair_is_asked_at_once_and_told,
         a_new_interval_is_no_new_path,
         watches_leave_the_plan_alone,
     ],

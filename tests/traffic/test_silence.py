@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LivenessEvent
-from syntony.traffic.health import Answers, Health, LocalNic, Pair, Progress, Reply, WatchedFlow
+from syntony.traffic.health import (
+    HANG_NS,
+    Answers,
+    Health,
+    LocalNic,
+    Pair,
+    Progress,
+    Reply,
+    WatchedFlow,
+)
 from syntony.traffic.instructions import Cause
 from syntony.traffic.policy import Policy
 from syntony.traffic.silence import SHORTEST_NS, Silence
@@ -127,7 +140,21 @@ def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
     assert silence.patience_ns(TO_B, now_ns + 5 * MS) // MS == 31, "25 ms at most, and a quarter"
     assert not look(silence, now_ns + 50 * MS, 31, 30)
     assert look(silence, now_ns + 51 * MS, 32, 31)
-    assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS, "it is forgotten"
+    assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
+
+
+def test_who_is_woken_late_is_patient_with_others() -> None:
+    silence = Silence()
+    look(silence, NOW_NS, 1, 0)
+    now_ns = NOW_NS + 60 * S
+    silence.late(-50 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS
+    silence.late(12 * MS, now_ns)
+    silence.late(3 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS + 12 * MS
+    assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS + 6 * MS
+    silence.late(300 * MS, now_ns)
+    assert silence.patience_ns(TO_B, now_ns) == FIRST_MS * MS
 
 
 @pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])
@@ -169,7 +196,7 @@ def test_what_is_presumed_dead_is_left_at_once_by_the_same_reasoning() -> None:
     reason = one.dead(*TO_B)
     assert reason is not None
     assert reason.cause is Cause.MY_NIC
-    assert "no answer for 44 ms" in reason.evidence
+    assert "no answer for 50 ms" in reason.evidence
 
 
 def test_an_answer_since_takes_it_back() -> None:
@@ -194,3 +221,66 @@ def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
     assert one.dead(*TO_B) is not None
     one.liveness(event(NOW_NS + 900 * MS, 0, alive=True))
     assert (one.dead(*TO_B), one.presuming) == (None, False)
+
+
+# --- a job's own queue, simulated -----------------------------------------------------------------
+
+PROBE_MS, LOOK_MS, BASE_RTT_MS = 4, 5, 2
+
+
+def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
+    """A job fills its pair's queue with bursts of up to 100 ms, a probe stands behind whatever has
+    been queued before it, and the queue drains at line rate: a packet each ms, acknowledged one by
+    one. Looked at as an agent does, every 5 ms while nothing of the pair is answered.
+
+    Returns:
+        When it was taken for dead (ms; None: never), and the patience then (ns).
+    """
+    rng = random.Random(seed)
+    silence = Silence()
+    free_ms = burst_ms = 0
+    coming: list[tuple[int, bool]] = []
+    answered_ms = acked_ms = -1
+    for now_ms in range(20_000):
+        if now_ms >= burst_ms:
+            start_ms, length_ms = max(free_ms, now_ms), rng.randint(1, 100)
+            coming += [(start_ms + k + BASE_RTT_MS, True) for k in range(length_ms)]
+            free_ms = start_ms + length_ms
+            burst_ms = free_ms + rng.randint(0, 60)
+        if now_ms % PROBE_MS == 0:
+            coming.append((max(free_ms, now_ms) + BASE_RTT_MS, False))
+        if dies_at_ms is None or now_ms < dies_at_ms:
+            arrived = [data for at_ms, data in coming if at_ms <= now_ms]
+            answered_ms = now_ms if False in arrived else answered_ms
+            acked_ms = now_ms if True in arrived else acked_ms
+            coming = [each for each in coming if each[0] > now_ms]
+        silent_ms = now_ms - answered_ms
+        if silent_ms <= 8 or now_ms % LOOK_MS:
+            continue
+        waits = any(data for _, data in coming)
+        waits_ms = now_ms - acked_ms if waits else 0
+        now_ns = NOW_NS + now_ms * MS
+        heard = {
+            TO_B: Answers(now_ns - silent_ms * MS, 4, "b", silent=True, hushed=silent_ms > 20),
+            TO_C: Answers(now_ns - MS, 4, "c"),
+        }
+        flow = Progress(FLOW, NOW_NS + acked_ms * MS, 50 * MS, waits_ms * MS, streams=True)
+        if silence.dead(heard, {TO_B: [flow]}, INTERVAL_NS, now_ns, no_more):
+            return now_ms, silence.patience_ns(TO_B, now_ns)
+    return None, 0
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_a_jobs_own_queue_is_never_taken_for_a_dead_path(seed: int) -> None:
+    assert own_queue(seed, None) == (None, 0)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_what_dies_under_a_jobs_own_queue_is_found_within_the_patience(seed: int) -> None:
+    """And two looks; or the silence after which it is hushed, where the queue was empty."""
+    dies_at_ms = 19_000 + seed % 400
+    found_ms, patience_ns = own_queue(seed, dies_at_ms)
+    assert found_ms is not None
+    assert dies_at_ms < found_ms <= dies_at_ms + 60 + HANG_NS // MS + patience_ns // MS + LOOK_MS

@@ -480,7 +480,7 @@ class Health:
             return []
         for key in due:
             pair = self._pairs[key]
-            pair.dead = Reason(*self._cause(key), now_ns, pair.since_ns)
+            pair.dead = Reason(*self._cause(key, now_ns), now_ns, pair.since_ns)
             pair.hold.failed(now_ns, self._policy)
         return due
 
@@ -561,7 +561,7 @@ class Health:
         nics = {nic for nic, _ in heard if self._nics[nic].up} if heard else set()
         return len(nics) > 1 and all(map(self._dying, heard))
 
-    def _cause(self, key: Pair) -> tuple[Cause, str]:
+    def _cause(self, key: Pair, now_ns: int) -> tuple[Cause, str]:
         nic, remote = key
         pair = self._pairs[key]
         mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
@@ -569,7 +569,7 @@ class Health:
         mine_dead, his_dead = sum(map(self._dying, mine)), sum(map(self._dying, his))
         silence = f"{pair.misses} probes unanswered"
         if pair.presumed:
-            silent_ms = ((pair.died_ns or 0) - pair.since_ns) // MS
+            silent_ms = (now_ns - pair.since_ns) // MS
             silence = f"no answer for {silent_ms} ms and data waiting"
         evidence = (
             f"{silence}; {mine_dead} of {len(mine)} paths of {nic} dead, "

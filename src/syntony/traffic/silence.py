@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from syntony.model import MS, S
 from syntony.traffic.health import PEER_NS, Answers, Pair, Progress
 
-SHORTEST_NS, LONGEST_NS = 20 * MS, 45 * MS
+SHORTEST_NS, LONGEST_NS = 25 * MS, 45 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all
 has always been enough."""
 OUTAGE_NS = 200 * MS
 """Silence of this length that ends is an outage, no habit."""
-HALF_LIFE_NS = 8 * S
-"""A habit is forgotten by half in so long, as the engine forgets a path's delays."""
+HALF_LIFE_NS = 16 * S
+"""A habit is forgotten by half in so long: a job's steps repeat sooner."""
 LOOKS_NS = 5 * MS
 """Between two looks at a silent pair: its silence has lasted so much longer than was seen."""
 AWAKE_NS = 15 * MS
@@ -29,33 +29,40 @@ More = Callable[[Pair, int], int]
 Flows = Mapping[Pair, Sequence[Progress]]
 
 
+class _Longest:
+    """The longest of late."""
+
+    def __init__(self, first_ns: int, now_ns: int) -> None:
+        self._longest_ns, self._at_ns = first_ns, now_ns
+
+    def take(self, longest_ns: int, now_ns: int) -> None:
+        if longest_ns > self.as_of(now_ns):
+            self._longest_ns, self._at_ns = longest_ns, now_ns
+
+    def as_of(self, now_ns: int) -> int:
+        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
+
+
 class _Habit:
-    """How long a pair is silent at times though data wait; slow until it has shown otherwise."""
+    """How long a pair is silent at times though data hang; slow until it has shown otherwise."""
 
     def __init__(self, now_ns: int) -> None:
-        self._longest_ns, self._at_ns = LONGEST_NS, now_ns
+        self.longest = _Longest(LONGEST_NS, now_ns)
         self._sign_ns = self._silent_ns = 0
 
-    def note(self, sign_ns: int, now_ns: int, *, waits: bool) -> None:
+    def note(self, sign_ns: int, now_ns: int, *, hangs: bool) -> None:
         """The newest sign of life as of now: a silence of waiting data that it has ended is a
         habit."""
         if sign_ns > self._sign_ns:
-            if self._longest_now_ns(now_ns) < self._silent_ns < OUTAGE_NS:
-                self._longest_ns, self._at_ns = self._silent_ns, now_ns
+            if self._silent_ns < OUTAGE_NS:
+                self.longest.take(self._silent_ns, now_ns)
             self._sign_ns, self._silent_ns = sign_ns, 0
-        if waits:
+        if hangs:
             self._silent_ns = now_ns - sign_ns + LOOKS_NS
 
     def died(self) -> None:
         """The silence that lasts is none."""
         self._silent_ns = 0
-
-    def patience_ns(self, now_ns: int) -> int:
-        longest_ns = self._longest_now_ns(now_ns)
-        return min(max(SHORTEST_NS, longest_ns + longest_ns // 4), LONGEST_NS)
-
-    def _longest_now_ns(self, now_ns: int) -> int:
-        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
 
 
 class Silence:
@@ -63,6 +70,12 @@ class Silence:
 
     def __init__(self) -> None:
         self._habits: dict[Pair, _Habit] = {}
+        self._late = _Longest(0, 0)
+
+    def late(self, late_ns: int, now_ns: int) -> None:
+        """Our own thread was woken so much too late: by as much may answers be, and
+        acknowledgements, while nothing is wrong but that this machine is busy."""
+        self._late.take(late_ns, now_ns)
 
     def dead(
         self,
@@ -94,32 +107,38 @@ class Silence:
         over = [
             from_ns[pair]
             for pair, its in answers.items()
-            if its.hushed and not its.dying
+            if its.hushed and not its.dying and _hangs(its, flows.get(pair, ()), now_ns)
             and now_ns - from_ns[pair] > self.patience_ns(pair, now_ns)
         ]  # fmt: skip
         newest_ns = max((each.newest_ns for each in answers.values()), default=0)
         if not over or now_ns - newest_ns > AWAKE_NS:
             return {}
         # What died together has not given its last sign at the same instant.
-        silent = {
+        return {
             pair: signs[pair]
             for pair, its in answers.items()
-            if not its.dying and not _is_late(answers, pair)
+            if its.hushed and not its.dying and not _is_late(answers, pair)
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
-        waits = any(each.hangs() for pair in silent for each in flows.get(pair, ()))
-        return silent if waits else {}
 
     def patience_ns(self, pair: Pair, now_ns: int) -> int:
         """For how long there may be no sign of life of a pair: its longest silence of late and a
-        quarter."""
-        return self._habits.setdefault(pair, _Habit(now_ns)).patience_ns(now_ns)
+        quarter; and longer by what we are late ourselves at times."""
+        longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
+        usual_ns = max(longest_ns + longest_ns // 4, SHORTEST_NS + self._late.as_of(now_ns))
+        return min(usual_ns, LONGEST_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
         self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
         for pair, habit in self._habits.items():
-            waits = any(each.waits_ns > 0 for each in flows.get(pair, ()))
-            habit.note(signs[pair], now_ns, waits=waits)
+            habit.note(signs[pair], now_ns, hangs=any(e.hangs() for e in flows.get(pair, ())))
+
+
+def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
+    """Whether data wait since the last answer or so: what has waited for long before it waits for
+    something else, a retransmission after another outage for one."""
+    most_ns = now_ns - its.newest_ns + LONGEST_NS
+    return any(each.hangs() and each.waits_ns <= most_ns for each in flows)
 
 
 def _is_late(answers: Mapping[Pair, Answers], pair: Pair) -> bool:

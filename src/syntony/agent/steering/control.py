@@ -318,8 +318,11 @@ class PathControl:
                 _log.exception("path control failed on one event, going on")
 
     def _turn(self) -> None:
-        ready = self._selector.select(self._pause_s())
+        asked_ns = time.monotonic_ns()
+        due_ns = max(asked_ns, self._due_ns())
+        ready = self._selector.select((due_ns - asked_ns) / S)
         began_ns = time.monotonic_ns()
+        self._weighing.woke(began_ns - due_ns, began_ns)
         for key, _ in ready:
             if isinstance(key.fileobj, socket.socket):
                 refuse(key.fileobj)
@@ -346,12 +349,10 @@ class PathControl:
     def _timed(self) -> Sequence[Source]:
         return self._sources if self._liveness is None else (*self._sources, self._liveness)
 
-    def _pause_s(self) -> float:
-        now_ns = time.monotonic_ns()
+    def _due_ns(self) -> int:
         dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._timed())]
         dues.append(self._flows_ns if self._untold else None)
-        due_ns = min([self._routine_ns, *(due for due in dues if due is not None)])
-        return max(0, due_ns - now_ns) / S
+        return min([self._routine_ns, *(due for due in dues if due is not None)])
 
     @staticmethod
     def _poll(source: Source) -> list[PathEvent | events.WireHeard]:

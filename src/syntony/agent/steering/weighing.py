@@ -19,6 +19,10 @@ class Weighing:
         self._flows = flows
         self._silence = Silence()
 
+    def woke(self, late_ns: int, now_ns: int) -> None:
+        """So much later than was asked for; not late where it is negative."""
+        self._silence.late(late_ns, now_ns)
+
     def weigh(self, liveness: LivenessSource | None, now_ns: int) -> bool:
         """Whether a pair is well again that was presumed dead."""
         back = liveness is not None and self._presume(liveness, now_ns)
