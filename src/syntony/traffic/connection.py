@@ -140,14 +140,27 @@ class Remote:
         self.withdrawn: Reason | None = None
 
 
+TAKEN = 8
+"""Ports that were somebody else's, drawn in a row, that count as one try in vain: with half of all
+ports taken that happens once in 256 times."""
+
+
 class Attempts:
     """Tries in vain to make a subflow over one pair."""
 
-    __slots__ = ("count", "next_ns")
+    __slots__ = ("count", "next_ns", "taken")
 
     def __init__(self) -> None:
         self.count = 0
         self.next_ns = 0
+        self.taken = 0
+        """Ports drawn that were somebody else's."""
+
+    def port_taken(self, now_ns: int, policy: Policy) -> None:
+        """Not even begun: another port may be tried at once, but not for ever."""
+        self.taken += 1
+        if self.taken % TAKEN == 0:
+            self.failed(now_ns, policy)
 
     def failed(self, now_ns: int, policy: Policy) -> None:
         """One more in vain: the next waits, the longer the more there were."""
