@@ -78,6 +78,11 @@ class Watched:
         """(rule, subject) of the incidents that are nobody's evidence."""
         return {(each["rule"], each["subject"]) for each in self.incidents() if not each["cause"]}
 
+    def jobs_of(self, incident: tuple[str, str]) -> list[str]:
+        """Jobs that an open incident is told to hit."""
+        found = (i for i in self.incidents() if (i["rule"], i["subject"]) == incident)
+        return [job for each in found for job in each["jobs"]]
+
     def runs(self, job: str) -> bool:
         """Whether both ends of the job's connection are known."""
         target = f"unix:{self.lab.controller_socket}"
@@ -162,10 +167,13 @@ def test_a_fault_is_an_incident_about_the_very_part_until_it_is_healed(
         await_true(lambda: watched.runs("llm"), "the job's connection known")
         watched.lab.inject(kind, target)
         await_true(lambda: incident in watched.live(), f"{incident} open")
+        await_true(
+            lambda: watched.jobs_of(incident) == ["llm"],
+            "the job that it hits",
+            instead=watched.incidents,
+        )
     finally:
         job.end()
-    (told,) = (i for i in watched.incidents() if (i["rule"], i["subject"]) == incident)
-    assert told["jobs"] == ["llm"]
     assert syntony("incidents", "list", "--lab", NAME).returncode == 2
     host = target.partition("/")[0]
     found = [item for item in watched.checked(host).items if item.check == "incident"]

@@ -265,6 +265,40 @@ def test_a_stalled_one_takes_other_ports_first_and_not_before_the_kernel_has_tri
     assert second.wire not in {OWN, first.wire}
 
 
+def torn() -> Host:
+    """Four ports probed between the connection's NICs, of which two have just fallen silent."""
+    host = Host()
+    plan = [WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)]
+    more = [WatchedFlow(10 + k, "n0", "10.0.0.2", "b/n0", 0) for k in range(3)]
+    host.machine.watch([*plan, *more], 0)
+    for each in (0, 1, 10, 11, 12):
+        host.tell(host.probes(each, alive=True))
+    host.now_ns = S
+    host.tell(host.sample(2))
+    for each in (10, 11):
+        host.tell(host.probes(each, alive=False))
+    return host
+
+
+def test_where_the_fabric_loses_a_part_between_its_nics_it_takes_others_at_once() -> None:
+    (way,) = torn().silent(120 * MS, retransmits=0, acked=2)
+    assert way.wire == OTHER, "no other port, of which most would be lost as well"
+    assert way.reason.cause is Cause.FABRIC
+
+
+def test_it_goes_back_when_nothing_is_lost_there_any_more() -> None:
+    host = torn()
+    host.silent(120 * MS, retransmits=0, acked=2)
+    for acked in range(3, 33):
+        host.tell(host.sample(acked))
+        assert not host.after(S), "its own port may be one of those"
+    for each in (10, 11):
+        host.tell(host.probes(each, alive=True))
+    host.tell(host.sample(33))
+    (back,) = host.after(S)
+    assert back.wire == OWN
+
+
 def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first() -> None:
     host = Host()
     heard = events.WireHeard(at_ns=host.now_ns, wire=OTHER)

@@ -7,7 +7,6 @@ from collections import deque
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
-from syntony.traffic.health import PROGRESS_NS
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.meter import Meter
@@ -33,6 +32,9 @@ LOSSY_SILENT_NS = 500 * MS
 ANNOUNCED_NS = 1 * S
 """A peer's announcement that has not come so long after the connection was is taken for missed: its
 kernel sends it until ours has it, but an agent that was not there yet never hears of it."""
+TORN_LATE_NS = 50 * MS
+"""What is acknowledged so much later (and a round trip) than a probe's last answer was sent after
+the probe's way was lost: a watched flow is asked every 50 ms at least."""
 UNREPEATED = 6
 """Times the patience where the kernel has retransmitted nothing: its timer fires 200 ms and a round
 trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
@@ -103,7 +105,7 @@ class Subflow:
         if self.stalled is not None or self.state is not State.UP:
             return False
         heard_ns = sample.at_ns - sample.last_ack_ns
-        torn = torn_ns is not None and heard_ns <= torn_ns + PROGRESS_NS + sample.rtt_ns
+        torn = torn_ns is not None and heard_ns <= torn_ns + TORN_LATE_NS + sample.rtt_ns
         lossy = self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS and not torn
         if lossy and sample.backoff < LOSSY_BACKOFF:
             return False
@@ -140,14 +142,27 @@ class Remote:
         self.withdrawn: Reason | None = None
 
 
+TAKEN = 8
+"""Ports that were somebody else's, drawn in a row, that count as one try in vain: with half of all
+ports taken that happens once in 256 times."""
+
+
 class Attempts:
     """Tries in vain to make a subflow over one pair."""
 
-    __slots__ = ("count", "next_ns")
+    __slots__ = ("count", "next_ns", "taken")
 
     def __init__(self) -> None:
         self.count = 0
         self.next_ns = 0
+        self.taken = 0
+        """Ports drawn that were somebody else's."""
+
+    def port_taken(self, now_ns: int, policy: Policy) -> None:
+        """Not even begun: another port may be tried at once, but not for ever."""
+        self.taken += 1
+        if self.taken % TAKEN == 0:
+            self.failed(now_ns, policy)
 
     def failed(self, now_ns: int, policy: Policy) -> None:
         """One more in vain: the next waits, the longer the more there were."""

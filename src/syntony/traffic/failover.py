@@ -7,6 +7,7 @@ correctness.
 
 from __future__ import annotations
 
+import errno
 import heapq
 from collections.abc import Iterable, Sequence
 
@@ -43,7 +44,7 @@ FORGET_NS = 5 * S
 WATCH_EVERY_NS = 50 * MS
 """Between two looks at which paths are in use: a job makes its connections all at once."""
 _MAX_RAILS = 31
-_CONNECTION_GONE = (3, 107)  # ESRCH, ENOTCONN
+_CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
 ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
 Event = PathEvent | ConnectionNews | events.PlainEvent
@@ -162,6 +163,18 @@ class Failover:
                 _withdrawn(conn, event)
             case Refused():
                 self._refused(conn, event)
+
+    def heard(self, until_ns: int) -> None:
+        """All that the kernel told until then has been handled. Whoever has a thousand connections
+        to look after reads late: a join is not in vain because nobody has read that it is up."""
+        self.steering.heard_ns = until_ns
+
+    def begun(self, create: Create, now_ns: int) -> None:
+        """A join was handed to the kernel, as the last of many maybe: its time begins now."""
+        conn = self.connections.get(create.token)
+        subflow = conn.subflows.get(create.flow) if conn is not None else None
+        if subflow is not None:
+            subflow.since_ns = now_ns
 
     def next_due_ns(self) -> int | None:
         """When `tick` should be called; None: after the next event."""
@@ -283,7 +296,8 @@ class Failover:
     def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> None:
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
-            self._add(conn, event.flow, State.UP, event.at_ns)
+            if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
+                self._add(conn, event.flow, State.UP, event.at_ns)
             return
         subflow.state = State.UP
         subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
@@ -309,8 +323,11 @@ class Failover:
             subflow = conn.subflows.pop(instruction.flow, None)
             flow = instruction.flow
             self.steering.ports.avoid(flow.local, flow.remote, flow.local_port)
-            if subflow is not None:
-                conn.tries(subflow.nic or "", flow.remote).failed(event.at_ns, self._policy)
+            if subflow is None:
+                return
+            tries = conn.tries(subflow.nic or "", flow.remote)
+            taken = event.errno == errno.EADDRINUSE
+            (tries.port_taken if taken else tries.failed)(event.at_ns, self._policy)
 
     # --- within ---
 

@@ -77,9 +77,7 @@ class PlainPaths:
             fresh = PlainFlow(sample, self._health.nic_of(sample.flow.local))
             self.flows[sample.inode] = fresh
             return [*out, *self._told(self._claims.claim(fresh, ()))]
-        near = self._health.nic_of(known.wire.local) or ""
-        torn_ns = self._health.torn_ns(near, known.wire.remote)
-        stalled = known.take(sample, self._policy, torn_ns)
+        stalled = known.take(sample, self._policy, self._torn_ns(known.wire))
         return self.settle(known, sample.at_ns) if stalled else []
 
     def is_new(self, sample: FlowSample) -> bool:
@@ -237,13 +235,13 @@ class PlainPaths:
 
     def _next(self, known: PlainFlow, now_ns: int, *, doubtful: bool = False) -> FourTuple | None:
         """The first that is fit, those last that were tried in vain, and before them those of a
-        pair of NICs on which two were, or one where the kernel's timer is slow by now: every
-        further one takes it twice as long."""
+        pair of NICs on which two were, or one where the kernel's timer is slow by now, or between
+        which the fabric is known to lose a part: every further one takes it twice as long."""
         vain = Counter(way[0::2] for way in known.tried)
         most = TRIES_ON_PAIR if known.backoff < LOSSY_BACKOFF else 1
 
         def rank(way: FourTuple) -> tuple[bool, bool]:
-            return way in known.tried, vain[way[0::2]] >= most
+            return way in known.tried, vain[way[0::2]] >= most or self._torn_ns(way) is not None
 
         fit = (way for way in known.ways if self._fit(known, way, now_ns, doubtful=doubtful))
         return min(fit, key=rank, default=None)
@@ -262,7 +260,8 @@ class PlainPaths:
         fault = self._pair_fault(own)
         if fault is not None:
             self._explained(known, own)
-        if fault is not None or self._doubtful(own) or not self._acting():
+        unsure = self._doubtful(own) or self._torn_ns(own) is not None
+        if fault is not None or unsure or not self._acting():
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
         if known.follows and known.alive_ns < known.heard_ns + QUIET_NS // 2:
@@ -337,6 +336,9 @@ class PlainPaths:
         if nic is None:
             return Reason(Cause.ADDRESS, f"{way.local} is no longer here", 0, 0)
         return self._health.dead(nic, way.remote)
+
+    def _torn_ns(self, way: FourTuple) -> int | None:
+        return self._health.torn_ns(self._health.nic_of(way.local) or "", way.remote)
 
     def _doubtful(self, way: FourTuple) -> bool:
         return self._health.doubtful(self._health.nic_of(way.local) or "", way.remote)

@@ -100,7 +100,7 @@ class PlainFlow:
                 return False
             self.judge.acked_ns = sample.at_ns + GRACE_NS
         self.moved_ns = None
-        return self.judge.take(sample, policy)
+        return self.judge.take(sample, policy, torn_ns)
 
     def put(self, wire: FourTuple, now_ns: int) -> None:
         """What we send takes this way from now on.

@@ -59,6 +59,8 @@ class Steering:
         self._peers = Peers(policy, health)
         self.ports = Ports(policy, seed)
         self.stopped = False
+        self.heard_ns: int | None = None
+        """Until when the kernel's events have been read; None: until now."""
 
     @property
     def acting(self) -> bool:
@@ -127,7 +129,8 @@ class Steering:
             reason = self.fault(turn.conn, subflow)
             if subflow.state is State.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
-                if reason is not None or turn.now_ns >= late_ns:
+                heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
+                if reason is not None or heard_ns >= late_ns:
                     self._give_up(turn, subflow)
                 else:
                     turn.dues.append(late_ns)

@@ -329,6 +329,7 @@ class PathControl:
                 continue
             for event in key.data():
                 self._take(event)
+        self._failover.heard(began_ns)
         now_ns = time.monotonic_ns()
         for source in self._timed():
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
@@ -444,8 +445,11 @@ class PathControl:
                 self._tell(instruction, now_ns, str(error.strerror))
             refused = Refused(at_ns=now_ns, instruction=instruction, errno=error.errno or 0)
             return self._failover.handle(refused)
+        done_ns = time.monotonic_ns()
+        if isinstance(instruction, Create):
+            self._failover.begun(instruction, done_ns)
         if isinstance(instruction, Create | Destroy):
-            self._tell(instruction, time.monotonic_ns(), "")
+            self._tell(instruction, done_ns, "")
         return []
 
     def _tell(
