@@ -147,7 +147,7 @@ def test_who_watches_a_path_is_answered_at_once(stack: ExitStack) -> None:
     """Though the reflector watches nothing itself: resting, its answers would take 2.5 ms more."""
     pair = Pair(stack)
     pair.up()
-    pair.local.watch([pair.flow(interval_ns=50 * MS)])
+    pair.local.watch([pair.flow(interval_ns=5 * MS)])
     wait_for(lambda: 0 < pair.local.watched()[0].rtt_ns < MS)
 
 
