@@ -16,6 +16,8 @@ from syntony.traffic.health import PEER_NS, Answers, Pair, Progress
 SHORTEST_NS, LONGEST_NS = 25 * MS, 45 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all
 has always been enough."""
+VERY_LATE_NS = 25 * MS
+"""Who is woken so late at times waits longer than the longest patience, by what goes beyond it."""
 MOST_LATE_NS = 60 * MS
 """However late we are woken, the flows' own verdicts follow soon after that."""
 OUTAGE_NS = 200 * MS
@@ -127,8 +129,9 @@ class Silence:
         """For how long there may be no sign of life of a pair: its longest silence of late and a
         quarter; and longer by what we are late ourselves at times."""
         longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
-        usual_ns = min(max(longest_ns + longest_ns // 4, SHORTEST_NS), LONGEST_NS)
-        return usual_ns + self._late.as_of(now_ns)
+        late_ns = self._late.as_of(now_ns)
+        usual_ns = max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns)
+        return min(usual_ns, LONGEST_NS) + max(0, late_ns - VERY_LATE_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
         self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
