@@ -37,15 +37,23 @@ from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import World, allow_realtime, new_lab
 from syntony.model import MS, S
-from syntony.wire.failover import FailoverLog, FailoverLogQuery, PathEventRow
+from syntony.wire.failover import (
+    ConnectionsQuery,
+    FailoverLog,
+    FailoverLogQuery,
+    FleetConnections,
+    PathEventRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LEAVING = frozenset({"destroy", "detour", "keep-last-path"})
 HARMLESS = frozenset({"contention", "surplus", "dead-man", "operator"})
-OUTAGE_S, HEAL_S, ROWS_S, START_S = 2.0, 6.0, 2.0, 60.0
-"""A fault's length; until the paths are in use again; until the agents' rows are in the store."""
+OUTAGE_S, ROWS_S, START_S = 2.0, 2.0, 60.0
+"""A fault's length; until the agents' rows are in the store."""
+CALM_S, RETURN_S = 3.0, 90.0
+"""With the target in use again, before the next fault; how long a hold-down may take until then."""
 AT_ONCE_NS = 500 * MS
 """What is left so soon is left for this fault."""
 
@@ -73,6 +81,23 @@ def rows_of(lab: Lab, ahead_ns: int) -> list[tuple[int, PathEventRow]]:
         if row.action in LEAVING and row.cause not in HARMLESS
     ]
     return sorted(known, key=lambda each: each[0])
+
+
+def wait_used(lab: Lab, target: str) -> None:
+    """Until every connection of the target's host has a path over it: what is not used cannot be
+    left, and a NIC that failed a moment ago is held down for the longer, the more often it did."""
+    query = ConnectionsQuery(host=target.partition("/")[0])
+    end_s = time.monotonic() + RETURN_S
+    while time.monotonic() < end_s:
+        answer = ask_for(f"unix:{lab.controller_socket}", query, FleetConnections)
+        conns = [conn for host in answer.hosts for conn in host.report.connections]
+        if conns and all(
+            any(each.state == "up" and each.path.startswith(f"{target}:") for each in conn.subflows)
+            for conn in conns
+        ):
+            return
+        time.sleep(0.5)
+    raise RemoteError(f"{target} was not used again within {RETURN_S:.0f} s")
 
 
 def longest_step_ms(job: Job, from_ns: int) -> float:
@@ -143,7 +168,8 @@ def trials(asked: argparse.Namespace) -> Iterator[Trial]:
             with hogs(asked.hogs):
                 since_ns = time.monotonic_ns()
                 for _ in range(asked.times):
-                    time.sleep(HEAL_S)
+                    wait_used(lab, asked.target)
+                    time.sleep(CALM_S)
                     fault = (asked.fault, asked.target)
                     found, since_ns = trial(lab, job, instants, fault, since_ns)
                     yield found
