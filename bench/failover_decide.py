@@ -13,8 +13,8 @@ from syntony.model import S
 from syntony.model.paths import FourTuple, LinkEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Failover
-from syntony.traffic.health import LocalNic
 from syntony.traffic.instructions import Create, Destroy
+from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Mode, Policy
 
 ROUNDS = 7

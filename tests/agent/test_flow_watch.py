@@ -16,7 +16,7 @@ from tests.io.namespace import run_alone
 from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, TICKS_NS, FlowWatch
 from syntony.lab.testing import eventually
 from syntony.model.paths import FlowSample
-from syntony.traffic.health import Progress
+from syntony.traffic.pairs import Progress
 
 HERE = "127.0.0.1"
 Pair = tuple[socket.socket, socket.socket]

@@ -15,7 +15,6 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -25,6 +24,7 @@ from syntony.traffic.instructions import (
     Refused,
     Withdraw,
 )
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 
 HOSTS = ("a", "b")

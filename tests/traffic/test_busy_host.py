@@ -11,8 +11,8 @@ from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.connection import TAKEN
 from syntony.traffic.failover import Failover
-from syntony.traffic.health import LocalNic
 from syntony.traffic.instructions import Create, Destroy, Instruction, Refused
+from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Mode, Policy
 
 T = TypeVar("T")

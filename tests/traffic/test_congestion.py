@@ -8,7 +8,8 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.connection import State, Subflow
-from syntony.traffic.health import NO_HURRY_NS, Health, LocalNic, Progress, Reply, WatchedFlow
+from syntony.traffic.health import NO_HURRY_NS, Health
+from syntony.traffic.pairs import LocalNic, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)

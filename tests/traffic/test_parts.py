@@ -13,9 +13,10 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import Connection, State, Subflow
-from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 from syntony.wire.tables import PATH_EVENTS

@@ -13,8 +13,8 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent,
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.ways import REDRAWS, redraw, ways_of
 

@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LivenessEvent
-from syntony.traffic.health import (
-    HANG_NS,
-    Answers,
-    Health,
-    LocalNic,
-    Pair,
-    Progress,
-    Reply,
-    WatchedFlow,
-)
+from syntony.traffic.health import Health
 from syntony.traffic.instructions import Cause
+from syntony.traffic.pairs import HANG_NS, Answers, LocalNic, Pair, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 from syntony.traffic.silence import MOST_LATE_NS, SHORTEST_NS, VERY_LATE_NS, Silence
 

@@ -15,8 +15,8 @@ from syntony.model import MS
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import Instruction, Redirect
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 
 WIRE_NS = 1 * MS

@@ -23,7 +23,7 @@ from syntony.model.paths import (
 )
 from syntony.traffic import events
 from syntony.traffic.connection import Connection, Remote, State, Subflow
-from syntony.traffic.health import Health, LocalNic, WatchedFlow
+from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Cause,
     Create,
@@ -34,6 +34,7 @@ from syntony.traffic.instructions import (
     Watch,
 )
 from syntony.traffic.moving import Order
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.relocate import Relocation

@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
-
-import msgspec
 
 from syntony.model import MS, S
-from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent, StallEvent
+from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.pairs import (
+    BRIEF_STEP_NS,
+    BRIEF_STEPS,
+    Answers,
+    LocalNic,
+    Pair,
+    PairState,
+    Progress,
+    Reply,
+    WatchedFlow,
+)
 from syntony.traffic.policy import Policy
 
 PROGRESS_NS = 15 * MS
@@ -29,9 +37,6 @@ NO_HURRY_NS = 250 * MS
 answers probes late, and its kernel acknowledges the jobs' data all the same."""
 USUAL_NS = 2 * PROGRESS_NS
 """So long, or a round trip, any flow waits for an acknowledgement now and then."""
-HANG_NS = 15 * MS
-"""So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
-peer holds it back (TCP_DELACK_MIN, 40 ms); the path's probes tell these from each other."""
 LOOK_AGAIN_NS = 5 * MS
 PEER_NS = 10 * MS
 """What one NIC of a peer answers so much later than another one's last answer shows that the peer
@@ -39,85 +44,12 @@ itself was awake."""
 BRIEF_NS = 500 * MS
 """A death that heals so soon, the carrier being there all the time, was a full queue or a starved
 peer, most likely: next time this pair is given more time."""
-BRIEF_STEP_NS, BRIEF_STEPS, BRIEF_DECAY_NS = 40 * MS, 5, 10 * S
-"""So much more for each such death, up to so many; one is forgotten after each such time."""
 TORN = 2
 """A full queue on one way may swallow every probe of one flow for as long as that counts as dead,
 hardly of two at once; of four ports fewer than two pass a part that half of all flows pass, there
 or back, in one of twenty cases (13/256)."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
-
-
-class Reply(NamedTuple):
-    """What is heard of one watched flow."""
-
-    heard_ns: int
-    """When it was last answered, CLOCK_MONOTONIC."""
-    silent: bool = False
-    """Nothing of its pair is answered; it is asked once more."""
-    hushed: bool = False
-    """For a while."""
-
-
-class Answers(NamedTuple):
-    """What is heard of one pair of NICs."""
-
-    newest_ns: int
-    """CLOCK_MONOTONIC, of all its flows together."""
-    flows: int
-    host: str
-    """The peer's."""
-    dying: bool = False
-    silent: bool = False
-    """As of its flows."""
-    hushed: bool = False
-
-
-class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
-    """One NIC of this host that jobs may use."""
-
-    name: str
-    rail: int
-    addresses: tuple[str, ...]
-
-
-class WatchedFlow(NamedTuple):
-    """One probed flow of the plan."""
-
-    flow_id: int
-    nic: str
-    remote: str
-    """Address of the remote NIC."""
-    remote_name: str
-    """``host/nic``."""
-    remote_rail: int
-    others: tuple[str, ...] = ()
-    """Addresses of the remote NIC that are not probed: what is true of it is true of them."""
-
-
-class Progress(NamedTuple):
-    """How one connection of a job gets on."""
-
-    flow: FourTuple
-    acked_ns: int
-    """When the newest acknowledgement of its data arrived, at the latest; 0: never seen."""
-    rtt_ns: int
-    """With the queue it stands in."""
-    waits_ns: int
-    """For how long data have been under way without any acknowledgement, at the least; 0 where none
-    are."""
-    streams: bool = False
-    """Acknowledgements had come before, and data have been under way ever since: the next one need
-    not wait for a round trip."""
-
-    def hangs(self) -> bool:
-        """Whether its data wait as they do where nothing gets through."""
-        return self.waits_ns > (HANG_NS if self.streams else max(self.rtt_ns, HANG_NS))
-
-
-Pair = tuple[str, str]
-"""(local NIC's name, remote address)."""
 
 
 class _Nic:
@@ -130,35 +62,13 @@ class _Nic:
         self.hold = HoldDown()
 
 
-class _PairState:
-    def __init__(self) -> None:
-        self.alive: dict[int, bool] = {}
-        self.silent: dict[int, int] = {}
-        """Flows of it that are dead, to their last answer."""
-        self.since_ns = 0
-        self.misses = 0
-        self.died_ns: int | None = None
-        """When the last of its flows died; None while any lives."""
-        self.brief = 0
-        """Deaths that healed at once, of late."""
-        self.brief_ns = 0
-        self.carries_until_ns = 0
-        """Until then it is not believed dead: data on it were acknowledged after the probes' last
-        answer."""
-        self.dead: Reason | None = None
-        """Set once it has been dead long enough to be believed."""
-        self.presumed = False
-        """It is dead by its silence and the jobs' data; its flows' own verdicts are to come."""
-        self.hold = HoldDown()
-
-
 class Health:
     """What carriers and probes say. Time is in the events, or an argument."""
 
     def __init__(self, policy: Policy, nics: Iterable[LocalNic]) -> None:
         self._policy = policy
         self._nics = {nic.name: _Nic(nic) for nic in nics}
-        self._pairs: dict[Pair, _PairState] = {}
+        self._pairs: dict[Pair, PairState] = {}
         self._flows: dict[int, WatchedFlow] = {}
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
@@ -185,10 +95,10 @@ class Health:
         self._probed = {other: flow.remote for flow in flows for other in flow.others}
         for flow in flows:
             for each in (flow.remote, *flow.others):
-                self._hosts[_host(flow)][each] = flow.remote_rail
+                self._hosts[flow.host][each] = flow.remote_rail
             pair = (flow.nic, flow.remote)
             if pair not in self._pairs:
-                self._pairs[pair] = _PairState()
+                self._pairs[pair] = PairState()
                 self._by_remote[flow.remote].append(pair)
                 self._by_nic[flow.nic].append(pair)
                 if pair in old:
@@ -254,7 +164,7 @@ class Health:
     def addresses_of(self, remote: str) -> dict[str, int]:
         """Every address of the host that has this one, to its rail; none if not planned."""
         known = self.known(remote)
-        return dict(self._hosts[_host(known)]) if known is not None else {}
+        return dict(self._hosts[known.host]) if known is not None else {}
 
     # --- events ---
 
@@ -317,12 +227,12 @@ class Health:
             pair.died_ns = event.at_ns
         return False
 
-    def _revive(self, pair: _PairState, at_ns: int) -> bool:
+    def _revive(self, pair: PairState, at_ns: int) -> bool:
         back = pair.dead is not None
         if back:
             pair.hold.returned(at_ns, self._policy)
         if pair.died_ns is not None and at_ns - pair.died_ns < BRIEF_NS:
-            pair.brief = min(BRIEF_STEPS, _brief_now(pair, at_ns) + 1)
+            pair.brief = min(BRIEF_STEPS, pair.brief_now(at_ns) + 1)
             pair.brief_ns = at_ns
         pair.died_ns = pair.dead = None
         pair.presumed = self.isolated = False
@@ -341,7 +251,7 @@ class Health:
             flow = self._flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 found[flow.nic, flow.remote].append(reply)
-                hosts[flow.nic, flow.remote] = _host(flow)
+                hosts[flow.nic, flow.remote] = flow.host
         return {
             key: Answers(
                 newest_ns=max(reply.heard_ns for reply in heard),
@@ -357,7 +267,7 @@ class Health:
     def patience_ns(self, key: Pair, now_ns: int) -> int:
         """How much more time than others a pair is given, whose deaths of late healed at once."""
         excuse_ns = max(0, self._stalled_until_ns - now_ns)
-        return excuse_ns + BRIEF_STEP_NS * _brief_now(self._pairs[key], now_ns)
+        return excuse_ns + BRIEF_STEP_NS * self._pairs[key].brief_now(now_ns)
 
     def presume(self, since: Mapping[Pair, int], now_ns: int) -> None:
         """These pairs are dead though not all of their flows have said so; to be concluded now.
@@ -370,7 +280,7 @@ class Health:
             pair = self._pairs[key]
             pair.since_ns, pair.presumed = since_ns, True
             # The time that it is given is over.
-            given_ns = BRIEF_STEP_NS * _brief_now(pair, now_ns)
+            given_ns = BRIEF_STEP_NS * pair.brief_now(now_ns)
             pair.died_ns = now_ns - self._policy.settle_ns - given_ns
 
     def heard(self, replies: Mapping[int, Reply], now_ns: int) -> bool:
@@ -435,7 +345,7 @@ class Health:
         for flow_id, reply in replies.items():
             flow = self._flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
-                nic = (_host(flow), flow.remote)
+                nic = (flow.host, flow.remote)
                 newest[nic] = max(newest.get(nic, 0), reply.heard_ns)
         for key in pending:
             flow = self.known(key[1])
@@ -443,7 +353,7 @@ class Health:
             others = [
                 at_ns
                 for (host, remote), at_ns in newest.items()
-                if flow is not None and host == _host(flow) and remote != key[1]
+                if flow is not None and host == flow.host and remote != key[1]
             ]
             if others and max(others) < pair.since_ns + PEER_NS:
                 pair.carries_until_ns = now_ns + PEER_NS
@@ -540,9 +450,9 @@ class Health:
             pair.hold.until_ns if pair is not None else 0,
         )
 
-    def _decide_ns(self, pair: _PairState) -> int:
+    def _decide_ns(self, pair: PairState) -> int:
         died_ns = pair.died_ns or 0
-        soon_ns = died_ns + self._policy.settle_ns + BRIEF_STEP_NS * _brief_now(pair, died_ns)
+        soon_ns = died_ns + self._policy.settle_ns + BRIEF_STEP_NS * pair.brief_now(died_ns)
         # A host that stalls all the time must not wait for ever.
         excused_ns = soon_ns + 4 * self._policy.stall_grace_ns
         own_ns = min(max(soon_ns, self._stalled_until_ns), excused_ns)
@@ -580,11 +490,3 @@ class Health:
         if mine_dead < len(mine) and his_dead == len(his):
             return Cause.HIS_NIC, evidence
         return Cause.PATH, evidence
-
-
-def _brief_now(pair: _PairState, now_ns: int) -> int:
-    return max(0, pair.brief - (now_ns - pair.brief_ns) // BRIEF_DECAY_NS)
-
-
-def _host(flow: WatchedFlow) -> str:
-    return flow.remote_name.partition("/")[0]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from syntony.model.paths import ip_version
 from syntony.traffic.connection import Connection, Remote, Subflow
-from syntony.traffic.health import Health, LocalNic
+from syntony.traffic.health import Health
+from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Policy
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from syntony.model import MS, S
-from syntony.traffic.health import PEER_NS, Answers, Pair, Progress
+from syntony.traffic.health import PEER_NS
+from syntony.traffic.pairs import Answers, Pair, Progress
 
 SHORTEST_NS, LONGEST_NS = 25 * MS, 45 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all

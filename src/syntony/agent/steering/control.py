@@ -41,7 +41,6 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -59,6 +58,7 @@ from syntony.traffic.instructions import (
     Withdraw,
 )
 from syntony.traffic.moving import Order, Outcome
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.failover import ConnectionView
 from syntony.wire.probes import ProbeFlow

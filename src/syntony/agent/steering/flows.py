@@ -14,7 +14,7 @@ import numpy as np
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, PathEvent
-from syntony.traffic.health import Progress
+from syntony.traffic.pairs import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

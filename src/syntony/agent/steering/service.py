@@ -23,8 +23,8 @@ from syntony.io.pacing import KernelPacing
 from syntony.mesh.stats import Columns
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.health import LocalNic, WatchedFlow
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
+from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import MAX_VIEWS

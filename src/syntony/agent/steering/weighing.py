@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
-from syntony.traffic.health import Health, Pair, Progress, Reply
+from syntony.traffic.health import Health
+from syntony.traffic.pairs import Pair, Progress, Reply
 from syntony.traffic.silence import Silence
 
 
