@@ -19,14 +19,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from syntony.agent.steering.actuators import MptcpActuator, PathActuator
 from syntony.agent.steering.detours import Detours
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
-from syntony.agent.steering.rows import PathRow, is_news, path_row
+from syntony.agent.steering.story import Story
 from syntony.agent.steering.view import describe, describe_plain
 from syntony.agent.steering.weighing import Weighing
 from syntony.errors import MissingError, WireError
@@ -37,7 +35,7 @@ from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.io.process import name_thread
 from syntony.io.routes import Routes
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LinkEvent, PathEvent
+from syntony.model.paths import FlowSample, LinkEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
@@ -71,8 +69,6 @@ ROUTINE_NS = 1 * S
 """Between two rounds of what need not be prompt."""
 NOTE_ROUTES_NS = 10 * S
 """Routes are noted again so often, of NICs that have been up since the last time."""
-MAX_ROWS = 4096
-"""Rows waiting to be reported; more are counted, not kept."""
 SWITCH_INTERVAL_S = 0.001
 """Of Python's threads: how long this one waits at most for another that computes."""
 HANDOVER_S = 2.0
@@ -92,26 +88,6 @@ class Source(Protocol):
     def poll(self, now_ns: int) -> Sequence[PathEvent | events.WireHeard]:
         """What was said since the last call."""
         ...
-
-
-class PathCounters(msgspec.Struct):
-    """Since the thread started."""
-
-    events: int = 0
-    created: int = 0
-    destroyed: int = 0
-    refused: int = 0
-    redirected: int = 0
-    """Times that a plain connection was sent another way."""
-    notes: int = 0
-    rows_dropped: int = 0
-    events_lost: int = 0
-    """Times the kernel had to leave events out."""
-    routes_restored: int = 0
-    left: dict[str, int] = msgspec.field(default_factory=dict)
-    """Paths left, by cause."""
-    slowest_ns: int = 0
-    """Longest time from reading an event to having acted on it."""
 
 
 class PathControl:
@@ -138,7 +114,6 @@ class PathControl:
         stopped: bool,
         sources: Sequence[Source] = (),
     ) -> None:
-        self._host = host
         self._policy = policy
         self._failover = Failover(policy, nics, seed=time.monotonic_ns())
         self._failover.steering.stopped = stopped
@@ -157,17 +132,16 @@ class PathControl:
             self._listen_to_wires,
         )
         self._sources: tuple[Source, ...] = (*sources, self._flows)
-        self._names: dict[str, str] = {}
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._rows: deque[PathRow] = deque()
         self._views: tuple[ConnectionView, ...] = ()
         self._job_flows: tuple[JobFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
         self._untold = False
         """Something has happened since flows were told."""
         self._closing = False
-        self.counters = PathCounters()
+        self.story = Story(host, self._failover.health.nic_of)
+        self.counters = self.story.counters
         self._selector = selectors.DefaultSelector()
         self._jobs = JobFinder(self.post)
         self._routes = Routes()
@@ -235,7 +209,7 @@ class PathControl:
             return wanted
 
         self._call(take)
-        self._names = {
+        self.story.names = {
             each: flow.remote_name for flow in flows for each in (flow.remote, *flow.others)
         }
 
@@ -276,14 +250,6 @@ class PathControl:
     def outcomes(self) -> tuple[Outcome, ...]:
         """What became of the newest orders, oldest first."""
         return self._outcomes
-
-    def rows(self) -> list[PathRow]:
-        """What was done since the last call."""
-        taken: list[PathRow] = []
-        with suppress(IndexError):
-            while True:
-                taken.append(self._rows.popleft())
-        return taken
 
     def views(self) -> tuple[ConnectionView, ...]:
         """Managed connections, about a second old."""
@@ -408,7 +374,7 @@ class PathControl:
                 case RestoreRoutes(nic=nic):
                     self._restore(nic)
                 case Note():
-                    self._tell(instruction, time.monotonic_ns(), "")
+                    self.story.tell(instruction, time.monotonic_ns(), "")
                 case Quicken(inode=inode, rto_ns=rto_ns):
                     self._jobs.quicken(inode, rto_ns)
                 case Create() | Destroy() | Retire() | Announce() | Withdraw():
@@ -427,7 +393,7 @@ class PathControl:
                 if result:
                     self._failover.plain.refused(each, done_ns)
                 self.counters.redirected += not result
-                self._tell(each, done_ns, result)
+                self.story.tell(each, done_ns, result)
 
     def _steer(self, instruction: Steer) -> list[Instruction]:
         if isinstance(instruction, Announce) and instruction.listen_port:
@@ -442,40 +408,15 @@ class PathControl:
             self.counters.refused += 1
             _log.debug("refused %s reason=%s", instruction, error)
             if isinstance(instruction, Destroy):
-                self._tell(instruction, now_ns, str(error.strerror))
+                self.story.tell(instruction, now_ns, str(error.strerror))
             refused = Refused(at_ns=now_ns, instruction=instruction, errno=error.errno or 0)
             return self._failover.handle(refused)
         done_ns = time.monotonic_ns()
         if isinstance(instruction, Create):
             self._failover.begun(instruction, done_ns)
         if isinstance(instruction, Create | Destroy):
-            self._tell(instruction, done_ns, "")
+            self.story.tell(instruction, done_ns, "")
         return []
-
-    def _tell(
-        self, instruction: Create | Destroy | Note | Redirect, done_ns: int, result: str
-    ) -> None:
-        counters = self.counters
-        counters.created += isinstance(instruction, Create)
-        counters.destroyed += isinstance(instruction, Destroy)
-        counters.notes += isinstance(instruction, Note)
-        if isinstance(instruction, Destroy) and not result:
-            cause = str(instruction.reason.cause)
-            counters.left[cause] = counters.left.get(cause, 0) + 1
-        if not is_news(instruction):
-            return
-        if len(self._rows) >= MAX_ROWS:
-            counters.rows_dropped += 1
-            return
-        self._rows.append(path_row(instruction, done_ns, result, self._name))
-
-    def _name(self, flow: FourTuple | None) -> str:
-        if flow is None:
-            return ""
-        nic = self._failover.health.nic_of(flow.local)
-        near = f"{self._host}/{nic}" if nic else flow.local
-        far = self._names.get(flow.remote, flow.remote)
-        return f"{near}:{flow.local_port} > {far}:{flow.remote_port}"
 
     def _listen_to(self, prober: Prober | None) -> None:
         if self._liveness is not None:
@@ -519,8 +460,8 @@ class PathControl:
             self._routes.note(self._indexes(now_ns))
         connections = [each for each in self._failover.connections.values() if each.job]
         self._views = (
-            *(describe(each, self._name) for each in connections),
-            *(describe_plain(each, self._name) for each in self._failover.plain.managed()),
+            *(describe(each, self.story.name) for each in connections),
+            *(describe_plain(each, self.story.name) for each in self._failover.plain.managed()),
         )
 
     def _indexes(self, now_ns: int) -> list[int]:

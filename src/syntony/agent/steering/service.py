@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from syntony.agent.config import AgentConfig
-from syntony.agent.steering.control import PathControl, PathCounters, Source
+from syntony.agent.steering.control import PathControl, Source
 from syntony.agent.steering.liveness import Prober
 from syntony.agent.steering.orders import Hops, flows_report, order_of
 from syntony.agent.steering.pacing import PaceKeeper
 from syntony.agent.steering.rows import columns
+from syntony.agent.steering.story import PathCounters
 from syntony.errors import MissingError
 from syntony.io.interfaces import addresses
 from syntony.io.pacing import KernelPacing
@@ -134,7 +135,7 @@ class PathService:
 
     def rows(self, fleet_minus_monotonic_ns: int) -> Columns | None:
         """What was done since the last call, as `path_events`."""
-        rows = self._control.rows() if self._control is not None else []
+        rows = self._control.story.rows() if self._control is not None else []
         return columns(rows, self._host, fleet_minus_monotonic_ns) if rows else None
 
     def report(self) -> PathsReport:

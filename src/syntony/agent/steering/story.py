@@ -1,0 +1,88 @@
+"""What path control has done: counted, and as rows for whoever reports them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from syntony.agent.steering.rows import PathRow, is_news, path_row
+from syntony.model.paths import FourTuple
+from syntony.traffic.instructions import Create, Destroy, Note, Redirect
+
+MAX_ROWS = 4096
+"""Rows waiting to be reported; more are counted, not kept."""
+
+
+class PathCounters(msgspec.Struct):
+    """Since the thread started."""
+
+    events: int = 0
+    created: int = 0
+    destroyed: int = 0
+    refused: int = 0
+    redirected: int = 0
+    """Times that a plain connection was sent another way."""
+    notes: int = 0
+    rows_dropped: int = 0
+    events_lost: int = 0
+    """Times the kernel had to leave events out."""
+    routes_restored: int = 0
+    left: dict[str, int] = msgspec.field(default_factory=dict)
+    """Paths left, by cause."""
+    slowest_ns: int = 0
+    """Longest time from reading an event to having acted on it."""
+
+
+class Story:
+    """Written by the thread that reacts; `rows` may be called by another.
+
+    Args:
+        host: our name.
+        nic_of: the NIC that has a local address.
+    """
+
+    def __init__(self, host: str, nic_of: Callable[[str], str | None]) -> None:
+        self._host = host
+        self._nic_of = nic_of
+        self._rows: deque[PathRow] = deque()
+        self.names: dict[str, str] = {}
+        """Addresses of peers to ``host/nic``."""
+        self.counters = PathCounters()
+
+    def rows(self) -> list[PathRow]:
+        """What was done since the last call."""
+        taken: list[PathRow] = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._rows.popleft())
+        return taken
+
+    def tell(
+        self, instruction: Create | Destroy | Note | Redirect, done_ns: int, result: str
+    ) -> None:
+        """Count it, and keep its row; `result`: what went wrong, if anything."""
+        counters = self.counters
+        counters.created += isinstance(instruction, Create)
+        counters.destroyed += isinstance(instruction, Destroy)
+        counters.notes += isinstance(instruction, Note)
+        if isinstance(instruction, Destroy) and not result:
+            cause = str(instruction.reason.cause)
+            counters.left[cause] = counters.left.get(cause, 0) + 1
+        if not is_news(instruction):
+            return
+        if len(self._rows) >= MAX_ROWS:
+            counters.rows_dropped += 1
+            return
+        self._rows.append(path_row(instruction, done_ns, result, self.name))
+
+    def name(self, flow: FourTuple | None) -> str:
+        """A flow as operators read it: hosts and NICs for addresses, where they are known."""
+        if flow is None:
+            return ""
+        nic = self._nic_of(flow.local)
+        near = f"{self._host}/{nic}" if nic else flow.local
+        far = self.names.get(flow.remote, flow.remote)
+        return f"{near}:{flow.local_port} > {far}:{flow.remote_port}"
