@@ -14,7 +14,7 @@ from syntony.traffic.health import Health
 from syntony.traffic.instructions import Cause
 from syntony.traffic.pairs import HANG_NS, Answers, LocalNic, Pair, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
-from syntony.traffic.silence import MOST_LATE_NS, SHORTEST_NS, VERY_LATE_NS, Silence
+from syntony.traffic.silence import LONGEST_NS, MOST_LATE_NS, SHORTEST_NS, Silence
 
 NOW_NS = 10_000 * MS
 INTERVAL_NS = 15 * MS
@@ -135,6 +135,19 @@ def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
     assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
 
 
+@pytest.mark.parametrize(("silent_ms", "patience_ms"), [(60, 81), (100, LONGEST_NS // MS)])
+def test_where_silence_is_usual_it_takes_longer_to_be_believed(
+    silent_ms: int, patience_ms: int
+) -> None:
+    silence = Silence()
+    look(silence, NOW_NS, 1, 0)
+    # As an outage it was let pass: another NIC of the peer was silent as well, say.
+    heard = answers(silent_ms, elsewhere_ms=silent_ms)
+    silence.dead(heard, {TO_B: [progress(silent_ms, 18)]}, INTERVAL_NS, NOW_NS, no_more)
+    look(silence, NOW_NS + 5 * MS, 1, 0)
+    assert silence.patience_ns(TO_B, NOW_NS + 5 * MS) // MS == patience_ms
+
+
 def test_who_is_woken_late_is_patient_with_others() -> None:
     silence = Silence()
     look(silence, NOW_NS, 1, 0)
@@ -146,7 +159,7 @@ def test_who_is_woken_late_is_patient_with_others() -> None:
     assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS + 12 * MS
     assert silence.patience_ns(TO_B, now_ns + 16 * S) == SHORTEST_NS + 6 * MS
     silence.late(300 * MS, now_ns)
-    assert silence.patience_ns(TO_B, now_ns) == FIRST_MS * MS + MOST_LATE_NS - VERY_LATE_NS
+    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS + MOST_LATE_NS
 
 
 @pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])

@@ -14,11 +14,11 @@ from syntony.model import MS, S
 from syntony.traffic.health import PEER_NS
 from syntony.traffic.pairs import Answers, Pair, Progress
 
-SHORTEST_NS, LONGEST_NS = 25 * MS, 45 * MS
-"""Within these a pair's patience follows its habit: a queue's usual depth, and what silence of all
-has always been enough."""
-VERY_LATE_NS = 25 * MS
-"""Who is woken so late at times waits longer than the longest patience, by what goes beyond it."""
+SHORTEST_NS, LONGEST_NS = 25 * MS, 120 * MS
+"""Within these a pair's patience follows its habit: a queue's usual depth, and about what the
+flows' own verdicts take."""
+FIRST_NS = 45 * MS
+"""The patience with a pair of which nothing is known."""
 MOST_LATE_NS = 60 * MS
 """However late we are woken, the flows' own verdicts follow soon after that."""
 OUTAGE_NS = 200 * MS
@@ -52,7 +52,7 @@ class _Habit:
     """How long a pair is silent at times though data hang; slow until it has shown otherwise."""
 
     def __init__(self, now_ns: int) -> None:
-        self.longest = _Longest(LONGEST_NS, now_ns)
+        self.longest = _Longest(FIRST_NS * 4 // 5, now_ns)
         self._sign_ns = self._silent_ns = 0
 
     def note(self, sign_ns: int, now_ns: int, *, hangs: bool) -> None:
@@ -132,7 +132,7 @@ class Silence:
         longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
         late_ns = self._late.as_of(now_ns)
         usual_ns = max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns)
-        return min(usual_ns, LONGEST_NS) + max(0, late_ns - VERY_LATE_NS)
+        return min(usual_ns, LONGEST_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
         self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
@@ -143,7 +143,7 @@ class Silence:
 def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
     """Whether data wait since the last answer or so: what has waited for long before it waits for
     something else, a retransmission after another outage for one."""
-    most_ns = now_ns - its.newest_ns + LONGEST_NS
+    most_ns = now_ns - its.newest_ns + FIRST_NS
     return any(each.hangs() and each.waits_ns <= most_ns for each in flows)
 
 
