@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import msgspec
 import pytest
 from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
 
-from syntony.agent.config import AgentConfig
+from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
 from syntony.model import Edge, S
-from syntony.wire.clocks import ClockQuery, Clocks, Timelines
+from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
 from syntony.wire.messages import (
     ATTACH,
     PROTOCOL,
+    Ack,
+    Batch,
     ControllerMessage,
     FleetQuery,
     Hello,
     Refuse,
+    bundles,
+    decode_bundle,
     decode_controller,
     encode,
 )
@@ -78,6 +86,46 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
         )
         assert status.probes_per_s == 40
     wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
+
+
+def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> None:
+    config = AgentConfig(
+        host="t1",
+        controller="127.0.0.1:1",
+        tls=TlsFiles(ca="ca", cert="cert", key="key"),
+        nics=(),
+        spool_dir=str(tmp_path),
+    )
+    spool = Spool(tmp_path, 1 << 20)
+    uplink = Uplink(config, lambda stream: hello("t1", stream), print, spool)
+    leaving = uplink._messages(cast(Any, SimpleNamespace(over=False)))
+    next(leaving)  # the hello
+    sent = queue.SimpleQueue[bytes]()
+    sender = threading.Thread(target=lambda: deque(map(sent.put, leaving)), daemon=True)
+    sender.start()
+    with uplink.together():
+        for second in range(3):
+            uplink.submit("probe_1s", *probe_rows("t1", second))
+        uplink.send_edges([_edge("t1", "t2")])
+        with pytest.raises(queue.Empty):
+            sent.get(timeout=0.05)
+    kinds = [type(message) for message in decode_bundle(sent.get(timeout=10))]
+    assert kinds == [Edges, Batch, Batch, Batch]
+    uplink.submit("probe_1s", *probe_rows("t1", 3))
+    (last,) = decode_bundle(sent.get(timeout=10))
+    assert isinstance(last, Batch)
+    assert last.seq == 4
+    uplink.close()
+    sender.join(10)
+    spool.close()
+
+
+def test_agents_of_the_protocol_before_are_still_understood(controller: ControllerProcess) -> None:
+    rows, data = probe_rows("r1", 0)
+    batch = Batch(seq=1, table="probe_1s", rows=rows, dropped=0, arrow=data)
+    old = msgspec.structs.replace(GREETING, protocol=1, stream="before")
+    messages = (encode(old), encode(batch))
+    assert any(isinstance(each, Ack) and each.seq == 1 for each in _raw_told(controller, *messages))
 
 
 def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerProcess) -> None:
@@ -244,6 +292,22 @@ def test_an_expired_certificate_is_one_clear_line(
 
 def _raw_attach(controller: ControllerProcess, *messages: bytes, tls: bool = True) -> Refuse:
     """The refusal that a stream of our own making meets."""
+    for message in _raw_told(controller, *messages, tls=tls):
+        if isinstance(message, Refuse):
+            return message
+    raise AssertionError("not refused")
+
+
+def _raw_told(
+    controller: ControllerProcess, *messages: bytes, tls: bool = True
+) -> Iterator[ControllerMessage]:
+    """What a stream of our own making is told; it stays open until nobody listens."""
+    over = threading.Event()
+
+    def said() -> Iterator[bytes]:
+        yield from messages
+        over.wait(30)
+
     paths = controller.issue("r1", place="raw")
     if tls:
         credentials = grpc.ssl_channel_credentials(
@@ -253,12 +317,11 @@ def _raw_attach(controller: ControllerProcess, *messages: bytes, tls: bool = Tru
     else:
         channel = grpc.insecure_channel(f"unix:{controller.socket}")
     with channel:
-        call = channel.stream_stream(ATTACH)(iter(messages), timeout=30)
-        for data in call:
-            message = decode_controller(data)
-            if isinstance(message, Refuse):
-                return message
-    raise AssertionError("not refused")
+        try:
+            for data in channel.stream_stream(ATTACH)(said(), timeout=30):
+                yield decode_controller(data)
+        finally:
+            over.set()
 
 
 GREETING = hello("r1", "stream1")
@@ -276,6 +339,9 @@ GREETING = hello("r1", "stream1")
         ((encode(hello("r1", "../etc")),), "a name that cannot be one"),
         ((encode(GREETING), b"garbage"), "not a message"),
         ((encode(GREETING), encode(GREETING)), "second hello"),
+        ((encode(GREETING), *bundles([encode(GREETING)] * 2)), "second hello"),
+        ((encode(GREETING), *bundles([encode(GREETING), b"garbage"])), "second hello"),
+        (tuple(bundles([encode(GREETING)] * 2)), "not a message"),
     ],
 )
 def test_streams_that_make_no_sense_are_refused(

@@ -84,17 +84,15 @@ def test_two_paths_cannot_say_which_is_right() -> None:
 
 def test_a_path_has_a_voice_after_a_while_and_loses_it_when_it_is_gone() -> None:
     balance = PathBalance()
-    numbers = np.arange(4)
-    there, back = np.array([0.0, 0.0, 0.0, -900.0]), np.zeros(4)
-    seen = [balance.take((numbers, there), (numbers, back)) for _ in range(MIN_WINDOWS)]
+    there, back = {0: 0.0, 1: 0.0, 2: 0.0, 3: -900.0}, dict.fromkeys(range(4), 0.0)
+    seen = [balance.take(there, back) for _ in range(MIN_WINDOWS)]
     assert [each.paths for each in seen] == [0] * (MIN_WINDOWS - 1) + [4]
     assert seen[-1].spread_ns == 450.0
-    three = numbers[:3]
+    del there[3]
     for _ in range(100):
-        last = balance.take((three, there[:3]), (three, back[:3]))
+        last = balance.take(there, back)
     assert (last.paths, last.spread_ns) == (3, 0.0)
 
 
 def test_nothing_is_digested() -> None:
-    nothing = (np.zeros(0, dtype=np.int64), np.zeros(0))
-    assert PathBalance().take(nothing, nothing).paths == 0
+    assert PathBalance().take({}, {}).paths == 0

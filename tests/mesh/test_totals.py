@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +26,12 @@ def direction(probes: list[tuple[int, int, bool, bool, bool]]) -> Direction:
     )  # fmt: skip
 
 
-@given(st.lists(st.lists(_PROBE, max_size=20), max_size=4))
-def test_totals_are_sums(seconds: list[list[tuple[int, int, bool, bool, bool]]]) -> None:
-    totals = NicTotals()
+@pytest.mark.parametrize("at_once", [1, 25, 10_000])
+@given(seconds=st.lists(st.lists(_PROBE, max_size=20), max_size=4))
+def test_totals_are_sums(
+    at_once: int, seconds: list[list[tuple[int, int, bool, bool, bool]]]
+) -> None:
+    totals = NicTotals(at_once)
     for second in seconds:
         flow = np.array([probe[0] for probe in second], dtype=np.intp)
         said = direction(second)
@@ -46,3 +50,14 @@ def test_totals_are_sums(seconds: list[list[tuple[int, int, bool, bool, bool]]])
         assert sum(told.delays) == len(delays)
         for place, bound in enumerate(BOUNDS_NS):
             assert sum(told.delays[: place + 1]) == sum(delay <= bound for delay in delays)
+
+
+def test_another_plan_has_other_nics() -> None:
+    totals = NicTotals()
+    said = direction([(0, 5, True, False, False)])
+    for nic in ("h0/rail0", "h0/rail1", "h0/rail1"):
+        totals.add([nic], np.zeros(1, dtype=np.intp), said, said)
+    assert [(nic, told.sent) for nic, way, told in totals.each() if way == "out"] == [
+        ("h0/rail0", 1),
+        ("h0/rail1", 2),
+    ]

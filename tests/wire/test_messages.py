@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,31 @@ def test_a_corrupted_message_decodes_or_is_refused(
         m.decode_agent(bytes(good[:cut]))
     except WireError:
         return
+
+
+@given(sizes=st.lists(st.integers(0, 2 * m.BUNDLE_BYTES), max_size=12))
+def test_bundles_hold_everything_in_order_and_no_more_than_they_may(sizes: list[int]) -> None:
+    sent: list[m.AgentMessage] = [
+        m.Batch(seq=seq, table="t", rows=1, dropped=0, arrow=bytes(size))
+        for seq, size in enumerate(sizes, 1)
+    ]
+    packed = list(m.bundles(map(m.encode, sent)))
+    assert [message for data in packed for message in m.decode_bundle(data)] == sent
+    largest = max((len(m.encode(message)) for message in sent), default=0)
+    assert all(len(data) <= max(largest, m.BUNDLE_BYTES + 100) for data in packed)
+    # As few as may be: two neighbours would not have fitted into one.
+    for one, other in itertools.pairwise(packed):
+        assert len(one) + len(other) > m.BUNDLE_BYTES
+
+
+def test_one_message_is_sent_as_ever() -> None:
+    alone = m.encode(AGENT[1])
+    assert list(m.bundles([alone])) == [alone]
+    assert list(m.bundles([])) == []
+
+
+def test_a_bundle_within_a_bundle_is_refused() -> None:
+    (inner,) = m.bundles([m.encode(AGENT[1])] * 2)
+    (outer,) = m.bundles([m.encode(AGENT[1]), inner])
+    with pytest.raises(WireError, match="not a message"):
+        list(m.decode_bundle(outer))

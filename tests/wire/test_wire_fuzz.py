@@ -22,12 +22,16 @@ from syntony.wire.x509 import read_validity
 
 DECODERS: list[Callable[[bytes], object]] = [
     messages.decode_agent,
+    lambda data: list(messages.decode_bundle(data)),
     messages.decode_controller,
     messages.decode_query,
     messages.decode_answer,
     read_validity,
 ]
 SAMPLES = [
+    *messages.bundles(
+        [messages.encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"x"))] * 2
+    ),
     messages.encode(messages.Ack(seq=7)),
     messages.encode(messages.Refuse(reason="no")),
     messages.encode(MatrixQuery()),

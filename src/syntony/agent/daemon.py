@@ -62,8 +62,6 @@ RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 DRAIN_RECORDS = RING_RECORDS // 8
 """Records are taken from the ring when they are needed, or when there are so many."""
-IDLE_FLOWS_NS = 1 * S
-"""While no job's flow is managed, the controller is told so this often: a third of its lease."""
 PLAN_GRACE_NS = 1 * S
 """A plan's flows begin this long after its key is known, when every reflector knows it too: a probe
 refused by a peer that has not heard of the key yet would look like loss."""
@@ -151,26 +149,34 @@ class Agent:
                 self._pipeline.clock_disrupted()
             self._begin_plan()
             self._steering.pace()
-            self._tell_flows(uplink)
-            self._drain(DRAIN_RECORDS)
-            local_ns = self._clock.now_ns()
-            fleet_ns = self._pipeline.fleet_ns(local_ns)
-            now_ns = local_ns if fleet_ns is None else fleet_ns
-            if now_ns >= self._next_second_ns:
-                self._next_second_ns = (now_ns // S + 1) * S
-                self._take_crossings()
-                self._discipline.feed_chrony(self._clock_server.served(), local_ns)
-                if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
-                    self._estimate(uplink, local_ns)
-                if self._next_second_ns // S % PATHS_SECONDS == 0:
-                    uplink.send_paths(self._steering.report())
-                if fleet_ns is not None:
-                    self._report(uplink, fleet_ns)
-            elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
+            if self._flows_are_due():
+                self._tell_flows(uplink)
+            with uplink.together():
+                self._report_due(uplink)
+
+    def _report_due(self, uplink: Uplink) -> None:
+        """Everything that is told second by second, as far as it is due."""
+        self._drain(DRAIN_RECORDS)
+        local_ns = self._clock.now_ns()
+        fleet_ns = self._pipeline.fleet_ns(local_ns)
+        now_ns = local_ns if fleet_ns is None else fleet_ns
+        if now_ns >= self._next_second_ns:
+            self._next_second_ns = (now_ns // S + 1) * S
+            self._take_crossings()
+            self._discipline.feed_chrony(self._clock_server.served(), local_ns)
+            if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
-            if fleet_ns is not None and fleet_ns >= self._next_probes_ns:
-                self._next_probes_ns = ((fleet_ns - HOLD_NS) // S + 1) * S + HOLD_NS
-                self._report_probes(uplink, fleet_ns)
+            if self._next_second_ns // S % PATHS_SECONDS == 0:
+                uplink.send_paths(self._steering.report())
+            if not self._steering.has_flows():
+                self._tell_flows(uplink)
+            if fleet_ns is not None:
+                self._report(uplink, fleet_ns)
+        elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
+            self._estimate(uplink, local_ns)
+        if fleet_ns is not None and fleet_ns >= self._next_probes_ns:
+            self._next_probes_ns = ((fleet_ns - HOLD_NS) // S + 1) * S + HOLD_NS
+            self._report_probes(uplink, fleet_ns)
 
     def _open_metrics(self) -> ScrapeServer | None:
         wanted, files = self._config.metrics, self._config.tls
@@ -204,13 +210,17 @@ class Agent:
         for phc, _ in self._crossings:
             phc.close()
 
+    def _flows_are_due(self) -> bool:
+        """Where no job's flow is managed, the controller is told so with the rows of a second: a
+        third of its lease."""
+        if self._steering.outcomes_are_news():
+            return True
+        waited_ns = time.monotonic_ns() - self._flows_told_ns
+        return waited_ns >= FLOWS_NS and self._steering.has_flows()
+
     def _tell_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
-        now_ns = time.monotonic_ns()
-        pause_ns = FLOWS_NS if self._steering.has_flows() else IDLE_FLOWS_NS
-        if now_ns < self._flows_told_ns + pause_ns and not self._steering.outcomes_are_news():
-            return
-        self._flows_told_ns = now_ns
+        now_ns = self._flows_told_ns = time.monotonic_ns()
         self._tracer.follow(self._steering.in_use(), now_ns)
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:

@@ -7,6 +7,7 @@ unacknowledged; beyond it, and beyond HTTP/2's own flow control, rows wait in th
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import os
@@ -28,6 +29,7 @@ from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
 from syntony.wire.messages import (
     ATTACH,
+    BUNDLE_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_UNACKED,
     Ack,
@@ -35,6 +37,7 @@ from syntony.wire.messages import (
     ControllerMessage,
     Hello,
     Refuse,
+    bundles,
     decode_controller,
     encode,
 )
@@ -65,6 +68,8 @@ _OPTIONS = (
 _CLOSE_TIMEOUT_S = 5.0
 AUDITS_WAITING = 4
 
+Report = Edges | PathsReport | AuditReport | FlowsReport
+
 
 class Uplink:
     """Keeps the stream to the controller alive from its own thread.
@@ -92,6 +97,7 @@ class Uplink:
         self._paths: PathsReport | None = None
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._flows: FlowsReport | None = None
+        self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
         self.connections = 0
@@ -122,28 +128,49 @@ class Uplink:
         link = self._link
         return link is not None and link.established
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is handed in meanwhile leaves when this ends, as one message if it can."""
+        with self._changed:
+            self._gathering = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._gathering = False
+                if self._gathered:
+                    self._gathered = False
+                    self._changed.notify_all()
+
     def submit(self, table: str, rows: int, arrow: bytes) -> None:
         """Keep a batch and have it sent. Never waits for the network."""
         self._spool.append(table, rows, arrow)
         with self._changed:
-            self._changed.notify_all()
+            self._tell()
 
     def send_paths(self, report: PathsReport) -> None:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._paths = report
-            self._changed.notify_all()
+            self._tell()
 
     def send_audit(self, report: AuditReport) -> None:
         """Have a report sent, from any thread; without a connection it waits, the newest few."""
         with self._changed:
             self._audits.append(report)
-            self._changed.notify_all()
+            self._tell()
 
     def send_flows(self, report: FlowsReport) -> None:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._flows = report
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake the sender, now or when everything is gathered. Holding `_changed`."""
+        if self._gathering:
+            self._gathered = True
+        else:
             self._changed.notify_all()
 
     def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
@@ -155,7 +182,7 @@ class Uplink:
         """
         with self._changed:
             self._edges = Edges(edges=tuple(edges), utc=tuple(utc))
-            self._changed.notify_all()
+            self._tell()
 
     def close(self) -> None:
         """End the stream and the thread; what is unacknowledged stays in the spool."""
@@ -233,9 +260,11 @@ class Uplink:
                 self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):
+            before = self._spool.acknowledged
             self._spool.acknowledge(message.seq)
-            with self._changed:
-                self._changed.notify_all()
+            if self._spool.last_seq - before >= MAX_UNACKED:  # else nobody waits for it
+                with self._changed:
+                    self._changed.notify_all()
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")
@@ -246,24 +275,16 @@ class Uplink:
         yield encode(self._hello(self._spool.stream))
         sent = self._spool.acknowledged
         while self._wait_for_work(link, sent):
-            edges = self._take_edges()
-            if edges is not None:
-                yield encode(edges)
-            report = self._take_paths()
-            if report is not None:
-                yield encode(report)
-            audit = self._take_audit()
-            if audit is not None:
-                yield encode(audit)
-            flows = self._take_flows()
-            if flows is not None:
-                yield encode(flows)
-            if self._window_open(sent):
+            waiting = [encode(report) for report in self._take_reports()]
+            size = 0
+            while self._window_open(sent) and size < BUNDLE_BYTES:
                 frame = next(self._spool.pending(sent), None)
                 # What was numbered but is no longer readable has been shed and counted.
                 sent = self._spool.last_seq if frame is None else frame.seq
                 if frame is not None:
-                    yield encode(self._batch(frame))
+                    waiting.append(encode(self._batch(frame)))
+                    size += len(waiting[-1])
+            yield from bundles(waiting)
 
     def _wait_for_work(self, link: _Link, sent: int) -> bool:
         """Whether there is something to send, rather than an end to the stream."""
@@ -271,24 +292,12 @@ class Uplink:
             self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
             return not (link.over or self._closing)
 
-    def _take_edges(self) -> Edges | None:
+    def _take_reports(self) -> list[Report]:
         with self._changed:
-            edges, self._edges = self._edges, None
-            return edges
-
-    def _take_paths(self) -> PathsReport | None:
-        with self._changed:
-            report, self._paths = self._paths, None
-            return report
-
-    def _take_audit(self) -> AuditReport | None:
-        with self._changed:
-            return self._audits.popleft() if self._audits else None
-
-    def _take_flows(self) -> FlowsReport | None:
-        with self._changed:
-            report, self._flows = self._flows, None
-            return report
+            audits = [self._audits.popleft()] if self._audits else []
+            found = [self._edges, self._paths, *audits, self._flows]
+            self._edges = self._paths = self._flows = None
+            return [report for report in found if report is not None]
 
     def _batch(self, frame: Frame) -> Batch:
         return Batch(
@@ -300,6 +309,8 @@ class Uplink:
         )
 
     def _has_work(self, sent: int) -> bool:
+        if self._gathering:
+            return False
         waiting = any(each is not None for each in (self._edges, self._paths, self._flows))
         waiting = waiting or bool(self._audits)
         return waiting or self._window_open(sent)

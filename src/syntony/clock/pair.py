@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.paths import AGREED, Disagreement, PathBalance
+from syntony.clock.points import PathRuns, Points, Window, windows_of
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker, Tracked
 from syntony.model import Edge
@@ -33,12 +33,17 @@ class PairEstimator:
 
         A window that a clock stepped in gives none; the next whole one starts over.
         """
-        if not samples.usable():
+        return self.see(windows_of(Points.of(samples), 1)[0])
+
+    def see(self, window: Window | None) -> Edge | None:
+        """The same of a window made ready together with others (`windows_of`)."""
+        if window is None:
             return None
-        tracked = self._tracker.step(Clouds.of(samples))
+        clouds = window.clouds
+        tracked = self._tracker.step(clouds)
         if tracked is None:
             return None
-        paths = self._balance(samples, tracked)
+        paths = AGREED if window.runs is None else self._balance(clouds, window.runs, tracked)
         return Edge(
             a=self._a,
             b=self._b,
@@ -48,23 +53,19 @@ class PairEstimator:
             sigma_ns=math.hypot(math.sqrt(tracked.theta_var), paths.sigma_ns),
             drift_sigma_ppb=math.sqrt(tracked.drift_var) * 1e9,
             rtt_floor_ns=tracked.rtt_floor_ns,
-            probes=len(samples.fwd_tx) + len(samples.rev_rx),
+            probes=len(clouds.t),
             mode=tracked.mode,
             paths=paths.paths,
             path_spread_ns=paths.spread_ns,
             path_correction_ns=paths.correction_ns,
         )
 
-    def _balance(self, samples: PairSamples, tracked: Tracked) -> Disagreement:
+    def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> Disagreement:
         """Each path beside the relation of all of them together."""
-        if samples.fwd_path is None or samples.rev_path is None:
-            return AGREED
-        base = tracked.base_ns
-
-        def relation(at_a: NDArray[np.int64]) -> NDArray[np.float64]:
-            line = tracked.theta_ns + tracked.drift * (at_a - tracked.ref_ns)
-            return np.asarray(line, dtype=np.float64)
-
-        there = (samples.fwd_rx - samples.fwd_tx - base) - relation(samples.fwd_tx)
-        back = (samples.rev_rx - samples.rev_tx + base) + relation(samples.rev_rx)
-        return self._paths.take((samples.fwd_path, there), (samples.rev_path, back))
+        # The tracker tells the relation of another instant, and in the same base.
+        theta_ns = tracked.theta_ns + tracked.drift * (clouds.ref_ns - tracked.ref_ns)
+        delays = clouds.side * (clouds.y - theta_ns - tracked.drift * clouds.t)
+        least = np.minimum.reduceat(delays, runs.starts).tolist()
+        there = dict(zip(runs.paths[: runs.forward], least[: runs.forward], strict=True))
+        back = dict(zip(runs.paths[runs.forward :], least[runs.forward :], strict=True))
+        return self._paths.take(there, back)

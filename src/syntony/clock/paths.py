@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 MIN_PATHS = 3
 """Two that disagree cannot say which is right."""
@@ -84,19 +82,14 @@ class PathBalance:
     def __init__(self) -> None:
         self._paths: dict[int, _Path] = {}
 
-    def take(
-        self,
-        forward: tuple[NDArray[np.int64], NDArray[np.float64]],
-        reverse: tuple[NDArray[np.int64], NDArray[np.float64]],
-    ) -> Disagreement:
+    def take(self, there: Mapping[int, float], back: Mapping[int, float]) -> Disagreement:
         """One window.
 
         Args:
-            forward: path numbers and delays (ns, up to a constant shared by all) of the forward
-                probes, each of shape (n,), on the relation of all paths together.
-            reverse: the same of the reverse ones, (m,).
+            there: path number to the least delay of its forward probes, ns up to a constant shared
+                by all, on the relation of all paths together.
+            back: the same of the reverse ones.
         """
-        there, back = _floors(*forward), _floors(*reverse)
         for number in there.keys() & back.keys():
             known = self._paths.get(number)
             if known is None:
@@ -123,14 +116,3 @@ class PathBalance:
         scatter_ns = max(_MAD_TO_SIGMA * statistics.median(away), noise_ns)
         sigma_ns = _MEDIAN_LOSS * scatter_ns / math.sqrt(len(voices))
         return Disagreement(len(voices), spread_ns, median, sigma_ns)
-
-
-def _floors(path: NDArray[np.int64], delay: NDArray[np.float64]) -> dict[int, float]:
-    """Each path's least delay."""
-    if not len(path):
-        return {}
-    order = np.argsort(path, kind="stable")
-    path = path[order]
-    starts = np.flatnonzero(np.concatenate(([True], path[1:] != path[:-1])))
-    least = np.minimum.reduceat(delay[order], starts)
-    return dict(zip(path[starts].tolist(), least.tolist(), strict=True))

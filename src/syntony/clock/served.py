@@ -110,7 +110,7 @@ class Served:
         last = self.newest
         if last is None or last.state is ClockState.DISRUPTED:
             return None
-        if last.bound_ns(local_ns) > MAX_BOUND_NS and last.state is not ClockState.SYNCHRONIZED:
+        if last.state is not ClockState.SYNCHRONIZED and last.bound_ns(local_ns) > MAX_BOUND_NS:
             return self._add(self._continued(last, local_ns, ClockState.DISRUPTED))
         silent = self._taken_ns is None or local_ns - self._taken_ns > SILENCE_NS
         if silent and last.state is ClockState.SYNCHRONIZED:

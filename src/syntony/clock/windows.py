@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.clock.fit import WindowFitter, fit_window
-from syntony.clock.pair import PairEstimator, PairSamples
+from syntony.clock.pair import PairEstimator
+from syntony.clock.points import Points, windows_of
+from syntony.clock.purity import purity_classes
 from syntony.model import Edge, S
 from syntony.model.probes import among
 
@@ -81,26 +83,29 @@ class PairWindows:
         records = records[np.abs(now_local_ns - records["sent_ns"]) <= self._window_ns]
         self._parts = [records]
         pair = self._pair_of[np.searchsorted(self._ids, records["flow_id"])]
-        order = np.argsort(pair, kind="stable")
-        bounds = np.searchsorted(pair[order], np.arange(len(self._estimators) + 1))
-        edges = [
-            estimator.estimate(_samples(records[order[bounds[place] : bounds[place + 1]]]))
-            for place, estimator in enumerate(self._estimators.values())
-        ]
+        windows = windows_of(_points(records, pair), len(self._estimators))
+        edges = map(PairEstimator.see, self._estimators.values(), windows)
         return tuple(edge for edge in edges if edge is not None)
 
 
-def _samples(records: Records) -> PairSamples:
-    answered = records[records["t3_ns"] != 0]
-    return PairSamples(
-        fwd_tx=records["t1_ns"],
-        fwd_rx=records["t2_ns"],
-        rev_tx=answered["t3_ns"],
-        rev_rx=answered["t4_ns"],
-        fwd_pair=_pair_numbers(records),
-        rev_pair=_pair_numbers(answered),
-        fwd_path=records["flow_id"].astype(np.int64),
-        rev_path=answered["flow_id"].astype(np.int64),
+def _points(records: Records, pair: NDArray[np.intp]) -> Points:
+    """Requests, and replies as far as they came."""
+    answered = records["t3_ns"] != 0
+    back = records[answered]
+    tx, rx = records["t1_ns"], records["t2_ns"]
+    back_tx, back_rx = back["t3_ns"], back["t4_ns"]
+    return Points(
+        pair=np.concatenate((pair, pair[answered])),
+        reverse=np.arange(len(records) + len(back)) >= len(records),
+        at_a=np.concatenate((tx, back_rx)),
+        apparent=np.concatenate((rx - tx, back_tx - back_rx)),
+        purity=np.concatenate(
+            (
+                purity_classes(tx, rx, _pair_numbers(records)),
+                purity_classes(back_tx, back_rx, _pair_numbers(back)),
+            )
+        ),
+        path=np.concatenate((records["flow_id"], back["flow_id"])).astype(np.int64),
     )
 
 

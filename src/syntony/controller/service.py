@@ -19,6 +19,8 @@ from syntony.wire.messages import (
     ATTACH,
     PROTOCOL,
     QUERY,
+    READABLE,
+    AgentMessage,
     Answer,
     Batch,
     Failure,
@@ -26,6 +28,7 @@ from syntony.wire.messages import (
     Query,
     Refuse,
     decode_agent,
+    decode_bundle,
     decode_query,
     encode,
 )
@@ -98,24 +101,27 @@ class FleetService:
     async def _receive(self, requests: AsyncIterator[bytes], session: Session) -> None:
         try:
             async for data in requests:
-                message = decode_agent(data)
-                if isinstance(message, Batch):
-                    await self._hub.batch(session, message)
-                elif isinstance(message, Edges):
-                    self._hub.edges(session, message)
-                elif isinstance(message, PathsReport):
-                    self._hub.paths(session, message)
-                elif isinstance(message, AuditReport):
-                    self._hub.audited(session, message)
-                elif isinstance(message, FlowsReport):
-                    self._hub.flows(session, message)
-                else:
-                    raise RefusedError("a second hello on one stream")
+                for message in decode_bundle(data):
+                    await self._take(session, message)
         except (RefusedError, WireError) as error:
             _log.warning("stream ended host=%s reason=%s", session.host, error)
             session.outbox.put(Refuse(reason=str(error)))
         finally:
             session.outbox.close()
+
+    async def _take(self, session: Session, message: AgentMessage) -> None:
+        if isinstance(message, Batch):
+            await self._hub.batch(session, message)
+        elif isinstance(message, Edges):
+            self._hub.edges(session, message)
+        elif isinstance(message, PathsReport):
+            self._hub.paths(session, message)
+        elif isinstance(message, AuditReport):
+            self._hub.audited(session, message)
+        elif isinstance(message, FlowsReport):
+            self._hub.flows(session, message)
+        else:
+            raise RefusedError("a second hello on one stream")
 
     async def _query(self, data: bytes, context: Any) -> bytes:
         who = _common_name(context) or ""
@@ -135,7 +141,7 @@ async def _greeting(requests: AsyncIterator[bytes], common_name: str | None) -> 
         break
     if not isinstance(message, Hello):
         raise RefusedError("the first message of a stream must be a hello")
-    if message.protocol != PROTOCOL:
+    if message.protocol not in READABLE:
         raise RefusedError(
             f"protocol {message.protocol} here is {PROTOCOL}; install the same version on both"
         )

@@ -140,8 +140,10 @@ class LinkFiles:
 
     def _forget(self, present: set[Path]) -> None:
         """Close the files of ports that are gone."""
+        # Of text, not of paths: hundreds of files are looked through at every round.
+        kept = tuple(f"{port}{os.sep}" for port in present)
         for path in list(self._files):
-            if not any(parent in present for parent in path.parents):
+            if not str(path).startswith(kept):
                 self._close(path)
 
     def _close(self, path: Path) -> None:

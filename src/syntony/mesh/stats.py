@@ -52,6 +52,8 @@ class PathSeconds:
         self._flows: Sequence[FlowInfo] = ()
         self._ids = np.zeros(0, dtype=np.uint32)
         self._clocks = _FlowClocks.of(())
+        self._sources: Sequence[str] = ()
+        """Each flow's own NIC."""
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
         self._hold_ns = HOLD_NS
@@ -66,6 +68,7 @@ class PathSeconds:
         self._hold_ns = hold_ns(max((info.flow.interval_ns for info in flows), default=0))
         self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)
         self._clocks = _FlowClocks.of(self._flows)
+        self._sources = tuple(info.src for info in self._flows)
         waiting, self._waiting = self._waiting, []
         for records in waiting:
             self.add(records)
@@ -105,7 +108,7 @@ class PathSeconds:
             return None
         past = _Probes.of(records[over], self._ids, self._clocks, timelines)
         forward, reverse = _forward(past), _reverse(past)
-        self.totals.add([info.src for info in self._flows], past.flow, forward, reverse)
+        self.totals.add(self._sources, past.flow, forward, reverse)
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
 
     def recent(

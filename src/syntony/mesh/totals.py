@@ -42,11 +42,31 @@ class Totals(NamedTuple):
     delay_sum_ns: int
 
 
-class NicTotals:
-    """Grows for the life of the process. Not thread-safe."""
+SUMMED_PROBES = 4_096
+"""So many are summed up at a time, or as many as there are when somebody asks: of the few hundred
+of a second, it is the calls that cost."""
 
-    def __init__(self) -> None:
+
+class _Waiting(NamedTuple):
+    """Probes not yet summed up."""
+
+    nics: Sequence[str]
+    flow: NDArray[np.intp]
+    forward: Direction
+    reverse: Direction
+
+
+class NicTotals:
+    """Grows for the life of the process. Not thread-safe.
+
+    Args:
+        at_once: probes summed up at a time.
+    """
+
+    def __init__(self, at_once: int = SUMMED_PROBES) -> None:
+        self._at_once = at_once
         self._counts: dict[tuple[str, str], NDArray[np.int64]] = {}
+        self._waiting: list[_Waiting] = []
 
     def add(
         self,
@@ -63,11 +83,27 @@ class NicTotals:
             forward: what the probes say of the way out.
             reverse: … and of the way back.
         """
+        if self._waiting and self._waiting[0].nics != nics:
+            self._sum_up()  # another plan
+        self._waiting.append(_Waiting(nics, flow, forward, reverse))
+        if sum(len(each.flow) for each in self._waiting) >= self._at_once:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        nics = waiting[0].nics
         names = sorted(set(nics))
         numbers = {name: number for number, name in enumerate(names)}
+        flow = np.concatenate([each.flow for each in waiting])
         nic = np.array([numbers[name] for name in nics], dtype=np.intp)[flow]
-        for direction, said in zip(DIRECTIONS, (forward, reverse), strict=True):
-            counts = _counted(nic, said, len(names))
+        said = (
+            _joined([each.forward for each in waiting]),
+            _joined([each.reverse for each in waiting]),
+        )
+        for direction, probes in zip(DIRECTIONS, said, strict=True):
+            counts = _counted(nic, probes, len(names))
             for name in names:
                 key = (name, direction)
                 fresh = counts[:, numbers[name]]
@@ -75,9 +111,14 @@ class NicTotals:
 
     def each(self) -> Iterator[tuple[str, str, Totals]]:
         """(NIC, direction, its totals), sorted."""
+        self._sum_up()
         for (nic, direction), counts in sorted(self._counts.items()):
             sent, lost, unresolved, stalled, total, *delays = counts.tolist()
             yield nic, direction, Totals(sent, lost, unresolved, stalled, tuple(delays), total)
+
+
+def _joined(parts: Sequence[Direction]) -> Direction:
+    return Direction(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _counted(nic: NDArray[np.intp], said: Direction, nics: int) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ Unknown fields are ignored, so that an older peer can read a newer one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -81,10 +82,14 @@ from syntony.wire.traffic import (
     TrafficQuery,
 )
 
-PROTOCOL = 1
+PROTOCOL = 2
+READABLE = frozenset({1, 2})
+"""What a controller understands: agents of protocol 1 send each message by itself."""
 ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
 MAX_MESSAGE_BYTES = 16 << 20
+BUNDLE_BYTES = 256 << 10
+"""Of messages that are sent as one; what is larger goes by itself."""
 MAX_VIEWS = 2_000
 """Connections one report may describe."""
 MAX_UNACKED = 64
@@ -134,6 +139,15 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
 
 
 AgentMessage = Hello | Batch | Edges | PathsReport | FlowsReport | AuditReport
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True, tag="bundle"):
+    """Messages of one agent in their order, on one trip: to send one costs more than what is in
+    most of them."""
+
+    messages: tuple[bytes, ...]
+    """Each as it would be sent by itself; no bundles."""
+
 
 # --- controller to agent ---------------------------------------------------------------------
 
@@ -247,6 +261,9 @@ Answer = (
 )  # fmt: skip
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
+_bundled: msgspec.msgpack.Decoder[AgentMessage | Bundle] = msgspec.msgpack.Decoder(
+    AgentMessage | Bundle
+)
 _agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)
 _controller: msgspec.msgpack.Decoder[ControllerMessage] = msgspec.msgpack.Decoder(ControllerMessage)
 _query: msgspec.msgpack.Decoder[Query] = msgspec.msgpack.Decoder(Query)
@@ -261,6 +278,31 @@ def encode(message: AgentMessage | ControllerMessage | Query | Answer) -> bytes:
 def decode_agent(data: bytes) -> AgentMessage:
     """What an agent sent. Raises `WireError` on anything that is not such a message."""
     return _decode(_agent, data)
+
+
+def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """What to send instead of these, encoded ones of an agent: as little as may be."""
+    waiting: list[bytes] = []
+    for message in messages:
+        if waiting and sum(map(len, waiting)) + len(message) > BUNDLE_BYTES:
+            yield _bundle(waiting)
+            waiting = []
+        waiting.append(message)
+    if waiting:
+        yield _bundle(waiting)
+
+
+def _bundle(messages: list[bytes]) -> bytes:
+    return messages[0] if len(messages) == 1 else _encode(Bundle(messages=tuple(messages)))
+
+
+def decode_bundle(data: bytes) -> Iterator[AgentMessage]:
+    """What an agent sent, message by message. Raises `WireError` at the first that is none."""
+    message = _decode(_bundled, data)
+    if not isinstance(message, Bundle):
+        yield message
+        return
+    yield from map(decode_agent, message.messages)
 
 
 def decode_controller(data: bytes) -> ControllerMessage:
