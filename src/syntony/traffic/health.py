@@ -358,6 +358,19 @@ class Health:
             if others and max(others) < pair.since_ns + PEER_NS:
                 pair.carries_until_ns = now_ns + PEER_NS
 
+    def since_ns(self, key: Pair) -> int:
+        """The last answer of any probe of a pair whose flows have died, CLOCK_MONOTONIC."""
+        return self._pairs[key].since_ns
+
+    def presumed(self, key: Pair) -> bool:
+        """Whether a pair is dead by its silence, though not all of its flows have said so."""
+        return self._pairs[key].presumed
+
+    def believe(self, key: Pair, until_ns: int) -> None:
+        """A pair is not given up before then."""
+        pair = self._pairs[key]
+        pair.carries_until_ns = max(pair.carries_until_ns, until_ns)
+
     def stall(self, event: StallEvent) -> None:
         """We were not scheduled ourselves: silence up to now proves nothing yet."""
         self._stalled_until_ns = event.at_ns + self._policy.stall_grace_ns

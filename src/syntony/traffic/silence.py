@@ -14,15 +14,16 @@ from syntony.model import MS, S
 from syntony.traffic.health import PEER_NS
 from syntony.traffic.pairs import Answers, Pair, Progress
 
-SHORTEST_NS, LONGEST_NS = 25 * MS, 120 * MS
-"""Within these a pair's patience follows its habit: a queue's usual depth, and about what the
-flows' own verdicts take."""
+SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
+"""Within these a pair's patience follows its habit: a queue's usual depth, an outage's length."""
 FIRST_NS = 45 * MS
 """The patience with a pair of which nothing is known."""
 MOST_LATE_NS = 60 * MS
 """However late we are woken, the flows' own verdicts follow soon after that."""
-OUTAGE_NS = 200 * MS
+OUTAGE_NS = LONGEST_NS
 """Silence of this length that ends is an outage, no habit."""
+KEPT_NS = 3_600 * S
+"""A pair that nobody has looked at for so long is no longer there, most likely."""
 HALF_LIFE_NS = 16 * S
 """A habit is forgotten by half in so long: a job's steps repeat sooner."""
 LOOKS_NS = 5 * MS
@@ -54,10 +55,12 @@ class _Habit:
     def __init__(self, now_ns: int) -> None:
         self.longest = _Longest(FIRST_NS * 4 // 5, now_ns)
         self._sign_ns = self._silent_ns = 0
+        self.seen_ns = now_ns
 
     def note(self, sign_ns: int, now_ns: int, *, hangs: bool) -> None:
         """The newest sign of life as of now: a silence of waiting data that it has ended is a
         habit."""
+        self.seen_ns = now_ns
         if sign_ns > self._sign_ns:
             if self._silent_ns < OUTAGE_NS:
                 self.longest.take(self._silent_ns, now_ns)
@@ -126,6 +129,20 @@ class Silence:
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
 
+    def until_ns(self, pair: Pair, sign_ns: int, now_ns: int, *, hangs: bool) -> int:
+        """Until when a pair is believed in whose flows have all died by themselves: a starved peer
+        answers no probes for as long as it likes, and its kernel acknowledges now and then.
+
+        Args:
+            pair: whose death is to be decided.
+            sign_ns: its last answer or acknowledgement, CLOCK_MONOTONIC.
+            now_ns: the same clock.
+            hangs: whether data wait on it.
+        """
+        habit = self._habits.setdefault(pair, _Habit(now_ns))
+        habit.note(sign_ns, now_ns, hangs=hangs)
+        return sign_ns + self.patience_ns(pair, now_ns)
+
     def patience_ns(self, pair: Pair, now_ns: int) -> int:
         """For how long there may be no sign of life of a pair: its longest silence of late and a
         quarter; and longer by what we are late ourselves at times."""
@@ -135,9 +152,11 @@ class Silence:
         return min(usual_ns, LONGEST_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
-        self._habits = {pair: self._habits.get(pair, _Habit(now_ns)) for pair in signs}
-        for pair, habit in self._habits.items():
-            habit.note(signs[pair], now_ns, hangs=any(e.hangs() for e in flows.get(pair, ())))
+        fresh_ns = now_ns - KEPT_NS
+        self._habits = {p: habit for p, habit in self._habits.items() if habit.seen_ns > fresh_ns}
+        for pair, sign_ns in signs.items():
+            habit = self._habits.setdefault(pair, _Habit(now_ns))
+            habit.note(sign_ns, now_ns, hangs=any(e.hangs() for e in flows.get(pair, ())))
 
 
 def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
