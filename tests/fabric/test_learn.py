@@ -8,16 +8,7 @@ import pytest
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.graph import Cable, Topology
-from syntony.fabric.learn import (
-    AGAIN_NS,
-    BURST,
-    DOUBT_NS,
-    WHOLE_ROUNDS,
-    Ask,
-    FlowKey,
-    Learnt,
-    PathLearner,
-)
+from syntony.fabric.learn import AGAIN_NS, BURST, DOUBT_NS, Ask, FlowKey, Learnt, PathLearner
 from syntony.fabric.names import GROUP
 from syntony.model import MS, S
 
@@ -118,45 +109,6 @@ def test_one_path_that_turned_makes_those_beside_it_asked_for_at_once() -> None:
     routers.truth = rerouted
     routers.run(learning, 190 * S, 180 * S)
     assert {learning.hops(key(k)) for k in range(200)} == {rerouted(key(k)) for k in range(9)}
-
-
-def test_known_paths_are_looked_at_with_half_the_packets() -> None:
-    """Of three hops, one tells the paths of a pair apart; all three are asked for in every fourth
-    round."""
-    learning, routers = many(), Routers(1)
-    routers.run(learning, 70 * S)
-    before = routers.asked
-    known = routers.run(learning, 70 * S + AGAIN_NS, 70 * S)
-    assert known.keys() == {key(k) for k in range(200)}
-    assert not any(each.changed for each in known.values())
-    assert 200 <= routers.asked - before <= 0.6 * 3 * 200
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_any_hop_that_changes_is_seen_within_a_round(place: int) -> None:
-    """Also where all paths of a pair share it, and go on sharing what is there now."""
-
-    def changed(flow: FlowKey) -> tuple[str, ...]:
-        hops = list(truth(flow))
-        hops[place] = f"new-{hops[place]}"
-        return tuple(hops)
-
-    learning, routers = many(), Routers(1)
-    routers.run(learning, 70 * S)
-    routers.truth = changed
-    routers.run(learning, 140 * S, 70 * S)
-    assert [learning.hops(key(k)) for k in range(200)] == [changed(key(k)) for k in range(200)]
-
-
-def test_a_pair_of_few_paths_is_asked_for_hop_by_hop() -> None:
-    """Nobody else would see a change of what they share."""
-    learning, routers = PathLearner(), Routers(1)
-    learning.plan(FLOWS[: WHOLE_ROUNDS + 1])  # to two peers
-    routers.run(learning, 70 * S)
-    before = routers.asked
-    known = routers.run(learning, 70 * S + AGAIN_NS, 70 * S)
-    assert len(known) == WHOLE_ROUNDS + 1
-    assert routers.asked - before >= 3 * (WHOLE_ROUNDS + 1)
 
 
 def test_a_path_that_loses_probes_is_asked_for_now_but_not_again_and_again() -> None:

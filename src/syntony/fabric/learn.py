@@ -40,10 +40,6 @@ SILENCES = 5
 outage ends meanwhile, or they answer no more."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
-WHOLE_ROUNDS = 4
-"""A planned path whose pair has at least so many is asked for hop by hop every so many rounds, and
-in those between only for the hops that tell it from the others: what the paths of a pair share, one
-of them or another asks for in every round."""
 _GOLDEN = 0.6180339887
 """Multiples of it, modulo 1, are spread evenly however many there are."""
 _SPREAD = 5 / 6
@@ -87,13 +83,7 @@ class Learnt(NamedTuple):
 class _Flow:
     """What is known of one flow, and which hop is asked next."""
 
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-        """Regular ones begun; paths of one pair begin with different numbers."""
-        self.checks: tuple[int, ...] = ()
-        """TTLs that are still asked for in a round that only looks whether all is as it was."""
-        self.suspect = False
-        """The next round asks for everything."""
+    def __init__(self) -> None:
         self.hops: tuple[str, ...] | None = None
         self.hearing: dict[int, str] = {}
         self.ttl = 1
@@ -130,8 +120,6 @@ class PathLearner:
         """By rank: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
-        self._pairs: dict[tuple[str, str, str], list[FlowKey]] = {}
-        """Flows that begin and end alike, on any ports."""
         self._lengths: dict[tuple[str, str], int] = {}
         """Hops between two addresses: paths of equal cost are equally long, so that the silence
         behind the last hop is waited for once, not for every flow."""
@@ -168,7 +156,6 @@ class PathLearner:
                 # What is on its way may have been there before the reason to doubt.
                 state.doubted = True
                 continue
-            state.suspect = True
             due_ns = max(now_ns, state.learnt_ns + DOUBT_NS)
             if state.due_ns > due_ns:
                 self._schedule(flow, due_ns)
@@ -180,13 +167,10 @@ class PathLearner:
 
     def _take(self, flows: Iterable[FlowKey]) -> None:
         known, self._flows = self._flows, {}
-        self._pairs = {}
         for flow in flows:
             if flow in self._flows:
                 continue
-            beside = self._pairs.setdefault(_pair(flow), [])
-            self._flows[flow] = known.get(flow) or _Flow(len(beside))
-            beside.append(flow)
+            self._flows[flow] = known.get(flow) or _Flow()
             if flow not in known:
                 self._schedule(flow, 0)
 
@@ -203,10 +187,6 @@ class PathLearner:
         if flow is None:
             return None
         state = self._flows[flow]
-        if not state.tries and state.ttl == 1 and not state.hearing:
-            state.rounds += not state.suspect
-            state.checks = self._tells(flow, state)
-            state.ttl = state.checks[0] if state.checks else 1
         state.tries += 1
         self._questions += 1
         state.asked = self._questions
@@ -228,8 +208,6 @@ class PathLearner:
         state = self._flows.get(flow)
         if state is None or state.ttl != ttl or not state.asked:
             return None
-        if state.checks:
-            return self._check(flow, state, address, now_ns)
         state.hearing[ttl] = address
         return self._forward(flow, state, now_ns)
 
@@ -242,9 +220,7 @@ class PathLearner:
             if state is None or state.asked != question:
                 continue
             state.asked = 0
-            if state.checks:
-                self._check(flow, state, "", now_ns)
-            elif state.tries < TRIES:
+            if state.tries < TRIES:
                 self._schedule(flow, now_ns)
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
                 done.append(learnt)
@@ -259,39 +235,6 @@ class PathLearner:
         self._questions += 1
         self._flows[flow].due, self._flows[flow].due_ns = self._questions, due_ns
         heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
-
-    def _tells(self, flow: FlowKey, state: _Flow) -> tuple[int, ...]:
-        """TTLs of the hops that tell this path from the pair's others; empty: ask for all."""
-        if state.suspect or not state.rounds % WHOLE_ROUNDS or self._rank(flow) != _PLANNED:
-            return ()
-        beside = [self._flows[other].hops for other in self._pairs[_pair(flow)]]
-        whole = {hops for hops in beside if hops and all(hops) and len(hops) == len(state.whole)}
-        if beside.count(None) or len(beside) < WHOLE_ROUNDS or state.hops not in whole:
-            return ()
-        if state.hops != state.whole:
-            return ()
-        ways = [len(set(hops)) for hops in zip(*whole, strict=True)]
-        return tuple(ttl for ttl, count in enumerate(ways, 1) if count > 1)
-
-    def _check(self, flow: FlowKey, state: _Flow, address: str, now_ns: int) -> Learnt | None:
-        """A hop of a known path answered, or did not; the path if it is as it was."""
-        state.tries = state.asked = 0
-        if address != state.whole[state.ttl - 1]:
-            # Something is not as it was: the next round, now, asks for everything.
-            state.checks, state.ttl = (), 1
-            state.suspect = True
-            self._schedule(flow, _BEGUN)
-            return None
-        state.checks = state.checks[1:]
-        if state.checks:
-            state.ttl = state.checks[0]
-            self._schedule(flow, _BEGUN)
-            return None
-        state.ttl = 1
-        self._schedule(flow, now_ns + (DOUBT_NS if state.doubted else AGAIN_NS))
-        state.suspect, state.doubted = state.doubted, False
-        state.learnt_ns = now_ns
-        return Learnt(flow, state.whole, changed=False)
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
         """On to the next hop, or done."""
@@ -308,7 +251,7 @@ class PathLearner:
             pair = (flow.src, flow.dst)
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
-        state.ttl, state.hearing, state.suspect = 1, {}, False
+        state.ttl, state.hearing = 1, {}
         left = _left(flow, state.whole, heard)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
@@ -332,10 +275,6 @@ class PathLearner:
                 now_ns,
             )
         return Learnt(flow, heard, changed=before != heard)
-
-
-def _pair(flow: FlowKey) -> tuple[str, str, str]:
-    return flow.src, flow.dst, flow.proto
 
 
 def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
