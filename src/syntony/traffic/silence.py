@@ -18,14 +18,19 @@ SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, an outage's length."""
 FIRST_NS = 45 * MS
 """The patience with a pair of which nothing is known."""
+LATE_NS = 10 * MS
+"""A machine that has processor time wakes us within so long, nearly always. One that has not says
+little of others: each ms beyond it counts fivefold."""
 MOST_LATE_NS = 60 * MS
-"""However late we are woken, the flows' own verdicts follow soon after that."""
+"""However late we are woken, the flows' own verdicts follow."""
 OUTAGE_NS = LONGEST_NS
 """Silence of this length that ends is an outage, no habit."""
 KEPT_NS = 3_600 * S
 """A pair that nobody has looked at for so long is no longer there, most likely."""
 HALF_LIFE_NS = 16 * S
-"""A habit is forgotten by half in so long: a job's steps repeat sooner."""
+"""A habit is forgotten by half in so long: a job's steps repeat sooner…"""
+LATE_HALF_LIFE_NS = 4 * S
+"""… and so does being late, where processors are short."""
 LOOKS_NS = 5 * MS
 """Between two looks at a silent pair: its silence has lasted so much longer than was seen."""
 AWAKE_NS = 15 * MS
@@ -38,15 +43,16 @@ Flows = Mapping[Pair, Sequence[Progress]]
 class _Longest:
     """The longest of late."""
 
-    def __init__(self, first_ns: int, now_ns: int) -> None:
+    def __init__(self, first_ns: int, now_ns: int, half_life_ns: int = HALF_LIFE_NS) -> None:
         self._longest_ns, self._at_ns = first_ns, now_ns
+        self._half_life_ns = half_life_ns
 
     def take(self, longest_ns: int, now_ns: int) -> None:
         if longest_ns > self.as_of(now_ns):
             self._longest_ns, self._at_ns = longest_ns, now_ns
 
     def as_of(self, now_ns: int) -> int:
-        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS))
+        return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / self._half_life_ns))
 
 
 class _Habit:
@@ -78,7 +84,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._habits: dict[Pair, _Habit] = {}
-        self._late = _Longest(0, 0)
+        self._late = _Longest(0, 0, LATE_HALF_LIFE_NS)
 
     def late(self, late_ns: int, now_ns: int) -> None:
         """Our own thread was woken so much too late: by as much may answers be, and
@@ -148,8 +154,8 @@ class Silence:
         quarter; and longer by what we are late ourselves at times."""
         longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
         late_ns = self._late.as_of(now_ns)
-        usual_ns = max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns)
-        return min(usual_ns, LONGEST_NS)
+        late_ns += 4 * max(0, late_ns - LATE_NS)
+        return min(max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns), LONGEST_NS)
 
     def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
         fresh_ns = now_ns - KEPT_NS
