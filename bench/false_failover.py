@@ -68,7 +68,9 @@ class Tally:
 
     def took(self, job: Job) -> None:
         """A job has ended."""
-        self.broken += not job.finished()
+        if not job.finished():
+            self.broken += 1
+            print(f"a job did not end as asked: {job.complaint()}", file=sys.stderr, flush=True)
         steps = [record for record in job.records() if isinstance(record, Step)]
         self.steps += job.steps_done()
         self.wrong += sum(step.wrong for step in steps)

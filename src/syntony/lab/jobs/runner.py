@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.02
 _TAIL_LINES = 50
+_LAST_WORDS_S = 5.0
+"""The end of a process is known before what it said last is read, on a busy machine by far."""
 
 
 class _Rank:
@@ -49,6 +51,10 @@ class _Rank:
                 self.said.append(line.decode(errors="replace").rstrip())
             else:
                 self.records.append(record)
+
+    def listen(self, timeout_s: float) -> None:
+        """Until everything it said is read, or time is up."""
+        self._reader.join(timeout_s)
 
     def wish_end(self) -> None:
         try:
@@ -139,8 +145,11 @@ class Job:
             rank.wish_end()
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Whether every rank has ended by itself within that time."""
-        return _within(lambda: not self.alive(), timeout_s)
+        """Whether every rank has ended by itself within that time; its last words are heard."""
+        ended = _within(lambda: not self.alive(), timeout_s)
+        for rank in self._ranks:
+            rank.listen(_LAST_WORDS_S if ended else 0)
+        return ended
 
     def kill(self) -> None:
         for rank in self._ranks:
