@@ -18,9 +18,9 @@ SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, an outage's length."""
 FIRST_NS = 45 * MS
 """The patience with a pair of which nothing is known."""
-LATE_NS = 10 * MS
-"""A machine that has processor time wakes us within so long, nearly always. One that has not says
-little of others: each ms beyond it counts fivefold."""
+LATE_NS = 30 * MS
+"""A machine that has processor time at all wakes us within so long. One that has none says little
+of others: each ms beyond it counts fivefold."""
 MOST_LATE_NS = 60 * MS
 """However late we are woken, the flows' own verdicts follow."""
 OUTAGE_NS = LONGEST_NS
