@@ -29,7 +29,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syntony.lab.testing import LiveLab, live
+from syntony.lab.testing import LiveLab, eventually, live
 
 HOSTS, PEERS = 4, 3
 SETTLE_S = 40.0
@@ -196,19 +196,11 @@ def bare(lab: LiveLab, rails: int, pps: int, seconds: float) -> float:
     return round(float(statistics.median(told)), 2)
 
 
-def await_clocks(lab: LiveLab) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not all(truth.error_ns is not None for truth in lab.truth()):
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("never: fleet time on every host")
-        time.sleep(0.5)
-
-
 def run(rails: int, interval: str, seconds: float, settle_s: float) -> dict[str, Any]:
     name = f"bench-{os.getpid()}"
     options = ("--hosts", str(HOSTS), "--rails", str(rails), "--mesh-peers", str(PEERS))
     with live(name, *options, "--probe-interval", interval, agents=True) as lab:
-        await_clocks(lab)
+        eventually(lambda: all(truth.error_ns is not None for truth in lab.truth()), "clocks")
         time.sleep(settle_s)
         pids = agents(lab)
         rows, pps = measure(pids, seconds)

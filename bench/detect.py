@@ -31,6 +31,7 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
+from bench.hogs import hogs
 from bench.instant import Instants, switch_of, watching
 
 from syntony.io.carrier import CarrierWatch
@@ -70,7 +71,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 """What is injected, and the evidence that must come."""
 SOURCES = ("carrier", "liveness", "hush", "flow")
 MODES = ("light", "loaded", "hogs")
-HOGS_PER_CPU = 2
+HOGS_PER_CPU, HOG_NICENESS = 2, 10
 
 
 # --- inside a host --------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def inject(lab: LiveLab, ears: Ears, instants: Instants, name: str) -> dict[str,
 def latencies(lab: LiveLab, mode: str, injections: int) -> list[dict[str, Any]]:
     rows = []
     busy = HOGS_PER_CPU * (os.cpu_count() or 1) if mode == "hogs" else 0
-    with listening(lab, mode != "light") as ears, hogs(busy), ExitStack() as stack:
+    with listening(lab, mode != "light") as ears, hogs(busy, HOG_NICENESS), ExitStack() as stack:
         places = {
             node: stack.enter_context(watching(lab, node))
             for node in sorted({node_of(name) for name in FAULTS})
@@ -338,21 +339,8 @@ def quantiles(prefix: str, times: list[Any]) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def hogs(count: int) -> Iterator[None]:
-    """Busy loops at low priority on every core."""
-    loop = [sys.executable, "-c", "while True: pass"]
-    running = [subprocess.Popen(["nice", "-n", "10", *loop]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
-
-
 def false_events(lab: LiveLab, loaded: bool, seconds: float, hog_count: int) -> dict[str, Any]:
-    with listening(lab, loaded) as ears, hogs(hog_count):
+    with listening(lab, loaded) as ears, hogs(hog_count, HOG_NICENESS):
         ears.heard.clear()
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -40,6 +40,11 @@ counted where it was given up and where that was heard."""
 HARMLESS = frozenset({"contention", "surplus", "dead-man", "operator"})
 
 
+def takes_for_dead(row: PathEventRow) -> bool:
+    """Whether a path was left, or would have been, because an agent took it for dead."""
+    return row.action in LEAVING and row.cause not in HARMLESS
+
+
 class Tally:
     """What was seen so far."""
 
@@ -62,7 +67,7 @@ class Tally:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            if row.action in LEAVING and row.cause not in HARMLESS:
+            if takes_for_dead(row):
                 self.causes[row.cause] += 1
                 self.rows.append(row)
 

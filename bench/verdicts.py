@@ -17,13 +17,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
+from bench.false_failover import takes_for_dead
+from bench.hogs import hogs
 from bench.instant import Instants, switch_of, watching
 
 from syntony.controller.client import ask_for
@@ -48,8 +48,6 @@ from syntony.wire.failover import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LEAVING = frozenset({"destroy", "detour", "keep-last-path"})
-HARMLESS = frozenset({"contention", "surplus", "dead-man", "operator"})
 OUTAGE_S, ROWS_S, START_S = 2.0, 2.0, 60.0
 """A fault's length; until the agents' rows are in the store."""
 CALM_S, RETURN_S = 3.0, 90.0
@@ -75,11 +73,7 @@ def rows_of(lab: Lab, ahead_ns: int) -> list[tuple[int, PathEventRow]]:
     """Every path left of late: when the agent knew (CLOCK_MONOTONIC), and its row."""
     query = FailoverLogQuery(window_ns=60 * S, limit=10_000)
     rows = ask_for(f"unix:{lab.controller_socket}", query, FailoverLog).events
-    known = [
-        (row.ts_ns - row.act_ns - ahead_ns, row)
-        for row in rows
-        if row.action in LEAVING and row.cause not in HARMLESS
-    ]
+    known = [(row.ts_ns - row.act_ns - ahead_ns, row) for row in rows if takes_for_dead(row)]
     return sorted(known, key=lambda each: each[0])
 
 
@@ -136,19 +130,6 @@ def trial(
         false=len(false),
     )
     return found, cleared_ns
-
-
-@contextmanager
-def hogs(count: int) -> Iterator[None]:
-    """Busy loops beside the lab."""
-    loop = (sys.executable, "-c", "while True: pass")
-    running = [subprocess.Popen(loop) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
 
 
 def trials(asked: argparse.Namespace) -> Iterator[Trial]:

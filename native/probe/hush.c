@@ -1,9 +1,6 @@
 #include "hush.h"
 
-static int64_t greater(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
+#include "order.h"
 
 void syn_hush_open(struct syn_hush *hush, int64_t now_ns)
 {
@@ -27,8 +24,8 @@ int64_t syn_hush_doubt_ns(const struct syn_hush *hush, int64_t spacing_ns)
 {
     if (hush->heard_ns == 0 || hush->told || syn_hush_bursting(hush))
         return INT64_MAX;
-    int64_t silence_ns = greater(SYN_MIN_DOUBT_NS, spacing_ns + spacing_ns / 2);
-    return greater(hush->heard_ns + silence_ns, hush->burst_ns + SYN_BURST_PAUSE_NS);
+    int64_t silence_ns = syn_greater(SYN_MIN_DOUBT_NS, spacing_ns + spacing_ns / 2);
+    return syn_greater(hush->heard_ns + silence_ns, hush->burst_ns + SYN_BURST_PAUSE_NS);
 }
 
 void syn_hush_burst(struct syn_hush *hush, int64_t now_ns)

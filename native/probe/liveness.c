@@ -1,5 +1,7 @@
 #include "liveness.h"
 
+#include "order.h"
+
 enum {
     RTT_WEIGHT = 16, /* of the old value: a few tens of milliseconds at usual intervals */
     /* What a path has shown once it may show again; forgotten by half every 8 s. */
@@ -7,11 +9,6 @@ enum {
 };
 
 static const int64_t HALF_LIFE_NS = INT64_C(1000000000) * PEAK_HALF_LIFE_S;
-
-static int64_t greater(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 void syn_liveness_open(struct syn_liveness *live, int64_t interval_ns, int64_t now_ns)
 {
@@ -43,7 +40,7 @@ static int64_t peak_now(const struct syn_liveness *live, int64_t now_ns)
 int64_t syn_liveness_slack_ns(const struct syn_liveness *live, int64_t now_ns)
 {
     int64_t peak_ns = peak_now(live, now_ns);
-    int64_t slack_ns = greater(SYN_MIN_SLACK_NS, peak_ns + peak_ns / 2);
+    int64_t slack_ns = syn_greater(SYN_MIN_SLACK_NS, peak_ns + peak_ns / 2);
     return slack_ns < SYN_MAX_SLACK_NS ? slack_ns : SYN_MAX_SLACK_NS;
 }
 
@@ -53,13 +50,13 @@ static void learn_delay(struct syn_liveness *live, uint32_t seq, int64_t now_ns)
         return; /* its send instant is forgotten */
     int64_t rtt_ns = now_ns - live->sent_ns[seq % SYN_LIVENESS_SENT];
     if (live->rtt_ns == 0)
-        live->rtt_ns = greater(rtt_ns, 1);
+        live->rtt_ns = syn_greater(rtt_ns, 1);
     int64_t excess_ns = rtt_ns - live->rtt_ns;
     if (excess_ns > peak_now(live, now_ns)) {
         live->peak_ns = excess_ns;
         live->peak_at_ns = now_ns;
     }
-    live->rtt_ns = greater(live->rtt_ns + excess_ns / RTT_WEIGHT, 1);
+    live->rtt_ns = syn_greater(live->rtt_ns + excess_ns / RTT_WEIGHT, 1);
 }
 
 int syn_liveness_reply(struct syn_liveness *live, uint32_t seq, int64_t now_ns)
@@ -104,7 +101,7 @@ int64_t syn_liveness_verdict_ns(const struct syn_liveness *live, int64_t now_ns)
     if (live->next_seq - decisive > SYN_LIVENESS_SENT)
         return silence_ns;
     int64_t waited_ns = live->sent_ns[decisive % SYN_LIVENESS_SENT] + live->rtt_ns + slack_ns;
-    return greater(silence_ns, waited_ns);
+    return syn_greater(silence_ns, waited_ns);
 }
 
 int syn_liveness_check(struct syn_liveness *live, int64_t now_ns)

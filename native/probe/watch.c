@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "order.h"
 
 enum {
     MIN_WATCH_INTERVAL_NS = 1000000,
@@ -83,11 +84,6 @@ static void tell(struct syn_probe_engine *engine, struct syn_watch *watch, int a
 
 /* --- pairs as a whole ----------------------------------------------------------------------- */
 
-static int64_t lesser(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static struct syn_watch_pair *pair_of(struct syn_watches *watches, const struct syn_watch *watch)
 {
     return &watches->pairs[watch->pair];
@@ -145,7 +141,7 @@ static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
         ring(watches);
         return INT64_MAX;
     }
-    return lesser(due_ns, syn_hush_doubt_ns(hush, spacing));
+    return syn_lesser(due_ns, syn_hush_doubt_ns(hush, spacing));
 }
 
 /* When any pair needs something again: monotonic. */
@@ -155,7 +151,7 @@ static int64_t attend_pairs(struct syn_watches *watches)
     for (size_t i = 0; i < watches->count; i++) {
         const struct syn_watch *watch = watches->set[i];
         if (watch->rank == 0)
-            next_ns = lesser(next_ns, attend(watches, watch->pair, spacing_ns(watches, watch)));
+            next_ns = syn_lesser(next_ns, attend(watches, watch->pair, spacing_ns(watches, watch)));
     }
     return next_ns == INT64_MAX ? next_ns : watches->seen_ns + (next_ns - watches->awake_ns);
 }
@@ -266,7 +262,7 @@ void syn_watches_serve(struct syn_probe_engine *engine)
     send_due(engine);
     for (size_t i = 0; i < watches->count; i++) {
         int64_t next_ns = next_of(watches, watches->set[i]);
-        watches->next_ns = lesser(watches->next_ns, next_ns);
+        watches->next_ns = syn_lesser(watches->next_ns, next_ns);
     }
 }
 

@@ -151,14 +151,19 @@ def test_where_silence_is_usual_it_takes_longer_to_be_believed(
 def test_whose_probes_all_died_is_believed_in_while_the_kernel_acknowledges_now_and_then() -> None:
     silence = Silence()
     now_ns = NOW_NS
-    assert silence.until_ns(TO_B, now_ns - 20 * MS, now_ns, hangs=True) == now_ns + 25 * MS
+
+    def until(acked_ns: int, at_ns: int) -> int:
+        flows = [Progress(FLOW, acked_ns, 5 * MS, 20 * MS, streams=True)]
+        return silence.until_ns(TO_B, NOW_NS - 20 * MS, flows, at_ns)
+
+    assert until(now_ns - 20 * MS, now_ns) == now_ns + 25 * MS
     for _ in range(3):  # acknowledged after 70 ms each time
-        silence.until_ns(TO_B, now_ns, now_ns + 65 * MS, hangs=True)
+        until(now_ns, now_ns + 65 * MS)
         now_ns += 70 * MS
-    until_ns = silence.until_ns(TO_B, now_ns, now_ns, hangs=True)
+    until_ns = until(now_ns, now_ns)
     assert (until_ns - now_ns) // MS in range(86, 89), "70 ms, and a quarter"
     look(silence, now_ns, 1, 0)  # of which its answers are not to be forgotten
-    assert silence.until_ns(TO_B, now_ns, now_ns, hangs=True) == until_ns
+    assert until(now_ns, now_ns) == until_ns
 
 
 @pytest.mark.parametrize(

@@ -358,13 +358,11 @@ class Health:
             if others and max(others) < pair.since_ns + PEER_NS:
                 pair.carries_until_ns = now_ns + PEER_NS
 
-    def since_ns(self, key: Pair) -> int:
-        """The last answer of any probe of a pair whose flows have died, CLOCK_MONOTONIC."""
-        return self._pairs[key].since_ns
-
-    def presumed(self, key: Pair) -> bool:
-        """Whether a pair is dead by its silence, though not all of its flows have said so."""
-        return self._pairs[key].presumed
+    def since_ns(self, key: Pair) -> int | None:
+        """The last answer of any probe of a pair whose flows have died by themselves,
+        CLOCK_MONOTONIC; None where it is presumed dead, and so has been given its time."""
+        pair = self._pairs[key]
+        return None if pair.presumed else pair.since_ns
 
     def believe(self, key: Pair, until_ns: int) -> None:
         """A pair is not given up before then."""

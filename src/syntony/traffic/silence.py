@@ -109,11 +109,12 @@ class Silence:
             now_ns: CLOCK_MONOTONIC.
             more_ns: more time that a pair is given.
         """
+        fresh_ns = now_ns - KEPT_NS
+        self._habits = {p: habit for p, habit in self._habits.items() if habit.seen_ns > fresh_ns}
         signs = {
-            pair: max([its.newest_ns, *(each.acked_ns for each in flows.get(pair, ()))])
+            pair: self._sign_ns(pair, its.newest_ns, flows.get(pair, ()), now_ns)
             for pair, its in answers.items()
         }
-        self._learn(signs, flows, now_ns)
         for pair in signs:
             if answers[pair].dying:
                 self._habits[pair].died()
@@ -135,34 +136,38 @@ class Silence:
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
 
-    def until_ns(self, pair: Pair, sign_ns: int, now_ns: int, *, hangs: bool) -> int:
+    def until_ns(self, pair: Pair, answered_ns: int, flows: Sequence[Progress], now_ns: int) -> int:
         """Until when a pair is believed in whose flows have all died by themselves: a starved peer
         answers no probes for as long as it likes, and its kernel acknowledges now and then.
 
         Args:
             pair: whose death is to be decided.
-            sign_ns: its last answer or acknowledgement, CLOCK_MONOTONIC.
+            answered_ns: its last answer, CLOCK_MONOTONIC.
+            flows: of jobs, on it.
             now_ns: the same clock.
-            hangs: whether data wait on it.
         """
-        habit = self._habits.setdefault(pair, _Habit(now_ns))
-        habit.note(sign_ns, now_ns, hangs=hangs)
+        sign_ns = self._sign_ns(pair, answered_ns, flows, now_ns)
         return sign_ns + self.patience_ns(pair, now_ns)
 
     def patience_ns(self, pair: Pair, now_ns: int) -> int:
         """For how long there may be no sign of life of a pair: its longest silence of late and a
         quarter; and longer by what we are late ourselves at times."""
-        longest_ns = self._habits.setdefault(pair, _Habit(now_ns)).longest.as_of(now_ns)
+        longest_ns = self._habit(pair, now_ns).longest.as_of(now_ns)
         late_ns = self._late.as_of(now_ns)
         late_ns += 4 * max(0, late_ns - LATE_NS)
         return min(max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns), LONGEST_NS)
 
-    def _learn(self, signs: Mapping[Pair, int], flows: Flows, now_ns: int) -> None:
-        fresh_ns = now_ns - KEPT_NS
-        self._habits = {p: habit for p, habit in self._habits.items() if habit.seen_ns > fresh_ns}
-        for pair, sign_ns in signs.items():
-            habit = self._habits.setdefault(pair, _Habit(now_ns))
-            habit.note(sign_ns, now_ns, hangs=any(e.hangs() for e in flows.get(pair, ())))
+    def _sign_ns(self, pair: Pair, answered_ns: int, flows: Sequence[Progress], now_ns: int) -> int:
+        """The newest sign of life of a pair, an answer or an acknowledgement; its habit learns."""
+        sign_ns = max([answered_ns, *(each.acked_ns for each in flows)])
+        hangs = any(each.hangs() for each in flows)
+        self._habit(pair, now_ns).note(sign_ns, now_ns, hangs=hangs)
+        return sign_ns
+
+    def _habit(self, pair: Pair, now_ns: int) -> _Habit:
+        if pair not in self._habits:
+            self._habits[pair] = _Habit(now_ns)
+        return self._habits[pair]
 
 
 def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:

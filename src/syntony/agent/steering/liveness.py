@@ -11,6 +11,7 @@ import msgspec
 from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
+from syntony.traffic.silence import LOOKS_NS
 from syntony.wire.probes import ProbeFlow
 
 WATCH_PPS = 1_600
@@ -20,8 +21,6 @@ PORTS_PER_PAIR = 4
 """Source ports watched of each pair: one path of the fabric is not the pair. With two equal-cost
 paths all four share one with probability 1/8."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
-LOOK_AGAIN_NS = 5 * MS
-"""At a pair that is silent, and not yet known to be dead."""
 
 
 class Prober(Protocol):
@@ -80,5 +79,5 @@ class LivenessSource:
         status = self._prober.watched()
         self.rung = False
         doubted = any((each.doubted or each.hushed) and each.alive for each in status)
-        self._look_ns = now_ns + LOOK_AGAIN_NS if doubted else None
+        self._look_ns = now_ns + LOOKS_NS if doubted else None
         return status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
@@ -36,18 +36,12 @@ class Weighing:
         for (nic, far), progress in by_pair.items():
             self._health.weigh(nic, far, progress, now_ns)
         for pair in pending:
-            self._be_patient(pair, by_pair.get(pair, ()), now_ns)
+            flows, since_ns = by_pair.get(pair, ()), self._health.since_ns(pair)
+            if flows and since_ns is not None:
+                self._health.believe(pair, self._silence.until_ns(pair, since_ns, flows, now_ns))
         if liveness is not None:
             self._health.answered(_replies(liveness, now_ns), now_ns)
         return back
-
-    def _be_patient(self, pair: Pair, flows: Sequence[Progress], now_ns: int) -> None:
-        """Presumed dead, it has been given its time."""
-        if flows and not self._health.presumed(pair):
-            sign_ns = max(self._health.since_ns(pair), *(each.acked_ns for each in flows))
-            hangs = any(each.hangs() for each in flows)
-            until_ns = self._silence.until_ns(pair, sign_ns, now_ns, hangs=hangs)
-            self._health.believe(pair, until_ns)
 
     def _presume(self, liveness: LivenessSource, now_ns: int) -> bool:
         """A pair's silence is looked at as a whole once it is asked by a burst, and from then on
