@@ -120,6 +120,7 @@ class Detector:
         self._judges: dict[int, Subflow] = {}
         self._carriers: dict[str, bool] = {}
         self._hushed: set[int] = set()
+        self._stalled: set[int] = set()
         self._find_ns = self._sample_ns = 0
 
     def run(self) -> None:
@@ -176,10 +177,11 @@ class Detector:
     def _judge(self, sample: FlowSample) -> None:
         port = sample.flow.local_port
         judge = self._judges.setdefault(port, Subflow(sample.flow, None, State.UP, sample.at_ns))
-        before, since_ns = judge.stalled, judge.acked_ns
+        silent_ns = sample.at_ns - judge.acked_ns
         judge.take(sample, POLICY)
-        if (judge.stalled is None) != (before is None):
-            good, silent_ns = judge.stalled is None, sample.at_ns - since_ns
+        good = judge.stalled is None
+        if good == (port in self._stalled):  # told otherwise before, if we were not late meanwhile
+            (self._stalled.discard if good else self._stalled.add)(port)
             tell("flow", sample.at_ns, f"port {port}", good, silent_ns)
 
 
@@ -295,7 +297,10 @@ def inject(lab: LiveLab, ears: Ears, instants: Instants, name: str) -> dict[str,
         found[source] = None if first is None else (first["at_ns"] - began_ns) / MS
         found[f"{source} silent"] = None if first is None else first["silent_ns"] / MS
     lab.clear(fault.id)
-    eventually(ears.well, "recovery")
+    try:
+        eventually(ears.well, "recovery")
+    except TimeoutError as error:
+        raise TimeoutError(f"{name}: not well again: {sorted(ears.bad)}") from error
     return found
 
 
@@ -359,6 +364,7 @@ def main() -> int:
     parser.add_argument("--hog-s", type=float, default=60, help="the same beside busy loops")
     parser.add_argument("--quick", action="store_true", help="4 faults, 10 s of each quiet")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--role", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
@@ -369,7 +375,9 @@ def main() -> int:
     cores = os.cpu_count() or 1
     allow_realtime()
     with live(f"bench-{os.getpid()}", "--hosts", "4") as lab:
-        rows = [row for mode in MODES for row in latencies(lab, mode, arguments.injections)]
+        rows = [
+            row for mode in arguments.modes for row in latencies(lab, mode, arguments.injections)
+        ]
         calm = [
             false_events(lab, loaded=False, seconds=arguments.hog_s, hog_count=0),
             false_events(lab, loaded=True, seconds=arguments.quiet_s, hog_count=0),

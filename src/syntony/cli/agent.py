@@ -35,6 +35,7 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
     from syntony.agent.config import AgentConfig
     from syntony.agent.daemon import run_agent
     from syntony.config import load_config
+    from syntony.io.process import serve_promptly
 
     logging.basicConfig(
         level=log_level.upper(),
@@ -45,6 +46,7 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
     run_agent(config, stop)
 
 

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from syntony.io._library import library
+
 
 class Usage(NamedTuple):
     """Since the process started, all threads together."""
@@ -20,6 +22,17 @@ def own_usage() -> Usage:
     """CPU time and resident memory of this process (proc_pid_statm(5))."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Usage(time.process_time_ns(), pages * os.sysconf("SC_PAGESIZE"))
+
+
+def serve_promptly() -> bool:
+    """Ask that the calling thread, and those it starts from now on, be served soon though others
+    are busy: by a short time slice (Linux 6.12, no privilege). Whether it was granted.
+
+    A thread that an operator gave another policy (batch, say) is left as it is.
+    """
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return False
+    return bool(library().syn_short_slice() == 0)
 
 
 def name_thread(name: str) -> None:
