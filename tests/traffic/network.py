@@ -22,15 +22,18 @@ from syntony.traffic.instructions import (
     Instruction,
     Note,
     Refused,
+    Watch,
     Withdraw,
 )
-from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 
 HOSTS = ("a", "b")
 WIRE_NS = 200_000
 APP_PORT = 5000
-PORTS_PER_PATH = 2
+PORTS_PER_PATH, MORE_PORTS = 2, 4
+FOUND_NS = 28 * MS
+"""Until a port that is asked anew is known to live, or not to."""
 SPINES = 2
 SAMPLE_NS, ALL_NS = 15 * MS, 500 * MS
 Pair = tuple[str, str]
@@ -69,9 +72,17 @@ class World:
     """A simulation; `run` until an instant, look at `hosts`, change `nic_down` and the like."""
 
     def __init__(
-        self, seed: int, *, rails: int = 2, policy: Policy | None = None, event_loss: float = 0.0
+        self,
+        seed: int,
+        *,
+        rails: int = 2,
+        policy: Policy | None = None,
+        event_loss: float = 0.0,
+        lossy: bool = False,
     ) -> None:
         self.random = random.Random(seed)
+        self.lossy = lossy
+        """Whether every flow loses a segment now and then and goes on."""
         self.now_ns = 0
         self.event_loss = event_loss
         self.policy = policy or Policy(mode=Mode.ACT)
@@ -85,6 +96,8 @@ class World:
         """(host, nic) whose packets vanish."""
         self.bad_spines: set[int] = set()
         self.told: dict[tuple[str, int], bool] = {}
+        self.asked_ns: dict[tuple[str, int], int] = {}
+        """Flows that are probed only since then."""
         self._all_ns = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -192,25 +205,55 @@ class World:
                         f"{other}/nic{rail}", rail)
             for number in (1,)
             for rail in range(self.rails)
-            for port in range(PORTS_PER_PATH)
+            for port in range(PORTS_PER_PATH + MORE_PORTS)
         ]  # fmt: skip
-        host.machine.watch(flows, 0)
+        self.do(host, host.machine.watch(flows, 0))
         for flow in flows:
-            self.told[host.name, flow.flow_id] = True
-            host.machine.handle(self._liveness(flow.flow_id, alive=True))
+            if flow.flow_id % 10 < PORTS_PER_PATH:
+                self.told[host.name, flow.flow_id] = True
+                host.machine.handle(self._liveness(flow.flow_id, alive=True))
+
+    def _ask_more(self, host: Host, pairs: frozenset[Pair]) -> None:
+        wanted = {
+            100 + int(nic.removeprefix("nic")) * 10 + port
+            for nic, _ in pairs
+            for port in range(PORTS_PER_PATH, PORTS_PER_PATH + MORE_PORTS)
+        }
+        for name, flow_id in list(self.asked_ns):
+            if name == host.name and flow_id not in wanted:
+                del self.asked_ns[name, flow_id]
+                self.told.pop((name, flow_id), None)
+        for flow_id in wanted:
+            self.asked_ns.setdefault((host.name, flow_id), self.now_ns)
+        usual = {
+            100 + rail * 10 + port for rail in range(self.rails) for port in range(PORTS_PER_PATH)
+        }
+        host.machine.health.only(frozenset(wanted | usual))
 
     def _probe(self) -> None:
         """Liveness with some detection time: told at one of the next looks that find it so."""
         if not self.black and not self.bad_spines and all(self.told.values()):
             return
         for (name, flow_id), told in list(self.told.items()):
-            rail, port = flow_id // 10 % 10, flow_id % 10
-            other = self.peer[name].name
-            flow = FourTuple(address(name, rail), 40_000 + port, address(other, rail), 8620)
-            alive = not self.dead(flow)
+            alive = self._answers(name, flow_id)
             if alive != told and self.random.random() < 0.4:
-                self.told[name, flow_id] = alive
-                self.tell(self.hosts[name], self._liveness(flow_id, alive=alive), may_be_lost=False)
+                self._tell_life(name, flow_id, alive=alive)
+        for (name, flow_id), asked_ns in list(self.asked_ns.items()):
+            if (name, flow_id) not in self.told and self.now_ns >= asked_ns + FOUND_NS:
+                self._tell_life(name, flow_id, alive=self._answers(name, flow_id))
+        for host in self.hosts.values():
+            mine = [flow_id for name, flow_id in self.told if name == host.name]
+            answered = [flow_id for flow_id in mine if self._answers(host.name, flow_id)]
+            host.machine.health.heard(dict.fromkeys(answered, Reply(self.now_ns)), self.now_ns)
+
+    def _answers(self, name: str, flow_id: int) -> bool:
+        rail, port = flow_id // 10 % 10, flow_id % 10
+        there = address(self.peer[name].name, rail)
+        return not self.dead(FourTuple(address(name, rail), 40_000 + port, there, 8620))
+
+    def _tell_life(self, name: str, flow_id: int, *, alive: bool) -> None:
+        self.told[name, flow_id] = alive
+        self.tell(self.hosts[name], self._liveness(flow_id, alive=alive), may_be_lost=False)
 
     def _sample(self) -> None:
         """Both ends always have data under way."""
@@ -230,7 +273,8 @@ class World:
                 sample = FlowSample(
                     at_ns=self.now_ns, flow=flow, token=7, inode=1, bytes_acked=progress_ns,
                     bytes_received=0, unacked=5, notsent_bytes=0,
-                    retransmits=silent_ns // (40 * MS), backoff=silent_ns // (200 * MS),
+                    retransmits=silent_ns // (40 * MS) + self.lossy * progress_ns // SAMPLE_NS,
+                    backoff=silent_ns // (200 * MS),
                     last_ack_ns=silent_ns, rtt_ns=1 * MS, pacing_bps=1, delivery_bps=1,
                 )  # fmt: skip
                 self.tell(host, sample)
@@ -280,6 +324,8 @@ class World:
                 self._send(host, events.AddressWithdrawn(
                     at_ns=self.now_ns, token=7, remote_id=local_id
                 ))  # fmt: skip
+            case Watch(doubted=doubted, torn=torn):
+                self._ask_more(host, doubted | torn)
             case _:
                 pass
 

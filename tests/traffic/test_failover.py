@@ -113,6 +113,18 @@ def test_a_bad_spine_is_left_by_a_new_port_while_both_rails_stay() -> None:
         assert rails(world, "a") == [0, 1], f"seed {seed}"
 
 
+def test_a_lossy_flow_leaves_a_bad_spine_as_soon_though_the_usual_ports_say_little() -> None:
+    """Of two ports watched between two NICs one passes each spine: that is no proof."""
+    for seed in range(12):
+        world = settled(seed, lossy=True)
+        mine = next(flow for flow in world.living("a") if rail_of(flow.local) == 0)
+        world.bad_spines.add((mine.local_port + mine.remote_port) % 2)
+        world.run(150 * MS)
+        assert mine not in world.hosts["a"].subflows, f"seed {seed}"
+        world.run(S)
+        assert len(world.living("a")) == 2, f"seed {seed}: by now another port is found"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_comes_back_is_told_as_a_return_whoever_saw_it_go(seed: int) -> None:
     """Here nobody but the flow itself, at either end."""

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.agent.steering.liveness import FASTEST_NS, PORTS_PER_PAIR, WATCH_PPS, choose
+from syntony.agent.steering.liveness import (
+    AT_ONCE_NS,
+    FASTEST_NS,
+    MORE_PORTS,
+    PORTS_PER_PAIR,
+    WATCH_PPS,
+    choose,
+)
 from syntony.agent.steering.rows import columns, is_news, path_row
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
@@ -15,8 +22,8 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Create, Destroy, Reason
-from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
+from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 from syntony.wire.tables import PATH_EVENTS
@@ -111,7 +118,7 @@ def test_a_flow_that_fell_silent_with_probes_between_the_same_nics_is_stalled_at
     assert not quiet_at(late_ns, torn_ns=S - 52 * MS), "acknowledged since: another way"
 
 
-def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_live() -> None:
+def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_are_answered() -> None:
     found = Health(POLICY, NICS)
     found.watch([WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)])
     for each in range(4):
@@ -119,6 +126,7 @@ def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_live() -> No
 
     def torn_after(flow_id: int, at_ns: int, *, alive: bool = False) -> int | None:
         found.liveness(life(flow_id, at_ns=at_ns, alive=alive))
+        found.heard({3: Reply(at_ns)}, at_ns)
         return found.torn_ns("nic0", "10.0.0.2")
 
     assert torn_after(0, 1 * S) is None, "one may stand in a queue"
@@ -129,6 +137,20 @@ def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_live() -> No
     assert torn_after(2, 6 * S, alive=True) == 1 * S
     assert torn_after(1, 7 * S, alive=True) is None
     assert found.torn_ns("nic1", "10.1.0.2") is None
+
+
+def test_of_a_new_plan_only_what_is_still_asked_tears_a_pair() -> None:
+    found = Health(POLICY, NICS)
+    flows = [WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)]
+    found.watch(flows)
+    for each in range(4):
+        found.liveness(life(each, at_ns=S, alive=each > 1))
+    found.heard({3: Reply(2 * S)}, 2 * S)
+    assert found.torn_ns("nic0", "10.0.0.2") == S
+    found.watch(flows[::-1])
+    assert found.torn_ns("nic0", "10.0.0.2") == S, "the same flows"
+    found.watch(flows[1:])
+    assert found.torn_ns("nic0", "10.0.0.2") is None
 
 
 PEERS = ("p", "q")
@@ -210,14 +232,38 @@ def probe_flow(src: str, number: int) -> ProbeFlow:
 
 def test_watching_stays_within_its_budget() -> None:
     flows = [probe_flow("nic0", number) for number in range(500)]
-    everything = frozenset(("nic0", flow.dst_addr) for flow in flows)
-    few = choose(flows, frozenset([("nic0", "10.0.1.1")]))
+
+    def chosen(*remotes: str) -> list[ProbeFlow]:
+        asked = Watch(paths=frozenset(("nic0", remote) for remote in remotes))
+        return choose(flows, asked, str)
+
+    few = chosen("10.0.1.1")
     assert len(few) == PORTS_PER_PAIR
     assert {flow.interval_ns for flow in few} == {len(few) * S // WATCH_PPS}
-    many = choose(flows, everything)
+    many = chosen(*(flow.dst_addr for flow in flows))
     assert len(many) == 50 * PORTS_PER_PAIR
     assert many[0].interval_ns > FASTEST_NS
-    assert choose(flows, frozenset()) == []
+    assert chosen() == []
+
+
+def test_a_pair_in_doubt_is_asked_on_more_ports_at_once_and_a_torn_one_in_its_turn() -> None:
+    flows = [probe_flow("eth0", number) for number in range(500)]  # ten ports a pair
+    pairs = [("nic0", f"10.0.{number}.1") for number in range(10)]
+
+    def asked(pair: tuple[str, str], **more: frozenset[tuple[str, str]]) -> list[int]:
+        watch = Watch(paths=frozenset(pairs), **more)
+        found = choose(flows, watch, {"nic0": "eth0"}.__getitem__)
+        return [flow.interval_ns for flow in found if flow.dst_addr == pair[1]]
+
+    usual_ns = 10 * PORTS_PER_PAIR * S // WATCH_PPS
+    doubted = frozenset(pairs[:1])
+    assert asked(pairs[0]) == [usual_ns] * PORTS_PER_PAIR
+    both = [usual_ns] * PORTS_PER_PAIR + [AT_ONCE_NS] * MORE_PORTS
+    assert asked(pairs[0], doubted=doubted) == both
+    assert asked(pairs[1], doubted=doubted) == [usual_ns] * PORTS_PER_PAIR, "the others as ever"
+    torn = asked(pairs[0], torn=doubted)
+    assert len(torn) == PORTS_PER_PAIR + MORE_PORTS
+    assert {*torn} == {usual_ns * 44 // 40}, "within the budget"
 
 
 def test_rows_have_exactly_the_tables_columns() -> None:

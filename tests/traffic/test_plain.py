@@ -14,7 +14,7 @@ from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect
-from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.ways import REDRAWS, redraw, ways_of
 
@@ -277,6 +277,7 @@ def torn() -> Host:
     host.tell(host.sample(2))
     for each in (10, 11):
         host.tell(host.probes(each, alive=False))
+    host.machine.health.heard({12: Reply(host.now_ns)}, host.now_ns)
     return host
 
 

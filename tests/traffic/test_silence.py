@@ -228,7 +228,7 @@ def test_an_answer_since_takes_it_back() -> None:
     assert not one.heard({0: Reply(NOW_NS - 50 * MS)}, NOW_NS + 10 * MS), "it was heard before"
     assert one.dead(*TO_B) is not None
     assert one.heard({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)
-    assert (one.dead(*TO_B), one.presuming) == (None, False)
+    assert (one.dead(*TO_B), one.unsure) == (None, False)
     assert one.patience_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
 
 
@@ -242,7 +242,7 @@ def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
     )
     assert one.dead(*TO_B) is not None
     one.liveness(event(NOW_NS + 900 * MS, 0, alive=True))
-    assert (one.dead(*TO_B), one.presuming) == (None, False)
+    assert (one.dead(*TO_B), one.unsure) == (None, False)
 
 
 # --- a job's own queue, simulated -----------------------------------------------------------------

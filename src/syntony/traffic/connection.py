@@ -147,6 +147,12 @@ TAKEN = 8
 ports taken that happens once in 256 times."""
 
 
+AT_ONCE, AT_ONCE_TORN = 3, 12
+"""Joins in vain, each from another port, before the next one waits. Where a part of the fabric is
+known to swallow what it gets, three ports of four may lead there, on the way or back: of twelve all
+do in one of thirty cases."""
+
+
 class Attempts:
     """Tries in vain to make a subflow over one pair."""
 
@@ -164,9 +170,9 @@ class Attempts:
         if self.taken % TAKEN == 0:
             self.failed(now_ns, policy)
 
-    def failed(self, now_ns: int, policy: Policy) -> None:
-        """One more in vain: the next waits, the longer the more there were."""
-        wait_ns = policy.join_ns << max(0, min(self.count - 3, 32)) if self.count >= 3 else 0
+    def failed(self, now_ns: int, policy: Policy, at_once: int = AT_ONCE) -> None:
+        """One more in vain: after so many at once the next waits, longer each time."""
+        wait_ns = policy.join_ns << min(self.count - at_once, 32) if self.count >= at_once else 0
         self.count += 1
         self.next_ns = now_ns + min(wait_ns, policy.join_max_ns)
 

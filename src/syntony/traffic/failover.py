@@ -34,10 +34,11 @@ from syntony.traffic.instructions import (
     Watch,
 )
 from syntony.traffic.moving import Order
-from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.relocate import Relocation
+from syntony.traffic.sounding import HANGS_NS, HANGS_RTTS, Sounding
 from syntony.traffic.steering import Steering, Turn
 
 FORGET_NS = 5 * S
@@ -69,6 +70,7 @@ class Failover:
         self.plain = PlainPaths(policy, self.health, lambda: self.steering.acting)
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._sounding = Sounding()
         self._watch_due_ns: int | None = None
         self._watched_ns = -WATCH_EVERY_NS
         self._newest_sample_ns = 0
@@ -181,22 +183,35 @@ class Failover:
         """When `tick` should be called; None: after the next event."""
         dues = (
             self.health.due_ns(), self._first_due(), self._watch_due_ns, self.plain.due_ns(),
+            self._sounding.due_ns(),
         )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
-    def tick(self, now_ns: int, *, back: bool = False) -> list[Instruction]:
-        """What has become due; `back`: a path that was presumed dead is not, and may be used."""
+    def tick(
+        self, now_ns: int, *, back: bool = False, silent: Sequence[Pair] = ()
+    ) -> list[Instruction]:
+        """What has become due.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            back: a path that was presumed dead is not, and may be used.
+            silent: pairs with data on them that answer nothing on the ports they are asked on.
+        """
         isolated = self.health.isolated
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
         if back or (self.health.isolated and not isolated):
             out += self._settle_all(now_ns)
+        out += self._sound(silent, now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)
             conn = self.connections.get(token)
             if conn is not None:
                 out += self._settle(conn, now_ns)
+        sounded_ns = self._sounding.due_ns()
+        if sounded_ns is not None and sounded_ns <= now_ns:
+            out += self._asked() if self._sounding.end(now_ns, self._is_torn) else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
             out += self._rewatch(now_ns)
         return out
@@ -248,7 +263,11 @@ class Failover:
         """The kernel's listing: progress, and whatever its events have not told us."""
         self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
         if not sample.token:
-            return self.plain.sample(sample)
+            known = self.plain.flows.get(sample.inode)
+            out = self.plain.sample(sample)
+            if known is not None and known.job:
+                out += self._doubt(known.wire, sample, known.judge.acked_ns)
+            return out
         conn = self.connections.get(sample.token)
         if conn is None:
             conn = self._listed(sample)
@@ -259,9 +278,25 @@ class Failover:
         if subflow is None:
             subflow = self._add(conn, sample.flow, State.UP, sample.at_ns)
         torn_ns = self.health.torn_ns(subflow.nic or "", sample.flow.remote)
-        if not subflow.take(sample, self._policy, torn_ns):
+        stalled = subflow.take(sample, self._policy, torn_ns)
+        out = self._settle(conn, sample.at_ns) if stalled else []
+        return out + self._doubt(subflow.flow, sample, subflow.acked_ns) if conn.job else out
+
+    def _doubt(self, way: FourTuple, sample: FlowSample, acked_ns: int) -> list[Instruction]:
+        """Where a job's data hang, the fabric is asked on more ports."""
+        waits_ns = min(sample.last_ack_ns, sample.at_ns - acked_ns) if sample.unacked else 0
+        if waits_ns < max(HANGS_NS, HANGS_RTTS * sample.rtt_ns):
             return []
-        return self._settle(conn, sample.at_ns)
+        nic = self.health.nic_of(way.local) or ""
+        return self._sound([(nic, self.health.probed(way.remote))], sample.at_ns)
+
+    def _sound(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
+        begun = [
+            self._sounding.begin(pair, now_ns)
+            for pair in pairs
+            if pair in self._watched and not self.health.doubtful(*pair)
+        ]
+        return self._asked() if any(begun) else []
 
     def _listed(self, sample: FlowSample) -> Connection:
         """A connection older than we are. Who made it, the port tells: chosen by the kernel for
@@ -396,7 +431,15 @@ class Failover:
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)
-        return [Watch(paths=self._watched)]
+        return self._asked()
+
+    def _asked(self) -> list[Instruction]:
+        """What is to be probed fast from now on."""
+        doubted, torn = self._sounding.doubted, self._sounding.torn
+        return [Watch(paths=self._watched, doubted=doubted, torn=torn)]
+
+    def _is_torn(self, pair: Pair) -> bool:
+        return self.health.torn_ns(*pair) is not None
 
     def _pairs(self) -> set[tuple[str, str]]:
         """(NIC, remote address) that managed connections use, or would if they heard of them."""

@@ -44,10 +44,6 @@ itself was awake."""
 BRIEF_NS = 500 * MS
 """A death that heals so soon, the carrier being there all the time, was a full queue or a starved
 peer, most likely: next time this pair is given more time."""
-TORN = 2
-"""A full queue on one way may swallow every probe of one flow for as long as that counts as dead,
-hardly of two at once; of four ports fewer than two pass a part that half of all flows pass, there
-or back, in one of twenty cases (13/256)."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -107,18 +103,19 @@ class Health:
                     self._pairs[pair].died_ns = old[pair].died_ns
                     self._pairs[pair].presumed = old[pair].presumed
                     self._pairs[pair].since_ns = old[pair].since_ns
+                    self._pairs[pair].torn = old[pair].torn
             known = old[pair].alive.get(flow.flow_id) if pair in old else None
             if known is not None:
                 self._pairs[pair].alive[flow.flow_id] = known
-            if known is False:
-                self._pairs[pair].silent[flow.flow_id] = old[pair].silent[flow.flow_id]
+        for state in self._pairs.values():
+            state.torn.keep(state.alive)
 
     def only(self, flow_ids: frozenset[int]) -> None:
         """From now on only these flows are probed fast: what was known of others is out of date."""
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
                 pair.alive = {key: alive for key, alive in pair.alive.items() if key in flow_ids}
-                pair.silent = {key: at for key, at in pair.silent.items() if key in flow_ids}
+                pair.torn.keep(flow_ids)
                 if not pair.alive:
                     pair.died_ns = pair.dead = None
 
@@ -217,9 +214,9 @@ class Health:
         pair = self._pairs[flow.nic, flow.remote]
         pair.alive[event.flow_id] = event.alive
         if event.alive:
-            pair.silent.pop(event.flow_id, None)
+            pair.torn.lives(event.flow_id)
             return self._revive(pair, event.at_ns)
-        pair.silent[event.flow_id] = event.since_ns
+        pair.torn.died(event.flow_id, event.since_ns, event.at_ns)
         pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
         pair.since_ns = max(pair.since_ns, event.since_ns)
         pair.misses = event.misses
@@ -239,9 +236,10 @@ class Health:
         return back
 
     @property
-    def presuming(self) -> bool:
-        """Whether any pair is dead whose flows have not all said so."""
-        return any(pair.presumed for pair in self._pairs.values())
+    def unsure(self) -> bool:
+        """Whether newer answers may tell of a pair what its flows have not: that it is not dead, or
+        torn."""
+        return any(pair.presumed or pair.torn.unsure for pair in self._pairs.values())
 
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
         """Of each pair with flows that live, by their own account."""
@@ -284,13 +282,15 @@ class Health:
             pair.died_ns = now_ns - self._policy.settle_ns - given_ns
 
     def heard(self, replies: Mapping[int, Reply], now_ns: int) -> bool:
-        """Presumed dead and answered since: it was not; whether any pair is well again with it."""
+        """When flows were last answered. Presumed dead and answered since: it was not; whether any
+        pair is well again with it."""
         back = False
         for flow_id, reply in replies.items():
             flow = self._flows.get(flow_id)
             if flow is None:
                 continue
             pair = self._pairs[flow.nic, flow.remote]
+            pair.torn.heard(flow_id, reply.heard_ns)
             if pair.presumed and reply.heard_ns > pair.since_ns:
                 back |= self._revive(pair, now_ns)
         return back
@@ -445,12 +445,10 @@ class Health:
         return pair is not None and pair.died_ns is not None
 
     def torn_ns(self, nic: str, remote: str) -> int | None:
-        """When the fabric began to lose some of what goes between two NICs: since then `TORN` of
-        their flows have been silent while others live. None: nobody knows of any."""
+        """When the fabric began to lose some of what goes between two NICs; None: nobody knows that
+        it does."""
         pair = self._pairs.get((nic, self.probed(remote)))
-        if pair is None or pair.died_ns is not None or len(pair.silent) < TORN:
-            return None
-        return sorted(pair.silent.values())[-TORN]
+        return None if pair is None or pair.died_ns is not None else pair.torn.since_ns
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed."""

@@ -145,6 +145,10 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     paths: frozenset[tuple[str, str]]
     """(local NIC's name, remote address)."""
+    doubted: frozenset[tuple[str, str]] = frozenset()
+    """Of these, those to be asked on more source ports, at once and for a moment."""
+    torn: frozenset[tuple[str, str]] = frozenset()
+    """Those to be asked on more source ports until told otherwise."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

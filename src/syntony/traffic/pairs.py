@@ -13,6 +13,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Reason
+from syntony.traffic.torn import Torn
 
 HANG_NS = 15 * MS
 """So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
@@ -102,8 +103,7 @@ class PairState:
 
     def __init__(self) -> None:
         self.alive: dict[int, bool] = {}
-        self.silent: dict[int, int] = {}
-        """Flows of it that are dead, to their last answer."""
+        self.torn = Torn()
         self.since_ns = 0
         self.misses = 0
         self.died_ns: int | None = None

@@ -11,7 +11,14 @@ from typing import NamedTuple
 from syntony.model import MS
 from syntony.model.paths import FourTuple, ip_version
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import ANNOUNCED_NS, Connection, State, Subflow
+from syntony.traffic.connection import (
+    ANNOUNCED_NS,
+    AT_ONCE,
+    AT_ONCE_TORN,
+    Connection,
+    State,
+    Subflow,
+)
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
@@ -143,7 +150,10 @@ class Steering:
         del turn.conn.subflows[flow]
         turn.conn.ended.append(flow)
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
-        turn.conn.tries(subflow.nic or "", flow.remote).failed(turn.now_ns, self._policy)
+        nic = subflow.nic or ""
+        torn = self._health.torn_ns(nic, flow.remote) is not None
+        at_once = AT_ONCE_TORN if torn else AT_ONCE
+        turn.conn.tries(nic, flow.remote).failed(turn.now_ns, self._policy, at_once)
         reason = Reason(Cause.JOIN, "no answer to the join", turn.now_ns, subflow.since_ns)
         turn.out.append(Destroy(token=turn.conn.token, job=turn.job, flow=flow, reason=reason))
 

@@ -119,7 +119,7 @@ class PathControl:
         self._failover.steering.stopped = stopped
         self._flow_plan: tuple[ProbeFlow, ...] = ()
         self._liveness: LivenessSource | None = None
-        self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._asked = Watch(paths=frozenset())
         plain = self._failover.plain
         self._flows = FlowWatch(
             self._own_addresses,
@@ -301,8 +301,8 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
-        back = self._weighing.weigh(self._liveness, now_ns)
-        self._carry_out(self._failover.tick(now_ns, back=back))
+        weighed = self._weighing.weigh(self._liveness, now_ns)
+        self._carry_out(self._failover.tick(now_ns, back=weighed.back, silent=weighed.silent))
         if ready:
             self._untold = True
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
@@ -368,8 +368,8 @@ class PathControl:
         while waiting:
             instruction = waiting.popleft()
             match instruction:
-                case Watch(paths=paths):
-                    self._watched = paths
+                case Watch():
+                    self._asked = instruction
                     self._watch()
                 case RestoreRoutes(nic=nic):
                     self._restore(nic)
@@ -434,8 +434,7 @@ class PathControl:
         if self._liveness is None:
             return
         health = self._failover.health
-        watched = frozenset((health.configured(nic), remote) for nic, remote in self._watched)
-        chosen = choose(self._flow_plan, watched)
+        chosen = choose(self._flow_plan, self._asked, health.configured)
         self._liveness.watch(chosen)
         health.only(frozenset(flow.flow_id for flow in chosen))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -11,6 +11,8 @@ import msgspec
 from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
+from syntony.traffic.instructions import Watch
+from syntony.traffic.pairs import Pair
 from syntony.traffic.silence import LOOKS_NS
 from syntony.wire.probes import ProbeFlow
 
@@ -20,7 +22,12 @@ WATCH_PPS = 1_600
 PORTS_PER_PAIR = 4
 """Source ports watched of each pair: one path of the fabric is not the pair. With two equal-cost
 paths all four share one with probability 1/8."""
+MORE_PORTS = 4
+"""… and so many more of a pair on which a job's flow hangs."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
+AT_ONCE_NS = 10 * MS
+"""Between two probes of such a port while it is not known whether the pair is torn: dead after 52
+ms. For a moment, so beside the budget."""
 
 
 class Prober(Protocol):
@@ -35,16 +42,40 @@ class Prober(Protocol):
     def watched(self) -> list[WatchStatus]: ...
 
 
-def choose(flows: Sequence[ProbeFlow], paths: frozenset[tuple[str, str]]) -> list[ProbeFlow]:
-    """What to watch for these pairs (local NIC, remote address), as often as the budget allows."""
-    by_pair: dict[tuple[str, str], list[ProbeFlow]] = defaultdict(list)
+def choose(
+    flows: Sequence[ProbeFlow], asked: Watch, configured: Callable[[str], str]
+) -> list[ProbeFlow]:
+    """What to watch, as often as the budget allows.
+
+    Args:
+        flows: the plan.
+        asked: which pairs of NICs, and which of them on more ports.
+        configured: what a NIC is called in plans.
+    """
+
+    def planned(pairs: frozenset[Pair]) -> frozenset[Pair]:
+        return frozenset((configured(nic), remote) for nic, remote in pairs)
+
+    paths, doubted, torn = map(planned, (asked.paths, asked.doubted, asked.torn))
+    by_pair: dict[Pair, list[ProbeFlow]] = defaultdict(list)
+    usual: list[ProbeFlow] = []
+    urgent: list[ProbeFlow] = []
     for flow in sorted(flows, key=lambda each: each.src_port):
         pair = (flow.src, flow.dst_addr)
-        if pair in paths and len(by_pair[pair]) < PORTS_PER_PAIR:
-            by_pair[pair].append(flow)
-    chosen = [flow for some in by_pair.values() for flow in some]
-    interval_ns = min(max(FASTEST_NS, len(chosen) * S // WATCH_PPS), SLOWEST_NS)
-    return [msgspec.structs.replace(flow, interval_ns=interval_ns) for flow in chosen]
+        if pair not in paths or len(by_pair[pair]) == PORTS_PER_PAIR + MORE_PORTS:
+            continue
+        more = len(by_pair[pair]) >= PORTS_PER_PAIR
+        by_pair[pair].append(flow)
+        if not more or pair in torn:
+            usual.append(flow)
+        elif pair in doubted:
+            urgent.append(flow)
+    interval_ns = min(max(FASTEST_NS, len(usual) * S // WATCH_PPS), SLOWEST_NS)
+    at_once_ns = min(interval_ns, AT_ONCE_NS)
+    return [
+        *(msgspec.structs.replace(flow, interval_ns=interval_ns) for flow in usual),
+        *(msgspec.structs.replace(flow, interval_ns=at_once_ns) for flow in urgent),
+    ]
 
 
 class LivenessSource:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import Pair, Progress, Reply
 from syntony.traffic.silence import Silence
+
+
+class Weighed(NamedTuple):
+    """What came of it."""
+
+    back: bool
+    """Whether a pair is well again that was presumed dead."""
+    silent: tuple[Pair, ...]
+    """Pairs with jobs' data on them that answer nothing just now."""
 
 
 class Weighing:
@@ -24,12 +34,14 @@ class Weighing:
         """So much later than was asked for; not late where it is negative."""
         self._silence.late(late_ns, now_ns)
 
-    def weigh(self, liveness: LivenessSource | None, now_ns: int) -> bool:
-        """Whether a pair is well again that was presumed dead."""
-        back = liveness is not None and self._presume(liveness, now_ns)
+    def weigh(self, liveness: LivenessSource | None, now_ns: int) -> Weighed:
+        """What is to be believed, as of now."""
+        weighed = Weighed(back=False, silent=())
+        if liveness is not None and (liveness.rung or self._health.unsure):
+            weighed = self._presume(liveness, now_ns)
         pending = self._health.pending(now_ns)
         if not pending:
-            return back
+            return weighed
         by_pair = self._progress(pending, now_ns)
         if not all(pair in by_pair for pair in pending):
             by_pair = self._progress(pending, now_ns, anew=True)
@@ -41,23 +53,22 @@ class Weighing:
                 self._health.believe(pair, self._silence.until_ns(pair, since_ns, flows, now_ns))
         if liveness is not None:
             self._health.answered(_replies(liveness, now_ns), now_ns)
-        return back
+        return weighed
 
-    def _presume(self, liveness: LivenessSource, now_ns: int) -> bool:
+    def _presume(self, liveness: LivenessSource, now_ns: int) -> Weighed:
         """A pair's silence is looked at as a whole once it is asked by a burst, and from then on
         every few ms: how long data have waited is known no better than that."""
-        if not liveness.rung and not self._health.presuming:
-            return False
         replies = _replies(liveness, now_ns)
         back = self._health.heard(replies, now_ns)
         answers = self._health.answers(replies)
         silent = [pair for pair, its in answers.items() if its.silent and not its.dying]
-        if silent:
-            flows = self._progress(silent, now_ns)
-            interval_ns, more_ns = liveness.interval_ns, self._health.patience_ns
-            dead = self._silence.dead(answers, flows, interval_ns, now_ns, more_ns)
-            self._health.presume(dead, now_ns)
-        return back
+        if not silent:
+            return Weighed(back, ())
+        flows = self._progress(silent, now_ns)
+        interval_ns, more_ns = liveness.interval_ns, self._health.patience_ns
+        dead = self._silence.dead(answers, flows, interval_ns, now_ns, more_ns)
+        self._health.presume(dead, now_ns)
+        return Weighed(back, tuple(pair for pair in silent if pair in flows and pair not in dead))
 
     def _progress(
         self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False

@@ -1,0 +1,71 @@
+"""Asking between two NICs on more source ports than usual, where something hangs. Pure.
+
+Of the few ports that are watched all the time too few may pass the part of the fabric that a job's
+flow has lost, and they are asked too seldom for it to be known soon; or all of them may, and both
+NICs live though none of these is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from syntony.model import MS, S
+from syntony.traffic.pairs import Pair
+
+HANGS_NS, HANGS_RTTS = 30 * MS, 2
+"""Data without an acknowledgement for so long, and for so many round trips, are worth asking:
+half of what makes a flow stalled."""
+ASKS_NS = 250 * MS
+"""For so long it is asked fast: until a port is dead that is late by 150 ms at times."""
+AGAIN_NS = 1 * S
+"""Between two times for one pair: where flows hang all the time, it costs little."""
+LOOKS_NS = 1 * S
+"""At a pair that was found torn, whether it still is."""
+MOST = 4
+"""Pairs at a time; a host on which more hang has other troubles."""
+
+
+class Sounding:
+    """Of all pairs of one host. Instants are of CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self._until_ns: dict[Pair, int] = {}
+        self._torn_ns: dict[Pair, int] = {}
+        """Those that were found torn, to when to look again."""
+        self._free_ns: dict[Pair, int] = {}
+
+    @property
+    def doubted(self) -> frozenset[Pair]:
+        """To be asked on more ports, and fast."""
+        return frozenset(self._until_ns)
+
+    @property
+    def torn(self) -> frozenset[Pair]:
+        """To be asked on more ports for as long as it lasts."""
+        return frozenset(self._torn_ns)
+
+    def begin(self, pair: Pair, now_ns: int) -> bool:
+        """Something hangs there; whether the pair is to be asked from now on."""
+        if pair in self._torn_ns or now_ns < self._free_ns.get(pair, 0):
+            return False
+        if len(self._until_ns) >= MOST:
+            return False
+        self._free_ns = {each: at for each, at in self._free_ns.items() if at > now_ns}
+        self._free_ns[pair] = now_ns + AGAIN_NS
+        self._until_ns[pair] = now_ns + ASKS_NS
+        return True
+
+    def due_ns(self) -> int | None:
+        """When to call `end`."""
+        return min((*self._until_ns.values(), *self._torn_ns.values()), default=None)
+
+    def end(self, now_ns: int, torn: Callable[[Pair], bool]) -> bool:
+        """Asked for long enough; whether anything is to be asked otherwise now."""
+        asked = [pair for pair, at_ns in self._until_ns.items() if at_ns <= now_ns]
+        looked = [pair for pair, at_ns in self._torn_ns.items() if at_ns <= now_ns]
+        for pair in (*asked, *looked):
+            self._until_ns.pop(pair, None)
+            self._torn_ns.pop(pair, None)
+        still = [pair for pair in (*asked, *looked) if torn(pair)]
+        self._torn_ns |= dict.fromkeys(still, now_ns + LOOKS_NS)
+        return bool(asked) or len(still) < len(looked)
