@@ -228,7 +228,7 @@ class World:
         usual = {
             100 + rail * 10 + port for rail in range(self.rails) for port in range(PORTS_PER_PATH)
         }
-        host.machine.health.only(frozenset(wanted | usual))
+        host.machine.health.only(frozenset(wanted | usual), self.now_ns)
 
     def _probe(self) -> None:
         """Liveness with some detection time: told at one of the next looks that find it so."""

@@ -139,6 +139,20 @@ def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_are_answered
     assert found.torn_ns("nic1", "10.1.0.2") is None
 
 
+def test_a_pair_is_dead_when_those_that_live_are_no_longer_asked() -> None:
+    found = Health(POLICY, NICS)
+    found.watch([WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)])
+    for each in (3, 2, 1, 0):
+        found.liveness(life(each, at_ns=S, alive=each > 1))
+    found.only(frozenset({0, 1, 2}), 2 * S)
+    assert not found.doubtful("nic0", "10.0.0.2")
+    found.only(frozenset({0, 1}), 2 * S)
+    assert found.doubtful("nic0", "10.0.0.2")
+    assert found.conclude(2 * S + POLICY.settle_ns) == [("nic0", "10.0.0.2")]
+    found.liveness(life(1, at_ns=3 * S, alive=True))
+    assert found.dead("nic0", "10.0.0.2") is None
+
+
 def test_of_a_new_plan_only_what_is_still_asked_tears_a_pair() -> None:
     found = Health(POLICY, NICS)
     flows = [WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)]

@@ -110,7 +110,7 @@ class Health:
         for state in self._pairs.values():
             state.torn.keep(state.alive)
 
-    def only(self, flow_ids: frozenset[int]) -> None:
+    def only(self, flow_ids: frozenset[int], now_ns: int) -> None:
         """From now on only these flows are probed fast: what was known of others is out of date."""
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
@@ -118,6 +118,8 @@ class Health:
                 pair.torn.keep(flow_ids)
                 if not pair.alive:
                     pair.died_ns = pair.dead = None
+                elif pair.died_ns is None and not any(pair.alive.values()):
+                    pair.died_ns = now_ns
 
     def nic_of(self, address: str) -> str | None:
         """The NIC that has a local address."""

@@ -436,7 +436,7 @@ class PathControl:
         health = self._failover.health
         chosen = choose(self._flow_plan, self._asked, health.configured)
         self._liveness.watch(chosen)
-        health.only(frozenset(flow.flow_id for flow in chosen))
+        health.only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
 
     # --- what need not be prompt ---
 
