@@ -85,8 +85,11 @@ TABLE: dict[str, tuple[Trial, dict[str, Any]]] = {
     ),
     "half of it while the fault lasts, a gap on return": (
         trial([100] * 40 + [200] * 25 + [400] + [100] * 56),
-        {"longest_step_s": 0.4, "stalled_s": 0.3, "throughput_during": 5, "return_gap_s": 0.3,
+        {"longest_step_s": 0.4, "stalled_s": 0.3, "throughput_during": 5, "return_gap_s": 0.2,
          "throughput_after": 57 / 6},
+    ),
+    "stands while it lasts: two steps do not say what is usual, and that one is long is no gap": (
+        trial([100] * 40 + [2500, 2500] + [400] + [100] * 56), {"return_gap_s": 0.3}
     ),
     "hangs for ever: the open step is as long as it was watched, and no throughput": (
         trial([100] * 40, end="hung"),

@@ -29,6 +29,10 @@ STALL_NS = 100 * MS
 times what shaper queues and a busy machine add to a step."""
 
 
+WITHIN = 4
+"""Whole steps of a fault's time of which the median says how long one takes then."""
+
+
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Durations in s, throughputs in steps/s of the whole job."""
 
@@ -49,7 +53,9 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     resumed_after_s: float | None
     """From the fault's end to the next complete step; None: there was none."""
     return_gap_s: float | None
-    """Longest step that began after the fault's end, beyond the median step."""
+    """Longest step that began after the fault's end, beyond the median step of before; or of the
+    fault's own time, if that was longer and there were `WITHIN` of them: on what is left a job may
+    take longer for a step, and goes on so until it returns."""
     detect_ms: float | None
     resets: int
     """Ranks whose job saw a connection lost."""
@@ -114,7 +120,7 @@ def figures(trial: Trial) -> RunFigures:
         throughput_during=_steps_per_s(trial, edges, fault_ns, healed_ns),
         throughput_after=_steps_per_s(trial, edges, healed_ns, trial.wished_end_ns),
         resumed_after_s=_seconds(_next_after(complete, healed_ns)),
-        return_gap_s=_seconds(_return_gap_ns(edges, steps, healed_ns, p50_ns)),
+        return_gap_s=_seconds(_return_gap_ns(edges, (fault_ns, healed_ns), p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
         resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
         wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in trial.records),
@@ -148,12 +154,15 @@ def _next_after(complete: NDArray[np.int64], at_ns: int) -> int | None:
 
 
 def _return_gap_ns(
-    edges: NDArray[np.int64], steps: NDArray[np.int64], healed_ns: int, p50_ns: float | None
+    edges: NDArray[np.int64], fault_ns: tuple[int, int], p50_ns: float | None
 ) -> float | None:
-    after = steps[edges[:-1] >= healed_ns] if len(steps) else steps
+    steps, began = np.diff(edges), edges[:-1]
+    after = steps[began >= fault_ns[1]]
     if not len(after) or p50_ns is None:
         return None
-    return max(0.0, float(after.max()) - p50_ns)
+    within = steps[(began >= fault_ns[0]) & (edges[1:] <= fault_ns[1])]
+    usual_ns = max(p50_ns, float(np.median(within))) if len(within) >= WITHIN else p50_ns
+    return max(0.0, float(after.max()) - usual_ns)
 
 
 def _seconds(value_ns: float | None) -> float | None:
