@@ -75,6 +75,30 @@ def test_every_result_is_right_and_all_end_together(
     assert sorted(done) == [(rank, steps) for rank in range(ranks)]
 
 
+class LateWish(threading.Event):
+    """Comes between two looks at it."""
+
+    def is_set(self) -> bool:
+        before = super().is_set()
+        self.set()
+        return before
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "gather"])
+def test_a_wish_that_comes_in_the_middle_of_a_step_is_the_same_to_all(kind: str) -> None:
+    data = content.Content(3, 100)
+    done: list[int] = []
+
+    def work(mesh: Mesh) -> None:
+        rank = Rank(mesh, data, LateWish())
+        ends = [getattr(rank, kind)(number, spoil=False)[1] for number in range(2)]
+        assert ends == [False, True]
+        done.append(mesh.rank)
+
+    everywhere(3, work)
+    assert sorted(done) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("kind", "who"), [("all_reduce", {0, 1, 2}), ("all_to_all", {2}), ("gather", {0})]
 )

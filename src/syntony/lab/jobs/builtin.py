@@ -48,7 +48,8 @@ class Rank:
     def all_to_all(self, step: int, spoil: bool) -> tuple[int, bool]:
         """As `all_reduce`."""
         rank, ranks = self._mesh.rank, self._data.ranks
-        out = [np.append(self._data.send(rank, dst, step), self._vote()) for dst in range(ranks)]
+        vote = self._vote()  # once: all are to hear the same
+        out = [np.append(self._data.send(rank, dst, step), vote) for dst in range(ranks)]
         if spoil:
             out[(rank + 1) % ranks][0] ^= 1
         into = [np.empty_like(share) for share in out]
