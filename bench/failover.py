@@ -80,29 +80,37 @@ def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
 
 
 def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[Cell]:
-    """All cells; modes take turns within each repetition, so that a busy hour hits all of them."""
+    """All cells; modes take turns within each repetition, so that a busy hour hits all of them.
+    Interrupted: those of the trials that are done."""
     times = QUICK_TIMES if asked.quick else FULL_TIMES
     found: dict[tuple[str, str, str], list[RunFigures]] = {}
     refused: dict[tuple[str, str, str], str] = {}
-    for turn in range(asked.repeat):
-        for mode in (modes.MODES[name] for name in asked.modes):
-            for job, scenario in pairs:
-                if left_out(asked, mode.name, (job, scenario)):
-                    continue
-                key = (scenario, job, mode.name)
-                progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
-                try:
-                    wish = wish_for(asked, job, scenario, times)
-                    place.check_mode(mode, wish.framework)
-                    found.setdefault(key, []).append(trial(wish, mode, faulty=True))
-                except SyntonyError as error:
-                    refused[key] = str(error)
-                    progress(f"  no run: {error}")
-    keys = [(s, j, m) for j, s in pairs for m in asked.modes if not left_out(asked, m, (j, s))]
+    turns = [
+        (turn, modes.MODES[name], job, scenario)
+        for turn in range(asked.repeat)
+        for name in asked.modes
+        for job, scenario in pairs
+        if not left_out(asked, name, (job, scenario))
+    ]
+    for turn, mode, job, scenario in turns:
+        key = (scenario, job, mode.name)
+        progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
+        try:
+            wish = wish_for(asked, job, scenario, times)
+            place.check_mode(mode, wish.framework)
+            found.setdefault(key, []).append(trial(wish, mode, faulty=True))
+        except SyntonyError as error:
+            refused[key] = str(error)
+            progress(f"  no run: {error}")
+        except KeyboardInterrupt:
+            progress("ended early")
+            asked.overhead = False
+            break
+    keys = dict.fromkeys((scenario, job, mode.name) for _, mode, job, scenario in turns)
     return [
         Cell(scenario=k[0], job=k[1], mode=k[2], runs=tuple(found.get(k, ())),
              refused=refused.get(k, ""))
-        for k in keys
+        for k in sorted(keys, key=lambda k: (pairs.index((k[1], k[0])), asked.modes.index(k[2])))
     ]  # fmt: skip
 
 
@@ -140,7 +148,8 @@ def table(cells: Iterable[Cell]) -> None:
     print("| --- " * 12 + "|")
     for cell in cells:
         head = f"| {cell.job} | {cell.scenario} | {cell.mode} "
-        print(f"{head}| {cell.refused} |" if not cell.runs else head + row(cell.runs))
+        if cell.runs or cell.refused:
+            print(head + row(cell.runs) if cell.runs else f"{head}| {cell.refused} |")
 
 
 def row(runs: Sequence[RunFigures]) -> str:
@@ -212,6 +221,7 @@ def main() -> int:
     asked.repeat = asked.repeat or (1 if asked.quick else 3)
     asked.outage = asked.outage or (2.0 if asked.quick else 5.0)
     asked.modes = available(asked.modes)
+    asked.overhead = not asked.faults
     chosen = asked.faults or scenarios.NAMES
     pairs = [
         (job, fault)
@@ -220,7 +230,7 @@ def main() -> int:
         if not asked.quick or asked.faults or fault in QUICK_PAIRS.get(job, ())
     ]
     cells = [] if asked.overhead_only else matrix(asked, pairs)
-    steady = [] if asked.faults else overhead(asked, OVERHEAD_ROUNDS)
+    steady = overhead(asked, OVERHEAD_ROUNDS) if asked.overhead else []
     if asked.json:
         said = {"rate_bps": asked.rate, "matrix": cells, "overhead": steady}
         print(json.dumps(msgspec.to_builtins(said), indent=1))
