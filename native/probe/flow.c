@@ -2,15 +2,12 @@
 
 #include <string.h>
 
+#include "order.h"
+
 enum { SLOT_FREE, SLOT_OUT, SLOT_REPLIED, SLOT_DONE, SLOT_LOST };
 enum { FATE_UNKNOWN, FATE_ARRIVED, FATE_ABSENT };
 /* 4096 probes of 72 bytes: 4 s of patience at 500 pairs/s on one flow. */
 enum { MIN_SLOTS = 16, MAX_SLOTS = 4096, BITMAP_BITS = 64 };
-
-static int64_t at_least(int64_t value, int64_t floor)
-{
-    return value > floor ? value : floor;
-}
 
 static struct syn_slot *slot_of(const struct syn_flow *flow, uint32_t seq)
 {
@@ -22,7 +19,7 @@ int syn_flow_open(struct syn_flow *flow, const struct syn_probe_flow *config, ui
 {
     *flow = (struct syn_flow){.config = *config, .epoch = epoch, .timeout_ns = timeout_ns};
     /* The follow-up comes with the next pair. */
-    flow->follow_ns = at_least(timeout_ns, config->interval_ns + timeout_ns / 2);
+    flow->follow_ns = syn_greater(timeout_ns, config->interval_ns + timeout_ns / 2);
     flow->counts.flow_id = config->flow_id;
     int64_t wanted = 2 * (flow->follow_ns / config->interval_ns + 3);
     size_t slots = MIN_SLOTS;

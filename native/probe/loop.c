@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "order.h"
 
 #ifndef SYS_epoll_pwait2
 #define SYS_epoll_pwait2 441 /* Linux 5.11; the same number on every architecture */
@@ -89,8 +90,7 @@ static int may_send(const struct syn_probe_engine *engine)
 
 static int64_t next_pair_ns(const struct syn_probe_engine *engine)
 {
-    int64_t due_ns = due(engine, 0);
-    return due_ns > engine->allowed_ns ? due_ns : engine->allowed_ns;
+    return syn_greater(due(engine, 0), engine->allowed_ns);
 }
 
 static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
@@ -99,8 +99,7 @@ static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
         engine->next_sweep_ns = now_ns + sweep_period(engine);
         return now_ns + IDLE_NS;
     }
-    int64_t pair_ns = next_pair_ns(engine);
-    return pair_ns < engine->next_sweep_ns ? pair_ns : engine->next_sweep_ns;
+    return syn_lesser(next_pair_ns(engine), engine->next_sweep_ns);
 }
 
 static int is_calm(const struct syn_probe_engine *engine, int64_t now_ns)
@@ -112,11 +111,8 @@ static int is_calm(const struct syn_probe_engine *engine, int64_t now_ns)
 
 static int64_t next_deadline(struct syn_probe_engine *engine, int64_t now_ns)
 {
-    int64_t flows_ns = next_of_flows(engine, now_ns);
-    int64_t watches_ns = syn_watches_next_ns(engine);
-    int64_t next_ns = flows_ns < watches_ns ? flows_ns : watches_ns;
-    int64_t rested_ns = engine->calm ? now_ns + CALM_NS : 0;
-    return next_ns > rested_ns ? next_ns : rested_ns;
+    int64_t next_ns = syn_lesser(next_of_flows(engine, now_ns), syn_watches_next_ns(engine));
+    return syn_greater(next_ns, engine->calm ? now_ns + CALM_NS : 0);
 }
 
 /* One slot, however many were missed: never a burst to catch up. */
