@@ -288,7 +288,7 @@ class Failover:
         if waits_ns < max(HANGS_NS, HANGS_RTTS * sample.rtt_ns):
             return []
         nic = self.health.nic_of(way.local) or ""
-        return self._sound([(nic, self.health.probed(way.remote))], sample.at_ns)
+        return self._sound([(nic, self.health.plan.probed(way.remote))], sample.at_ns)
 
     def _sound(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
         begun = [
@@ -379,7 +379,7 @@ class Failover:
 
     def _rail(self, address: str, remote_id: int) -> int:
         """From the plan if the address is of it, else by the agents' convention; -1: unknown."""
-        known = self.health.known(address)
+        known = self.health.plan.known(address)
         if known is not None:
             return known.remote_rail
         return remote_id - 1 if 1 <= remote_id <= _MAX_RAILS else -1
@@ -409,7 +409,7 @@ class Failover:
             instruction
             for conn in self.connections.values()
             if any(
-                (s.nic, self.health.probed(s.flow.remote)) in touched
+                (s.nic, self.health.plan.probed(s.flow.remote)) in touched
                 for s in conn.subflows.values()
             )
             for instruction in self._settle(conn, now_ns)
@@ -427,7 +427,7 @@ class Failover:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
         used = self.plain.pairs() | self._pairs()
-        pairs = {(nic, self.health.probed(remote)) for nic, remote in used}
+        pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)
@@ -457,7 +457,7 @@ class Failover:
         planned = {
             (address, rail)
             for peer in {remote for _, remote in used}
-            for address, rail in self.health.addresses_of(peer).items()
+            for address, rail in self.health.plan.addresses_of(peer).items()
             if ip_version(address) == ip_version(peer)
         }
         return used | {

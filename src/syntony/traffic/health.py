@@ -9,7 +9,7 @@ Everything dead at once says more of this host than of any path: then nothing is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
@@ -26,6 +26,7 @@ from syntony.traffic.pairs import (
     Reply,
     WatchedFlow,
 )
+from syntony.traffic.planned import Planned
 from syntony.traffic.policy import Policy
 
 PROGRESS_NS = 15 * MS
@@ -65,13 +66,9 @@ class Health:
         self._policy = policy
         self._nics = {nic.name: _Nic(nic) for nic in nics}
         self._pairs: dict[Pair, PairState] = {}
-        self._flows: dict[int, WatchedFlow] = {}
+        self.plan = Planned()
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
-        self._hosts: dict[str, dict[str, int]] = defaultdict(dict)
-        """Host to its NICs' addresses and their rails."""
-        self._probed: dict[str, str] = {}
-        """Address of a remote NIC that is not probed, to the one that is."""
         self._stalled_until_ns = 0
         self.isolated = False
         """Whether every probed path of every NIC is dead: nothing is concluded until one lives."""
@@ -82,40 +79,24 @@ class Health:
         """Take a new plan, which names NICs as they are configured; what is known of flows that
         stay is kept."""
         now = {nic.configured: nic.name for nic in self._nics.values()}
-        flows = [flow._replace(nic=now.get(flow.nic, flow.nic)) for flow in flows]
-        self._flows = {flow.flow_id: flow for flow in flows}
+        self.plan = Planned(flow._replace(nic=now.get(flow.nic, flow.nic)) for flow in flows)
         old, self._pairs = self._pairs, {}
         self._by_remote.clear()
         self._by_nic.clear()
-        self._hosts.clear()
-        self._probed = {other: flow.remote for flow in flows for other in flow.others}
-        for flow in flows:
-            for each in (flow.remote, *flow.others):
-                self._hosts[flow.host][each] = flow.remote_rail
+        for flow in self.plan.flows.values():
             pair = (flow.nic, flow.remote)
             if pair not in self._pairs:
-                self._pairs[pair] = PairState()
+                self._pairs[pair] = old.get(pair) or PairState()
                 self._by_remote[flow.remote].append(pair)
                 self._by_nic[flow.nic].append(pair)
-                if pair in old:
-                    self._pairs[pair].hold = old[pair].hold
-                    self._pairs[pair].dead = old[pair].dead
-                    self._pairs[pair].died_ns = old[pair].died_ns
-                    self._pairs[pair].presumed = old[pair].presumed
-                    self._pairs[pair].since_ns = old[pair].since_ns
-                    self._pairs[pair].torn = old[pair].torn
-            known = old[pair].alive.get(flow.flow_id) if pair in old else None
-            if known is not None:
-                self._pairs[pair].alive[flow.flow_id] = known
         for state in self._pairs.values():
-            state.torn.keep(state.alive)
+            state.keep(self.plan.flows.keys())
 
     def only(self, flow_ids: frozenset[int], now_ns: int) -> None:
         """From now on only these flows are probed fast: what was known of others is out of date."""
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
-                pair.alive = {key: alive for key, alive in pair.alive.items() if key in flow_ids}
-                pair.torn.keep(flow_ids)
+                pair.keep(flow_ids)
                 if not pair.alive:
                     pair.died_ns = pair.dead = None
                 elif pair.died_ns is None and not any(pair.alive.values()):
@@ -139,31 +120,6 @@ class Health:
             LocalNic(name=nic.name, rail=nic.rail, addresses=nic.addresses)
             for nic in self._nics.values()
         ]
-
-    def probed(self, remote: str) -> str:
-        """The address of a remote NIC that is probed, for any that it has."""
-        return self._probed.get(remote, remote)
-
-    def aliases(self, remotes: Collection[str]) -> set[str]:
-        """These probed addresses, and all others of the same NICs."""
-        return {*remotes, *(other for other, each in self._probed.items() if each in remotes)}
-
-    def known(self, remote: str) -> WatchedFlow | None:
-        """Who has a remote address, if it is of the plan."""
-        remote = self.probed(remote)
-        pairs = self._by_remote.get(remote)
-        if not pairs:
-            return None
-        flow_ids = self._pairs[pairs[0]].alive or ()
-        for flow_id in flow_ids:
-            if flow_id in self._flows:
-                return self._flows[flow_id]
-        return next((flow for flow in self._flows.values() if flow.remote == remote), None)
-
-    def addresses_of(self, remote: str) -> dict[str, int]:
-        """Every address of the host that has this one, to its rail; none if not planned."""
-        known = self.known(remote)
-        return dict(self._hosts[known.host]) if known is not None else {}
 
     # --- events ---
 
@@ -203,14 +159,11 @@ class Health:
         for remote, pairs in self._by_remote.items():
             self._by_remote[remote] = [renamed(pair) for pair in pairs]
         self._by_nic[new] = [renamed(pair) for pair in self._by_nic.pop(old, [])]
-        self._flows = {
-            flow_id: flow._replace(nic=new) if flow.nic == old else flow
-            for flow_id, flow in self._flows.items()
-        }
+        self.plan = self.plan.renamed(old, new)
 
     def liveness(self, event: LivenessEvent) -> bool:
         """A probed flow died or came back; whether its pair is well again with it."""
-        flow = self._flows.get(event.flow_id)
+        flow = self.plan.flows.get(event.flow_id)
         if flow is None:
             return False
         pair = self._pairs[flow.nic, flow.remote]
@@ -248,7 +201,7 @@ class Health:
         found: dict[Pair, list[Reply]] = defaultdict(list)
         hosts: dict[Pair, str] = {}
         for flow_id, reply in replies.items():
-            flow = self._flows.get(flow_id)
+            flow = self.plan.flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 found[flow.nic, flow.remote].append(reply)
                 hosts[flow.nic, flow.remote] = flow.host
@@ -288,7 +241,7 @@ class Health:
         pair is well again with it."""
         back = False
         for flow_id, reply in replies.items():
-            flow = self._flows.get(flow_id)
+            flow = self.plan.flows.get(flow_id)
             if flow is None:
                 continue
             pair = self._pairs[flow.nic, flow.remote]
@@ -314,7 +267,7 @@ class Health:
             flows: of jobs, on this pair.
             now_ns: CLOCK_MONOTONIC.
         """
-        pair = self._pairs.get((nic, self.probed(remote)))
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
         if pair is None:
             return
         until_ns, sign_ns, waits = pair.carries_until_ns, pair.since_ns, False
@@ -345,12 +298,12 @@ class Health:
             return
         newest: dict[tuple[str, str], int] = {}
         for flow_id, reply in replies.items():
-            flow = self._flows.get(flow_id)
+            flow = self.plan.flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 nic = (flow.host, flow.remote)
                 newest[nic] = max(newest.get(nic, 0), reply.heard_ns)
         for key in pending:
-            flow = self.known(key[1])
+            flow = self.plan.known(key[1])
             pair = self._pairs[key]
             others = [
                 at_ns
@@ -413,13 +366,13 @@ class Health:
         if state is None or not state.up:
             at_ns = state.changed_ns if state else 0
             return Reason(Cause.MY_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
-        pair = self._pairs.get((nic, self.probed(remote)))
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
         return pair.dead if pair is not None else None
 
     def reaches(self, nic: str, remote: str) -> bool:
         """Whether a path is known to live: its own probes say so or, across rails, where nobody
         probes, those of both its ends to others."""
-        remote = self.probed(remote)
+        remote = self.plan.probed(remote)
         if any(self._flows_alive(nic, remote)):
             return True
         if (nic, remote) in self._pairs:
@@ -443,19 +396,19 @@ class Health:
 
     def doubtful(self, nic: str, remote: str) -> bool:
         """Whether probes on this very path go unanswered, believed dead or not yet."""
-        pair = self._pairs.get((nic, self.probed(remote)))
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
         return pair is not None and pair.died_ns is not None
 
     def torn_ns(self, nic: str, remote: str) -> int | None:
         """When the fabric began to lose some of what goes between two NICs; None: nobody knows that
         it does."""
-        pair = self._pairs.get((nic, self.probed(remote)))
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
         return None if pair is None or pair.died_ns is not None else pair.torn.since_ns
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed."""
         state = self._nics.get(nic)
-        pair = self._pairs.get((nic, self.probed(remote)))
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
         return max(
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None else 0,

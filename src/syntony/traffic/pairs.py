@@ -5,6 +5,7 @@ A pair is a local NIC and a remote address.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -123,3 +124,8 @@ class PairState:
     def brief_now(self, now_ns: int) -> int:
         """Such deaths that are not forgotten yet."""
         return max(0, self.brief - (now_ns - self.brief_ns) // BRIEF_DECAY_NS)
+
+    def keep(self, flow_ids: Collection[int]) -> None:
+        """Of no other flows is anything heard any more."""
+        self.alive = {each: alive for each, alive in self.alive.items() if each in flow_ids}
+        self.torn.keep(flow_ids)

@@ -38,7 +38,7 @@ class Peers:
         return {
             address: (rail, join_port(self._policy, address) or flow.remote_port)
             for flow in conn.subflows
-            for address, rail in self._health.addresses_of(flow.remote).items()
+            for address, rail in self._health.plan.addresses_of(flow.remote).items()
             if address not in told and rail >= 0 and ip_version(address) == family
         }
 

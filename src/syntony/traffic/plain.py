@@ -184,7 +184,7 @@ class PlainPaths:
         return [
             each
             for flow in self.managed()
-            if (self._health.nic_of(flow.wire.local), self._health.probed(flow.wire.remote))
+            if (self._health.nic_of(flow.wire.local), self._health.plan.probed(flow.wire.remote))
             in touched
             for each in self.settle(flow, now_ns)
         ]
@@ -375,7 +375,7 @@ class PlainPaths:
         }
         far = {
             address: rail
-            for address, rail in self._health.addresses_of(known.flow.remote).items()
+            for address, rail in self._health.plan.addresses_of(known.flow.remote).items()
             if ip_version(address) == version
         }
         near.setdefault(known.flow.local, 0)

@@ -74,12 +74,12 @@ class Weighing:
         self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
     ) -> dict[Pair, list[Progress]]:
         health = self._health
-        remotes = health.aliases({far for _, far in pairs})
+        remotes = health.plan.aliases({far for _, far in pairs})
         found: dict[Pair, list[Progress]] = defaultdict(list)
         for each in self._flows.progress(remotes, now_ns, anew=anew):
             nic = health.nic_of(each.flow.local)
             if nic is not None:
-                found[nic, health.probed(each.flow.remote)].append(each)
+                found[nic, health.plan.probed(each.flow.remote)].append(each)
         return found
 
 
