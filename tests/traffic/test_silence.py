@@ -148,6 +148,14 @@ def test_where_silence_is_usual_it_takes_longer_to_be_believed(
     assert silence.patience_ns(TO_B, NOW_NS + 5 * MS) // MS == patience_ms
 
 
+def test_silence_counts_from_our_own_return() -> None:
+    silence, flows = Silence(), [Progress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
+    silence.away(NOW_NS)
+    for sign_ns, now_ns in ((NOW_NS - 500 * MS, NOW_NS), (NOW_NS + 30 * MS, NOW_NS + 40 * MS)):
+        until_ns = silence.until_ns(TO_B, sign_ns, flows, now_ns)
+        assert until_ns == max(NOW_NS, sign_ns) + silence.patience_ns(TO_B, now_ns)
+
+
 def test_whose_probes_all_died_is_believed_in_while_the_kernel_acknowledges_now_and_then() -> None:
     silence = Silence()
     now_ns = NOW_NS

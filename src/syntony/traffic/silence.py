@@ -23,6 +23,9 @@ LATE_NS = 30 * MS
 of others: each ms beyond it counts fivefold."""
 MOST_LATE_NS = 60 * MS
 """However late we are woken, the flows' own verdicts follow."""
+AWAY_NS = 100 * MS
+"""Who has not looked for so long was not there (a paused virtual machine, say), and others may have
+been away with him: their silence counts from his return."""
 OUTAGE_NS = LONGEST_NS
 """Silence of this length that ends is an outage, no habit."""
 KEPT_NS = 3_600 * S
@@ -85,11 +88,17 @@ class Silence:
     def __init__(self) -> None:
         self._habits: dict[Pair, _Habit] = {}
         self._late = _Longest(0, 0, LATE_HALF_LIFE_NS)
+        self._back_ns = 0
+        """When we were last back from having been away."""
 
     def late(self, late_ns: int, now_ns: int) -> None:
         """Our own thread was woken so much too late: by as much may answers be, and
         acknowledgements, while nothing is wrong but that this machine is busy."""
         self._late.take(min(late_ns, MOST_LATE_NS), now_ns)
+
+    def away(self, now_ns: int) -> None:
+        """We have not looked at anything for `AWAY_NS` and more, until now."""
+        self._back_ns = now_ns
 
     def dead(
         self,
@@ -118,7 +127,10 @@ class Silence:
         for pair in signs:
             if answers[pair].dying:
                 self._habits[pair].died()
-        from_ns = {pair: signs[pair] + more_ns(pair, now_ns) for pair in signs}
+        from_ns = {
+            pair: max(sign_ns, self._back_ns) + more_ns(pair, now_ns)
+            for pair, sign_ns in signs.items()
+        }
         over = [
             from_ns[pair]
             for pair, its in answers.items()
@@ -147,7 +159,7 @@ class Silence:
             now_ns: the same clock.
         """
         sign_ns = self._sign_ns(pair, answered_ns, flows, now_ns)
-        return sign_ns + self.patience_ns(pair, now_ns)
+        return max(sign_ns, self._back_ns) + self.patience_ns(pair, now_ns)
 
     def patience_ns(self, pair: Pair, now_ns: int) -> int:
         """For how long there may be no sign of life of a pair: its longest silence of late and a

@@ -35,7 +35,7 @@ from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.io.process import name_thread
 from syntony.io.routes import Routes
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, LinkEvent, PathEvent
+from syntony.model.paths import FlowSample, LinkEvent, PathEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
@@ -58,6 +58,7 @@ from syntony.traffic.instructions import (
 from syntony.traffic.moving import Order, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.silence import AWAY_NS
 from syntony.wire.failover import ConnectionView
 from syntony.wire.probes import ProbeFlow
 
@@ -150,7 +151,7 @@ class PathControl:
         self._actuator: PathActuator | None = None
         self._listeners = JoinListeners(policy.port)
         self.no_mptcp = ""
-        self._routine_ns = self._note_ns = self._flows_ns = 0
+        self._routine_ns = self._note_ns = self._flows_ns = self._began_ns = 0
         self._thread = threading.Thread(target=self._run, name="path-control", daemon=True)
         self._open_mptcp()
 
@@ -287,8 +288,9 @@ class PathControl:
         asked_ns = time.monotonic_ns()
         due_ns = max(asked_ns, self._due_ns())
         ready = self._selector.select((due_ns - asked_ns) / S)
-        began_ns = time.monotonic_ns()
-        self._weighing.woke(began_ns - due_ns, began_ns)
+        busy_ns, began_ns = asked_ns - self._began_ns, time.monotonic_ns()
+        self._woke(began_ns - due_ns, busy_ns if self._began_ns else 0, began_ns)
+        self._began_ns = began_ns
         for key, _ in ready:
             if isinstance(key.fileobj, socket.socket):
                 refuse(key.fileobj)
@@ -312,6 +314,14 @@ class PathControl:
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
+
+    def _woke(self, late_ns: int, busy_ns: int, now_ns: int) -> None:
+        """So late, after a turn that took so long: who is away for long has seen nothing."""
+        self._weighing.woke(late_ns, now_ns)
+        away_ns = max(late_ns, busy_ns)
+        if away_ns >= AWAY_NS:
+            self._weighing.was_away(now_ns)
+            self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
 
     def _timed(self) -> Sequence[Source]:
         return self._sources if self._liveness is None else (*self._sources, self._liveness)

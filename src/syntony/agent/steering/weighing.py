@@ -34,6 +34,10 @@ class Weighing:
         """So much later than was asked for; not late where it is negative."""
         self._silence.late(late_ns, now_ns)
 
+    def was_away(self, now_ns: int) -> None:
+        """Until now, for so long that what was silent meanwhile says nothing."""
+        self._silence.away(now_ns)
+
     def weigh(self, liveness: LivenessSource | None, now_ns: int) -> Weighed:
         """What is to be believed, as of now."""
         weighed = Weighed(back=False, silent=())
