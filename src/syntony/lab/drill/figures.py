@@ -27,8 +27,6 @@ STALL_FACTOR = 3
 STALL_NS = 100 * MS
 """A step that lasts longer than three medians and longer than the median by this is a stall: ten
 times what shaper queues and a busy machine add to a step."""
-
-
 WITHIN = 4
 """Whole steps of a fault's time of which the median says how long one takes then."""
 
@@ -120,7 +118,7 @@ def figures(trial: Trial) -> RunFigures:
         throughput_during=_steps_per_s(trial, edges, fault_ns, healed_ns),
         throughput_after=_steps_per_s(trial, edges, healed_ns, trial.wished_end_ns),
         resumed_after_s=_seconds(_next_after(complete, healed_ns)),
-        return_gap_s=_seconds(_return_gap_ns(edges, (fault_ns, healed_ns), p50_ns)),
+        return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
         resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
         wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in trial.records),
@@ -154,9 +152,12 @@ def _next_after(complete: NDArray[np.int64], at_ns: int) -> int | None:
 
 
 def _return_gap_ns(
-    edges: NDArray[np.int64], fault_ns: tuple[int, int], p50_ns: float | None
+    edges: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    fault_ns: tuple[int, int],
+    p50_ns: float | None,
 ) -> float | None:
-    steps, began = np.diff(edges), edges[:-1]
+    began = edges[:-1]
     after = steps[began >= fault_ns[1]]
     if not len(after) or p50_ns is None:
         return None
