@@ -200,7 +200,11 @@ def run(rails: int, interval: str, seconds: float, settle_s: float) -> dict[str,
     name = f"bench-{os.getpid()}"
     options = ("--hosts", str(HOSTS), "--rails", str(rails), "--mesh-peers", str(PEERS))
     with live(name, *options, "--probe-interval", interval, agents=True) as lab:
-        eventually(lambda: all(truth.error_ns is not None for truth in lab.truth()), "clocks")
+        eventually(
+            lambda: all(truth.error_ns is not None for truth in lab.truth()),
+            "clocks",
+            within_s=PATIENCE_S,
+        )
         time.sleep(settle_s)
         pids = agents(lab)
         rows, pps = measure(pids, seconds)

@@ -79,18 +79,24 @@ def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
         return figures(nic_flap.one(lab, wish, act, lambda _text: None))
 
 
-def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[Cell]:
-    """All cells; modes take turns within each repetition, so that a busy hour hits all of them.
-    Interrupted: those of the trials that are done."""
+def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> tuple[list[Cell], bool]:
+    """All cells, and whether all trials were made: if interrupted, the cells are of those that
+    were. Modes take turns within each repetition, so that a busy hour hits all of them."""
     times = QUICK_TIMES if asked.quick else FULL_TIMES
-    found: dict[tuple[str, str, str], list[RunFigures]] = {}
+    found: dict[tuple[str, str, str], list[RunFigures]] = {
+        (scenario, job, name): []
+        for job, scenario in pairs
+        for name in asked.modes
+        if not left_out(asked, name, (job, scenario))
+    }
     refused: dict[tuple[str, str, str], str] = {}
+    whole = True
     turns = [
         (turn, modes.MODES[name], job, scenario)
         for turn in range(asked.repeat)
         for name in asked.modes
         for job, scenario in pairs
-        if not left_out(asked, name, (job, scenario))
+        if (scenario, job, name) in found
     ]
     for turn, mode, job, scenario in turns:
         key = (scenario, job, mode.name)
@@ -98,20 +104,19 @@ def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> list[
         try:
             wish = wish_for(asked, job, scenario, times)
             place.check_mode(mode, wish.framework)
-            found.setdefault(key, []).append(trial(wish, mode, faulty=True))
+            found[key].append(trial(wish, mode, faulty=True))
         except SyntonyError as error:
             refused[key] = str(error)
             progress(f"  no run: {error}")
         except KeyboardInterrupt:
             progress("ended early")
-            asked.overhead = False
+            whole = False
             break
-    keys = dict.fromkeys((scenario, job, mode.name) for _, mode, job, scenario in turns)
-    return [
-        Cell(scenario=k[0], job=k[1], mode=k[2], runs=tuple(found.get(k, ())),
-             refused=refused.get(k, ""))
-        for k in sorted(keys, key=lambda k: (pairs.index((k[1], k[0])), asked.modes.index(k[2])))
-    ]  # fmt: skip
+    cells = [
+        Cell(scenario=k[0], job=k[1], mode=k[2], runs=tuple(runs), refused=refused.get(k, ""))
+        for k, runs in found.items()
+    ]
+    return cells, whole
 
 
 def left_out(asked: argparse.Namespace, mode: str, pair: tuple[str, str]) -> bool:
@@ -221,7 +226,6 @@ def main() -> int:
     asked.repeat = asked.repeat or (1 if asked.quick else 3)
     asked.outage = asked.outage or (2.0 if asked.quick else 5.0)
     asked.modes = available(asked.modes)
-    asked.overhead = not asked.faults
     chosen = asked.faults or scenarios.NAMES
     pairs = [
         (job, fault)
@@ -229,8 +233,8 @@ def main() -> int:
         for fault in chosen
         if not asked.quick or asked.faults or fault in QUICK_PAIRS.get(job, ())
     ]
-    cells = [] if asked.overhead_only else matrix(asked, pairs)
-    steady = overhead(asked, OVERHEAD_ROUNDS) if asked.overhead else []
+    cells, whole = ([], True) if asked.overhead_only else matrix(asked, pairs)
+    steady = overhead(asked, OVERHEAD_ROUNDS) if whole and not asked.faults else []
     if asked.json:
         said = {"rate_bps": asked.rate, "matrix": cells, "overhead": steady}
         print(json.dumps(msgspec.to_builtins(said), indent=1))

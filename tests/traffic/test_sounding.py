@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syntony.model import MS, S
-from syntony.traffic.sounding import AGAIN_NS, ASKS_NS, LOOKS_NS, MOST, Sounding
+from syntony.traffic.sounding import AGAIN_NS, ASKS_NS, MOST, TORN_NS, Sounding
 from syntony.traffic.torn import Torn
 
 PAIR = ("nic0", "10.0.0.2")
@@ -69,9 +69,9 @@ def test_a_torn_pair_is_asked_on_more_ports_until_it_is_whole() -> None:
     assert not sounding.doubted
     assert sounding.torn == {PAIR}
     assert not sounding.begin(PAIR, now_ns + AGAIN_NS), "it is asked already"
-    assert not sounding.end(now_ns + LOOKS_NS, lambda _: True), "nothing new"
+    assert not sounding.end(now_ns + TORN_NS, lambda _: True), "nothing new"
     assert sounding.torn == {PAIR}
-    assert sounding.end(now_ns + 2 * LOOKS_NS, lambda _: False)
+    assert sounding.end(now_ns + 2 * TORN_NS, lambda _: False)
     assert not sounding.torn
     assert sounding.due_ns() is None
 

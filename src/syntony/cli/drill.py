@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from syntony.cli.output import console, messages
-from syntony.errors import UsageError
+from syntony.errors import MissingError, UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
+_JOB_HELP = "By default ddp, or builtin where there is no PyTorch."
 _LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
 _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
           "lost", "wrong")  # fmt: skip
@@ -40,7 +41,7 @@ def command() -> None:
 
 @command.command(name="nic-flap")
 @click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
-@click.option("--job", type=click.Choice(list(programs.BY_NAME)), default="ddp", show_default=True)
+@click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
 @click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
 @click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
 @click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
@@ -48,7 +49,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def flap(  # noqa: PLR0917 - click calls it by name
     name: str | None,
-    job: str,
+    job: str | None,
     fault: str,
     outage: str,
     limit: str,
@@ -67,14 +68,15 @@ def flap(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out, make_report, save
     from syntony.lab.drill.trial import Times
 
-    framework, kind = programs.by_name(job)
+    outage_ns, limit_ns = _positive("--outage", outage), _positive("--limit", limit)
+    framework, kind, python = _job(job)
     wish = nic_flap.Wish(
         framework=framework,
         kind=kind,
-        python=_python(framework),
+        python=python,
         fault=fault,
-        outage_ns=_positive("--outage", outage),
-        times=Times(limit_ns=_positive("--limit", limit)),
+        outage_ns=outage_ns,
+        times=Times(limit_ns=limit_ns),
     )
     if out is not None:
         check_out(out)
@@ -94,6 +96,18 @@ def _positive(option: str, text: str) -> int:
     if not 0 < value_ns <= 3600 * S:
         raise UsageError(f"{option} {text}: give a time up to an hour")
     return value_ns
+
+
+def _job(name: str | None) -> tuple[str, str, str]:
+    """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
+    try:
+        framework, kind = programs.by_name(name or "ddp")
+        return framework, kind, _python(framework)
+    except MissingError as error:
+        if name is not None:
+            raise
+        messages.print(f"going on with plain sockets: {error}", markup=False, highlight=False)
+        return *programs.by_name("builtin"), sys.executable
 
 
 def _python(framework: str) -> str:

@@ -46,13 +46,13 @@ def syntony(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def eventually(true: Callable[[], bool], what: str) -> None:
+def eventually(true: Callable[[], bool], what: str, *, within_s: float = _PATIENCE_S) -> None:
     """Waits for something that must come to pass, long enough for a slow machine.
 
     Raises:
         TimeoutError: it did not; names `what`.
     """
-    end_s = time.monotonic() + _PATIENCE_S
+    end_s = time.monotonic() + within_s
     while not true():
         if time.monotonic() > end_s:
             raise TimeoutError(f"never: {what}")

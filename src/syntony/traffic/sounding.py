@@ -19,8 +19,8 @@ ASKS_NS = 250 * MS
 """For so long it is asked fast: until a port is dead that is late by 150 ms at times."""
 AGAIN_NS = 1 * S
 """Between two times for one pair: where flows hang all the time, it costs little."""
-LOOKS_NS = 1 * S
-"""At a pair that was found torn, whether it still is."""
+TORN_NS = 1 * S
+"""A pair that was found torn is taken to be so for this long, and then looked at again."""
 MOST = 4
 """Pairs at a time; a host on which more hang has other troubles."""
 
@@ -67,5 +67,5 @@ class Sounding:
             self._until_ns.pop(pair, None)
             self._torn_ns.pop(pair, None)
         still = [pair for pair in (*asked, *looked) if torn(pair)]
-        self._torn_ns |= dict.fromkeys(still, now_ns + LOOKS_NS)
+        self._torn_ns |= dict.fromkeys(still, now_ns + TORN_NS)
         return bool(asked) or len(still) < len(looked)

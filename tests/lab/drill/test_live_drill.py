@@ -152,6 +152,18 @@ def test_wrong_words_are_one_line(
     assert captured.err.count("\n") == 1
 
 
+def test_without_pytorch_the_job_is_the_built_in_one_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SYNTONY_TORCH_PYTHON", "/bin/false")
+    assert cli.run(["lab", "drill", "nic-flap", "--lab", "nonesuch"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("going on with plain sockets: PyTorch with gloo is not in /bin/false")
+    assert "nonesuch" in said  # the lab is looked for only with a job to run
+    assert cli.run(["lab", "drill", "nic-flap", "--job", "ddp", "--lab", "nonesuch"]) == 2
+    assert "plain sockets" not in capsys.readouterr().err
+
+
 def test_where_files_cannot_be_written_is_said_before_the_drill(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -25,7 +25,7 @@ from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
 from syntony.agent.steering.story import Story
-from syntony.agent.steering.view import describe, describe_plain
+from syntony.agent.steering.view import View
 from syntony.agent.steering.weighing import Weighing
 from syntony.errors import MissingError, WireError
 from syntony.io.detours import DetourTable
@@ -38,7 +38,6 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, LinkEvent, PathEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.instructions import (
     Announce,
     Create,
@@ -55,11 +54,10 @@ from syntony.traffic.instructions import (
     Watch,
     Withdraw,
 )
-from syntony.traffic.moving import Order, Outcome
+from syntony.traffic.moving import Order
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.silence import AWAY_NS
-from syntony.wire.failover import ConnectionView
 from syntony.wire.probes import ProbeFlow
 
 _log = logging.getLogger(__name__)
@@ -92,7 +90,7 @@ class Source(Protocol):
 
 
 class PathControl:
-    """One per agent; everything but `post`, `rows` and `views` runs on its own thread.
+    """One per agent; what other threads may call comes first, the rest runs on its own.
 
     Args:
         host: our name, for rows.
@@ -135,13 +133,12 @@ class PathControl:
         self._sources: tuple[Source, ...] = (*sources, self._flows)
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._views: tuple[ConnectionView, ...] = ()
-        self._job_flows: tuple[JobFlow, ...] = ()
-        self._outcomes: tuple[Outcome, ...] = ()
         self._untold = False
         """Something has happened since flows were told."""
         self._closing = False
         self.story = Story(host, self._failover.health.nic_of)
+        self.view = View(self._failover, self.story.name)
+        """Its flows are `FLOWS_NS` old at most, its connections about a second."""
         self.counters = self.story.counters
         self._selector = selectors.DefaultSelector()
         self._jobs = JobFinder(self.post)
@@ -244,18 +241,6 @@ class PathControl:
 
         self._call(take)
 
-    def job_flows(self) -> tuple[JobFlow, ...]:
-        """Subflows and plain connections of managed jobs, `FLOWS_NS` old at most."""
-        return self._job_flows
-
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of the newest orders, oldest first."""
-        return self._outcomes
-
-    def views(self) -> tuple[ConnectionView, ...]:
-        """Managed connections, about a second old."""
-        return self._views
-
     def _call(self, work: Callable[[], list[Instruction]]) -> None:
         self._posted.append(work)
         self._ring()
@@ -310,7 +295,7 @@ class PathControl:
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
         if now_ns >= self._flows_ns:
             self._flows_ns, self._untold = now_ns + FLOWS_NS, False
-            self._tell_flows()
+            self.view.take_flows()
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
@@ -450,16 +435,6 @@ class PathControl:
 
     # --- what need not be prompt ---
 
-    def _tell_flows(self) -> None:
-        self._job_flows = tuple(
-            job_flows(
-                self._failover.connections.values(),
-                self._failover.relocation,
-                self._failover.plain.managed(),
-            )
-        )
-        self._outcomes = tuple(self._failover.relocation.outcomes)
-
     def _routine(self, now_ns: int) -> None:
         self._carry_out(self._failover.forget(now_ns))
         self._detours.beat(now_ns)
@@ -467,11 +442,7 @@ class PathControl:
         if now_ns >= self._note_ns:
             self._note_ns = now_ns + NOTE_ROUTES_NS
             self._routes.note(self._indexes(now_ns))
-        connections = [each for each in self._failover.connections.values() if each.job]
-        self._views = (
-            *(describe(each, self.story.name) for each in connections),
-            *(describe_plain(each, self.story.name) for each in self._failover.plain.managed()),
-        )
+        self.view.take_connections()
 
     def _indexes(self, now_ns: int) -> list[int]:
         """Interfaces that have been up for a while: what they have is what they should have."""

@@ -140,7 +140,7 @@ class PathService:
 
     def report(self) -> PathsReport:
         """Managed connections now."""
-        views = self._control.views() if self._control is not None else ()
+        views = self._control.view.connections if self._control is not None else ()
         return PathsReport(
             mode=self._mode,
             stopped=self.stopped,
@@ -150,8 +150,8 @@ class PathService:
 
     def flows(self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...]) -> FlowsReport:
         """Managed subflows now, and what became of the newest orders."""
-        flows = self._control.job_flows() if self._control is not None else ()
-        done = self._control.outcomes() if self._control is not None else ()
+        flows = self._control.view.job_flows if self._control is not None else ()
+        done = self._control.view.outcomes if self._control is not None else ()
         self._told = self._newest()
         return flows_report(
             flows,
@@ -169,16 +169,16 @@ class PathService:
         return newest is not None and newest is not self._told
 
     def _newest(self) -> Outcome | None:
-        outcomes = self._control.outcomes() if self._control is not None else ()
+        outcomes = self._control.view.outcomes if self._control is not None else ()
         return outcomes[-1] if outcomes else None
 
     def has_flows(self) -> bool:
         """Whether any job's flow is managed."""
-        return self._control is not None and bool(self._control.job_flows())
+        return self._control is not None and bool(self._control.view.job_flows)
 
     def in_use(self) -> list[tuple[str, FourTuple]]:
         """NIC and flow of everything managed whose way matters."""
-        flows = self._control.job_flows() if self._control is not None else ()
+        flows = self._control.view.job_flows if self._control is not None else ()
         return [(each.nic, each.flow) for each in flows if each.traced]
 
     def obey(self, message: Switch | Moves | Paces, fleet_now_ns: int | None) -> None:
@@ -214,7 +214,7 @@ class PathService:
     def pace(self) -> None:
         """Hold back what is to be held back now, let go what is not."""
         if self._control is not None:
-            flows = self._control.job_flows()
+            flows = self._control.view.job_flows
             self._pacing.tick(flows, time.monotonic_ns(), stopped=self.stopped)
 
     def _pace_of(self, flow: JobFlow) -> tuple[bool, int]:

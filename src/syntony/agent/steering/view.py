@@ -1,4 +1,5 @@
-"""A connection as `syntony paths` shows it. Pure."""
+"""What other threads see of the one that reacts: jobs' flows, orders' outcomes, and connections
+as `syntony paths` shows them. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +7,39 @@ from collections.abc import Callable
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.failover import Failover
+from syntony.traffic.flows import JobFlow, job_flows
+from syntony.traffic.moving import Outcome
 from syntony.traffic.plain_flow import PlainFlow
 from syntony.wire.failover import ConnectionView, SubflowView
+
+
+class View:
+    """Taken by the thread that reacts; each attribute is replaced as a whole, so that any other
+    may read it."""
+
+    def __init__(self, failover: Failover, name: Callable[[FourTuple | None], str]) -> None:
+        self._failover = failover
+        self._name = name
+        self.job_flows: tuple[JobFlow, ...] = ()
+        """Subflows and plain connections of managed jobs."""
+        self.outcomes: tuple[Outcome, ...] = ()
+        """What became of the newest orders, oldest first."""
+        self.connections: tuple[ConnectionView, ...] = ()
+        """Managed connections."""
+
+    def take_flows(self) -> None:
+        its = self._failover
+        flows = job_flows(its.connections.values(), its.relocation, its.plain.managed())
+        self.job_flows = tuple(flows)
+        self.outcomes = tuple(its.relocation.outcomes)
+
+    def take_connections(self) -> None:
+        jobs = [each for each in self._failover.connections.values() if each.job]
+        self.connections = (
+            *(describe(each, self._name) for each in jobs),
+            *(describe_plain(each, self._name) for each in self._failover.plain.managed()),
+        )
 
 
 def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
