@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.mesh import plan as planner
-from syntony.mesh.plan import MeshNic, make_plan, mesh, ports_to_cover, survives_any_host
+from syntony.mesh.plan import (
+    MeshNic,
+    make_plan,
+    mesh,
+    ports_to_cover,
+    survives_any_host,
+    with_spares,
+)
 from syntony.model import NicRef
 
 
@@ -96,6 +103,23 @@ def test_flow_ids_depend_on_the_path_alone() -> None:
     common = [flow for flow in large if flow.dst in ids]
     assert common
     assert all(flow.flow_id == ids[flow.dst] for flow in common)
+
+
+def test_spare_ports_are_beside_the_plans_and_named_the_same_in_every_plan() -> None:
+    fleets = [mesh_nics(hosts, 2) for hosts in (3, 4)]
+    plans = [make_plan(nics, peers=3, ecmp_paths=2, interval_ns=1, seed=1)["h0"] for nics in fleets]
+    small, large = (with_spares(plan, 16) for plan in plans)
+    assert small[: len(plans[0])] == plans[0]
+    assert set(Counter((flow.src, flow.dst) for flow in small).values()) == {16}
+    assert len({(flow.src, flow.dst, flow.src_port) for flow in small}) == len(small)
+    assert len({flow.flow_id for flow in large}) == len(large)
+    ids = {(flow.src, flow.dst, flow.src_port): flow.flow_id for flow in large}
+    both = [flow for flow in small if (flow.src, flow.dst, flow.src_port) in ids]
+    assert both
+    assert all(flow.flow_id == ids[flow.src, flow.dst, flow.src_port] for flow in both)
+    assert with_spares(plans[0], 8) == plans[0], "as many as that are planned"
+    alone = make_plan(mesh_nics(2, 1), peers=1, ecmp_paths=1, interval_ns=1, seed=1)["h0"]
+    assert with_spares(alone, 16) == alone, "where there is one path only"
 
 
 def test_one_host_alone_has_nothing_to_probe() -> None:

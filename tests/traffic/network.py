@@ -79,10 +79,13 @@ class World:
         policy: Policy | None = None,
         event_loss: float = 0.0,
         lossy: bool = False,
+        blind: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.lossy = lossy
         """Whether every flow loses a segment now and then and goes on."""
+        self.blind = blind
+        """Whether all ports that are watched all the time pass spine 0."""
         self.now_ns = 0
         self.event_loss = event_loss
         self.policy = policy or Policy(mode=Mode.ACT)
@@ -94,7 +97,8 @@ class World:
         self.peer = {name: self.hosts[other[name]] for name in HOSTS}
         self.black: set[Pair] = set()
         """(host, nic) whose packets vanish."""
-        self.bad_spines: set[int] = set()
+        self.bad_spines: set[int | tuple[int, int]] = set()
+        """Of all rails, or (rail, spine)."""
         self.told: dict[tuple[str, int], bool] = {}
         self.asked_ns: dict[tuple[str, int], int] = {}
         """Flows that are probed only since then."""
@@ -116,7 +120,8 @@ class World:
             host = HOSTS[int(text.rsplit(".", 1)[1]) - 1]
             if (host, f"nic{rail_of(text)}") in self.black:
                 return True
-        return (flow.local_port + flow.remote_port) % SPINES in self.bad_spines
+        spine = (flow.local_port + flow.remote_port) % SPINES
+        return not self.bad_spines.isdisjoint({spine, (rail_of(flow.local), spine)})
 
     def living(self, host: str) -> list[FourTuple]:
         """Subflows of the connection that exist at both ends and carry packets."""
@@ -249,6 +254,7 @@ class World:
     def _answers(self, name: str, flow_id: int) -> bool:
         rail, port = flow_id // 10 % 10, flow_id % 10
         there = address(self.peer[name].name, rail)
+        port *= 2 if self.blind and port < PORTS_PER_PATH else 1
         return not self.dead(FourTuple(address(name, rail), 40_000 + port, there, 8620))
 
     def _tell_life(self, name: str, flow_id: int, *, alive: bool) -> None:

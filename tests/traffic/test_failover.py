@@ -125,6 +125,36 @@ def test_a_lossy_flow_leaves_a_bad_spine_as_soon_though_the_usual_ports_say_litt
         assert len(world.living("a")) == 2, f"seed {seed}: by now another port is found"
 
 
+def test_a_rail_whose_watched_ports_all_pass_a_bad_spine_is_joined_over_the_other_one() -> None:
+    """Its NICs live, as ports that are asked only then show: nothing has to come back."""
+    for seed in range(12):
+        world = settled(seed, blind=True)
+        world.bad_spines.add((0, 0))
+        world.run(150 * MS)
+        assert rails(world, "a") == [1] or len(world.living("a")) == 2, f"seed {seed}"
+        world.run(650 * MS)
+        assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
+        assert len(world.living("a")) == 2, f"seed {seed}"
+        told = [each for each in notes(world) if each.action == "create"]
+        tried = [each for each in moves(world) if isinstance(each, Create) and each.quiet]
+        assert 1 <= len(told) < len(tried), "several are tried at a time, of whom one is told"
+        assert {each.reason.cause for each in told} == {Cause.FABRIC}, "nothing has come back"
+        world.run(5 * S)
+        assert len(world.living("a")) == 2, f"seed {seed}: it stays"
+        world.bad_spines.clear()
+        world.run(5 * S)
+        assert len(world.living("a")) == 2, f"seed {seed}"
+
+
+def test_a_dead_nic_is_not_joined_however_many_ports_are_asked() -> None:
+    world = settled(3, blind=True)
+    world.black.add(("b", "nic0"))
+    world.run(5 * S)
+    assert rails(world, "a") == [1]
+    tries = [each for each in moves(world) if isinstance(each, Create)]
+    assert len(tries) == 1, "the one of the beginning"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_comes_back_is_told_as_a_return_whoever_saw_it_go(seed: int) -> None:
     """Here nobody but the flow itself, at either end."""

@@ -106,7 +106,7 @@ def _job(name: str | None) -> tuple[str, str, str]:
     except MissingError as error:
         if name is not None:
             raise
-        messages.print(f"going on with plain sockets: {error}", markup=False, highlight=False)
+        click.echo(f"going on with plain sockets: {error}", err=True)
         return *programs.by_name("builtin"), sys.executable
 
 

@@ -81,6 +81,25 @@ def make_plan(
     return {host: _numbered(mine) for host, mine in flows.items()}
 
 
+def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
+    """A plan, and flows from further source ports of each of its pairs, up to `ports` of them.
+
+    Nobody is told of these: a reflector answers whoever has the fleet's key. Where there is one
+    path only, there are none.
+    """
+    by_pair: dict[tuple[str, str], list[ProbeFlow]] = defaultdict(list)
+    for flow in plan:
+        by_pair[flow.src, flow.dst_addr].append(flow)
+    spares = [
+        msgspec.structs.replace(flows[0], src_port=last + 1 + more)
+        for flows in by_pair.values()
+        if len(flows) > 1
+        for last in [max(flow.src_port for flow in flows)]
+        for more in range(ports - len(flows))
+    ]
+    return (*plan, *_numbered(spares, {flow.flow_id for flow in plan}))
+
+
 def ports_to_cover(paths: int, probability: float = PATH_COVERAGE) -> int:
     """How many random source ports reach all of `paths` equally likely paths.
 
@@ -228,9 +247,10 @@ def _open_edge(u: NicRef, v: NicRef, adjacency: Adjacency) -> bool:
     return False
 
 
-def _numbered(flows: list[ProbeFlow]) -> tuple[ProbeFlow, ...]:
-    """Give each flow an id that depends on its path alone, unique within its host."""
-    taken: set[int] = set()
+def _numbered(flows: Iterable[ProbeFlow], others: Iterable[int] = ()) -> tuple[ProbeFlow, ...]:
+    """Give each flow an id that depends on its path alone, unique within its host, which has
+    `others` besides."""
+    taken = set(others)
     numbered = []
     for flow in flows:
         flow_id = _digest(f"{flow.src}>{flow.dst}:{flow.src_port}:{flow.flow_label}") & 0xFFFFFFFF

@@ -8,7 +8,7 @@ from collections import deque
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.instructions import Cause, Create, Reason
 from syntony.traffic.meter import Meter
 from syntony.traffic.moving import Guard, Moving
 from syntony.traffic.policy import Policy
@@ -51,7 +51,7 @@ class Subflow:
     """One way of a connection."""
 
     __slots__ = (
-        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "rate_bps",
+        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "one_of", "rate_bps",
         "retransmits", "retransmits_now", "seen_ns", "since_ns", "stalled", "state", "told",
     )  # fmt: skip
 
@@ -73,6 +73,9 @@ class Subflow:
         self.acked_ns = now_ns
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
+        self.one_of: Create | None = None
+        """It is coming, as one of several that were begun at once: the first that is up is told of,
+        and enough."""
         self.told = ""
         """The cause an operator has already been told while nothing may be done."""
 
@@ -147,10 +150,12 @@ TAKEN = 8
 ports taken that happens once in 256 times."""
 
 
-AT_ONCE, AT_ONCE_TORN = 3, 12
-"""Joins in vain, each from another port, before the next one waits. Where a part of the fabric is
-known to swallow what it gets, three ports of four may lead there, on the way or back: of twelve all
-do in one of thirty cases."""
+TOGETHER_TORN = 4
+"""Joins at a time where a part of the fabric is known to swallow what it gets: three ports of four
+may lead there, on the way or back, so one after the other takes four turns, and ten at times."""
+AT_ONCE, AT_ONCE_TORN = 3, 24
+"""Joins in vain, each from another port, before the next one waits: of 24 all lead there in one of
+a thousand cases."""
 
 
 class Attempts:
@@ -238,6 +243,11 @@ class Connection:
     def uses(self, pair: tuple[str, str]) -> bool:
         """Whether a subflow is between a NIC and a remote address, or about to be."""
         return any((each.nic, each.flow.remote) == pair for each in self.subflows.values())
+
+    def carries(self, pair: tuple[str, str]) -> bool:
+        """Whether one is there, and gets on."""
+        up = [each for each in self.up() if each.stalled is None]
+        return any((each.nic, each.flow.remote) == pair for each in up)
 
     def tries(self, nic: str, remote: str) -> Attempts:
         """Of one pair."""

@@ -28,6 +28,7 @@ from syntony.traffic.instructions import (
     Cause,
     Create,
     Instruction,
+    Note,
     Reason,
     Refused,
     RestoreRoutes,
@@ -122,6 +123,9 @@ class Failover:
                 out = self._settle_all(event.at_ns) if back else []
                 if event.alive and not back:
                     out = self.plain.settle_stranded(event.at_ns)
+                flow = self.health.plan.flows.get(event.flow_id)
+                pairs = [(flow.nic, flow.remote)] if flow is not None else []
+                out += self._sound(filter(self._may_be_torn, pairs), event.at_ns)
                 # A death is concluded by `tick`: before it the jobs' own data are looked at.
                 return out
             case LinkEvent():
@@ -143,11 +147,12 @@ class Failover:
             del self.connections[token]
             self._watch(event.at_ns)
             return []
+        out = _first_of_several(conn, event) if isinstance(event, events.SubflowUp) else []
         self._take(conn, event)
         if isinstance(event, Refused) and event.errno in _CONNECTION_GONE:
             return []  # of its end we shall hear, or miss it in the kernel's listing
         self._watch(event.at_ns)
-        return self._settle(conn, event.at_ns)
+        return [*out, *self._settle(conn, event.at_ns)]
 
     def _take(
         self, conn: Connection, event: events.JobFound | events.SubflowUp | events.SubflowDown
@@ -188,21 +193,21 @@ class Failover:
         return min((due for due in dues if due is not None), default=None)
 
     def tick(
-        self, now_ns: int, *, back: bool = False, silent: Sequence[Pair] = ()
+        self, now_ns: int, *, back: bool = False, presumed: Sequence[Pair] = ()
     ) -> list[Instruction]:
         """What has become due.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
             back: a path that was presumed dead is not, and may be used.
-            silent: pairs with data on them that answer nothing on the ports they are asked on.
+            presumed: pairs that answer nothing on the ports they are asked on while data wait.
         """
         isolated = self.health.isolated
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
         if back or (self.health.isolated and not isolated):
             out += self._settle_all(now_ns)
-        out += self._sound(silent, now_ns)
+        out += self._sound(filter(self._may_be_torn, presumed), now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)
@@ -211,7 +216,10 @@ class Failover:
                 out += self._settle(conn, now_ns)
         sounded_ns = self._sounding.due_ns()
         if sounded_ns is not None and sounded_ns <= now_ns:
+            torn = self._sounding.torn
             out += self._asked() if self._sounding.end(now_ns, self._is_torn) else []
+            # Who was cut off by the word of a few ports need not wait for any return.
+            out += self._settle_all(now_ns) if self._sounding.torn - torn else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
             out += self._rewatch(now_ns)
         return out
@@ -288,14 +296,12 @@ class Failover:
         if waits_ns < max(HANGS_NS, HANGS_RTTS * sample.rtt_ns):
             return []
         nic = self.health.nic_of(way.local) or ""
+        if self.health.doubtful(nic, way.remote):
+            return []
         return self._sound([(nic, self.health.plan.probed(way.remote))], sample.at_ns)
 
     def _sound(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
-        begun = [
-            self._sounding.begin(pair, now_ns)
-            for pair in pairs
-            if pair in self._watched and not self.health.doubtful(*pair)
-        ]
+        begun = [self._sounding.begin(pair, now_ns) for pair in pairs if pair in self._watched]
         return self._asked() if any(begun) else []
 
     def _listed(self, sample: FlowSample) -> Connection:
@@ -438,6 +444,9 @@ class Failover:
         doubted, torn = self._sounding.doubted, self._sounding.torn
         return [Watch(paths=self._watched, doubted=doubted, torn=torn)]
 
+    def _may_be_torn(self, pair: Pair) -> bool:
+        return self.health.may_be_torn(*pair)
+
     def _is_torn(self, pair: Pair) -> bool:
         return self.health.torn_ns(*pair) is not None
 
@@ -463,6 +472,23 @@ class Failover:
         return used | {
             (rails[rail], address) for address, rail in announced | planned if rail in rails
         }
+
+
+def _first_of_several(conn: Connection, event: events.SubflowUp) -> list[Instruction]:
+    """What was not told when it was begun."""
+    subflow = conn.subflows.get(event.flow)
+    if subflow is None or subflow.one_of is None:
+        return []
+    begun, subflow.one_of = subflow.one_of, None
+    note = Note(
+        token=begun.token,
+        job=begun.job,
+        action="create",
+        reason=begun.reason,
+        old=begun.old,
+        new=begun.flow,
+    )
+    return [note]
 
 
 def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:

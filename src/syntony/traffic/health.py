@@ -377,8 +377,16 @@ class Health:
             return True
         if (nic, remote) in self._pairs:
             return False
-        near = any(any(self._flows_alive(*pair)) for pair in self._by_nic.get(nic, ()))
-        return near and not self._blamed(remote)
+        return self._answered_on(nic) and not self._blamed(remote)
+
+    def may_be_torn(self, nic: str, remote: str) -> bool:
+        """Whether a pair that is silent on all ports may live on others: its NIC here is not the
+        one to blame, as far as it has anyone else to ask."""
+        alone = len(self._by_nic.get(nic, ())) == 1
+        return self.doubtful(nic, remote) and (alone or self._answered_on(nic))
+
+    def _answered_on(self, nic: str) -> bool:
+        return any(any(self._flows_alive(*pair)) for pair in self._by_nic.get(nic, ()))
 
     def _blamed(self, remote: str) -> bool:
         """Whether a remote NIC is dead as far as any NIC of ours that lives can tell."""
@@ -406,9 +414,12 @@ class Health:
         return None if pair is None or pair.died_ns is not None else pair.torn.since_ns
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
-        """When a path's hold-down is over; 0 for one that never failed."""
+        """When a path's hold-down is over; 0 for one that never failed, nor the pair of one that is
+        torn: it has not come back, a part of it was there all the time."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
+        if self.torn_ns(nic, remote) is not None:
+            pair = None
         return max(
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None else 0,

@@ -60,6 +60,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     old: FourTuple | None = None
     """The subflow that it shall replace."""
+    quiet: bool = False
+    """One of several: whichever comes up first is told of then, as a `Note`."""
 
 
 class Destroy(msgspec.Struct, frozen=True, kw_only=True):

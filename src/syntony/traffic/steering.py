@@ -15,6 +15,7 @@ from syntony.traffic.connection import (
     ANNOUNCED_NS,
     AT_ONCE,
     AT_ONCE_TORN,
+    TOGETHER_TORN,
     Connection,
     State,
     Subflow,
@@ -134,7 +135,13 @@ class Steering:
         """End subflows on dead paths, and those that would not come up."""
         for subflow in list(turn.conn.subflows.values()):
             reason = self.fault(turn.conn, subflow)
-            if subflow.state is State.COMING:
+            if (
+                subflow.state is State.COMING
+                and subflow.one_of is not None
+                and turn.conn.carries((subflow.nic or "", subflow.flow.remote))
+            ):
+                self._drop(turn, subflow, "another one is up")
+            elif subflow.state is State.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
                 heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
                 if reason is not None or heard_ns >= late_ns:
@@ -147,14 +154,20 @@ class Steering:
     def _give_up(self, turn: Turn, subflow: Subflow) -> None:
         """A subflow that did not come up: nothing was lost, the next port is tried."""
         flow = subflow.flow
-        del turn.conn.subflows[flow]
-        turn.conn.ended.append(flow)
+        self._drop(turn, subflow, "no answer to the join")
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
         nic = subflow.nic or ""
         torn = self._health.torn_ns(nic, flow.remote) is not None
         at_once = AT_ONCE_TORN if torn else AT_ONCE
         turn.conn.tries(nic, flow.remote).failed(turn.now_ns, self._policy, at_once)
-        reason = Reason(Cause.JOIN, "no answer to the join", turn.now_ns, subflow.since_ns)
+
+    @staticmethod
+    def _drop(turn: Turn, subflow: Subflow, why: str) -> None:
+        """Have done with one that is not up."""
+        flow = subflow.flow
+        del turn.conn.subflows[flow]
+        turn.conn.ended.append(flow)
+        reason = Reason(Cause.JOIN, why, turn.now_ns, subflow.since_ns)
         turn.out.append(Destroy(token=turn.conn.token, job=turn.job, flow=flow, reason=reason))
 
     def end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
@@ -249,7 +262,7 @@ class Steering:
         if turn.now_ns < due_ns:
             turn.dues.append(due_ns)
         else:
-            self.create(turn, way, reason, replaces=flow)
+            self._begin(turn, way, reason, replaces=flow)
 
     # --- taking into use ---
 
@@ -315,7 +328,7 @@ class Steering:
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
-                self.create(turn, way, self._why(conn, way.pair, turn.now_ns))
+                self._begin(turn, way, self._why(conn, way.pair, turn.now_ns))
         if alone and not any(
             self._health.dead(*way.pair) is None
             and way.remote.withdrawn is None
@@ -388,6 +401,14 @@ class Steering:
             reason = Reason(Cause.SURPLUS, what, turn.now_ns, turn.now_ns)
             self.end(turn, subflow, reason)
 
+    def _begin(
+        self, turn: Turn, way: Way, reason: Reason, replaces: FourTuple | None = None
+    ) -> None:
+        """One, or several at a time where most would be in vain."""
+        torn = self._health.torn_ns(*way.pair) is not None
+        for _ in range(TOGETHER_TORN if torn else 1):
+            self.create(turn, way, reason, replaces, one_of=torn)
+
     def create(
         self,
         turn: Turn,
@@ -395,6 +416,8 @@ class Steering:
         reason: Reason,
         replaces: FourTuple | None = None,
         port: int | None = None,
+        *,
+        one_of: bool = False,
     ) -> FourTuple | None:
         """Begin one, from a chosen port or any; None: not now, the second's budget is spent."""
         if not self._allowed(turn):
@@ -407,16 +430,17 @@ class Steering:
         subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
         subflow.local_id = conn.new_id()
         conn.subflows[flow] = subflow
-        turn.out.append(
-            Create(
-                token=conn.token,
-                job=turn.job,
-                flow=flow,
-                local_id=subflow.local_id,
-                reason=reason,
-                old=replaces,
-            )
+        create = Create(
+            token=conn.token,
+            job=turn.job,
+            flow=flow,
+            local_id=subflow.local_id,
+            reason=reason,
+            old=replaces,
+            quiet=one_of,
         )
+        subflow.one_of = create if one_of else None
+        turn.out.append(create)
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
 
@@ -427,6 +451,9 @@ class Steering:
         away_ns = now_ns - lost.at_ns
         if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
             return lost  # another way between the same NICs: nothing has come back
+        if self._health.torn_ns(*pair) is not None:
+            told = f"{lost.cause}, {away_ns // MS} ms ago, but other ports are answered"
+            return Reason(Cause.FABRIC, told, now_ns, lost.since_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
     def _port(self, conn: Connection, way: Way) -> int:

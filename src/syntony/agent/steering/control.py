@@ -289,7 +289,7 @@ class PathControl:
                 for event in self._poll(source):
                     self._take(event)
         weighed = self._weighing.weigh(self._liveness, now_ns)
-        self._carry_out(self._failover.tick(now_ns, back=weighed.back, silent=weighed.silent))
+        self._carry_out(self._failover.tick(now_ns, back=weighed.back, presumed=weighed.presumed))
         if ready:
             self._untold = True
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)

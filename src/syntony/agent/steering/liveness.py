@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -23,8 +23,13 @@ PORTS_PER_PAIR = 4
 """Source ports watched of each pair: one path of the fabric is not the pair. With two equal-cost
 paths all four share one with probability 1/8."""
 MORE_PORTS = 4
-"""… and so many more of a pair on which a job's flow hangs."""
+"""… and so many more of a pair on which a job's flow hangs, or that has fallen silent."""
+SPARE_PORTS = 8
+"""… and, seldom, so many more of it: all that is asked is whether any of them is answered. Where
+one of two spines swallows, there or back, 4 + 4 ports are all lost to one pair in ten, 16 to one in
+a hundred."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
+PORTS = PORTS_PER_PAIR + MORE_PORTS + SPARE_PORTS
 AT_ONCE_NS = 10 * MS
 """Between two probes of such a port while it is not known whether the pair is torn: dead after 52
 ms. For a moment, so beside the budget."""
@@ -48,7 +53,7 @@ def choose(
     """What to watch, as often as the budget allows.
 
     Args:
-        flows: the plan.
+        flows: the plan, and spare ports.
         asked: which pairs of NICs, and which of them on more ports.
         configured: what a NIC is called in plans.
     """
@@ -57,24 +62,27 @@ def choose(
         return frozenset((configured(nic), remote) for nic, remote in pairs)
 
     paths, doubted, torn = map(planned, (asked.paths, asked.doubted, asked.torn))
-    by_pair: dict[Pair, list[ProbeFlow]] = defaultdict(list)
+    ports: Counter[Pair] = Counter()
     usual: list[ProbeFlow] = []
     urgent: list[ProbeFlow] = []
+    spare: list[ProbeFlow] = []
     for flow in sorted(flows, key=lambda each: each.src_port):
         pair = (flow.src, flow.dst_addr)
-        if pair not in paths or len(by_pair[pair]) == PORTS_PER_PAIR + MORE_PORTS:
+        if pair not in paths or ports[pair] == PORTS:
             continue
-        more = len(by_pair[pair]) >= PORTS_PER_PAIR
-        by_pair[pair].append(flow)
-        if not more or pair in torn:
+        ports[pair] += 1
+        if ports[pair] <= PORTS_PER_PAIR + (MORE_PORTS if pair in torn else 0):
             usual.append(flow)
-        elif pair in doubted:
-            urgent.append(flow)
+        elif ports[pair] <= PORTS_PER_PAIR + MORE_PORTS:
+            urgent += [flow] if pair in doubted else []
+        elif pair in doubted or pair in torn:
+            spare.append(flow)
     interval_ns = min(max(FASTEST_NS, len(usual) * S // WATCH_PPS), SLOWEST_NS)
     at_once_ns = min(interval_ns, AT_ONCE_NS)
     return [
         *(msgspec.structs.replace(flow, interval_ns=interval_ns) for flow in usual),
         *(msgspec.structs.replace(flow, interval_ns=at_once_ns) for flow in urgent),
+        *(msgspec.structs.replace(flow, interval_ns=SLOWEST_NS) for flow in spare),
     ]
 
 

@@ -63,8 +63,10 @@ def path_row(
 
 
 def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
-    """Whether an operator should read of it: attempts to join that failed are told only once they
-    succeed, or as the refusal they met."""
+    """Whether an operator should read of it: that an attempt to join was in vain is no news, nor
+    that one of several has begun."""
+    if isinstance(instruction, Create):
+        return not instruction.quiet
     return not (isinstance(instruction, Destroy) and instruction.reason.cause is Cause.JOIN)
 
 

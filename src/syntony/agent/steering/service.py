@@ -13,7 +13,7 @@ import msgspec
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.steering.control import PathControl, Source
-from syntony.agent.steering.liveness import Prober
+from syntony.agent.steering.liveness import PORTS, Prober
 from syntony.agent.steering.orders import Hops, flows_report, order_of
 from syntony.agent.steering.pacing import PaceKeeper
 from syntony.agent.steering.rows import columns
@@ -21,6 +21,7 @@ from syntony.agent.steering.story import PathCounters
 from syntony.errors import MissingError
 from syntony.io.interfaces import addresses
 from syntony.io.pacing import KernelPacing
+from syntony.mesh.plan import with_spares
 from syntony.mesh.stats import Columns
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
@@ -102,8 +103,9 @@ class PathService:
     def plan(self, plan: Plan) -> None:
         """A new probe plan."""
         if self._control is not None:
+            flows = with_spares(plan.flows, PORTS)
             self._control.plan(
-                plan.flows,
+                flows,
                 [
                     WatchedFlow(
                         flow_id=flow.flow_id,
@@ -114,7 +116,7 @@ class PathService:
                         remote_rail=self._rails.get(flow.dst.partition("/")[2], -1),
                         others=plan.others.get(flow.dst, ()),
                     )
-                    for flow in plan.flows
+                    for flow in flows
                 ],
             )
 

@@ -18,8 +18,8 @@ class Weighed(NamedTuple):
 
     back: bool
     """Whether a pair is well again that was presumed dead."""
-    silent: tuple[Pair, ...]
-    """Pairs with jobs' data on them that answer nothing just now."""
+    presumed: tuple[Pair, ...]
+    """Pairs that are presumed dead by their silence, and jobs' data that wait."""
 
 
 class Weighing:
@@ -40,7 +40,7 @@ class Weighing:
 
     def weigh(self, liveness: LivenessSource | None, now_ns: int) -> Weighed:
         """What is to be believed, as of now."""
-        weighed = Weighed(back=False, silent=())
+        weighed = Weighed(back=False, presumed=())
         if liveness is not None and (liveness.rung or self._health.unsure):
             weighed = self._presume(liveness, now_ns)
         pending = self._health.pending(now_ns)
@@ -72,7 +72,7 @@ class Weighing:
         interval_ns, more_ns = liveness.interval_ns, self._health.patience_ns
         dead = self._silence.dead(answers, flows, interval_ns, now_ns, more_ns)
         self._health.presume(dead, now_ns)
-        return Weighed(back, tuple(pair for pair in silent if pair in flows and pair not in dead))
+        return Weighed(back, tuple(dead))
 
     def _progress(
         self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
