@@ -293,4 +293,6 @@ def test_rows_have_exactly_the_tables_columns() -> None:
     assert made["ts_ns"][0] == 6 * MS + 1_000
     vain = Destroy(token=1, job="j", flow=FLOW, reason=Reason(Cause.JOIN, "", 0, 0))
     assert not is_news(vain)
-    assert is_news(Create(token=1, job="j", flow=FLOW, local_id=32, reason=reason))
+    one = Create(token=1, job="j", flow=FLOW, local_id=32, reason=reason)
+    assert is_news(one)
+    assert not is_news(msgspec.structs.replace(one, quiet=True)), "told of when it is up"
