@@ -79,6 +79,11 @@ class Subflow:
         self.told = ""
         """The cause an operator has already been told while nothing may be done."""
 
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The local NIC, "" for one that we do not manage, and the remote address."""
+        return self.nic or "", self.flow.remote
+
     def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
         """What the kernel says of it now; whether it is stalled since this very sample.
 
@@ -242,12 +247,11 @@ class Connection:
 
     def uses(self, pair: tuple[str, str]) -> bool:
         """Whether a subflow is between a NIC and a remote address, or about to be."""
-        return any((each.nic, each.flow.remote) == pair for each in self.subflows.values())
+        return any(each.pair == pair for each in self.subflows.values())
 
     def carries(self, pair: tuple[str, str]) -> bool:
         """Whether one is there, and gets on."""
-        up = [each for each in self.up() if each.stalled is None]
-        return any((each.nic, each.flow.remote) == pair for each in up)
+        return any(each.pair == pair and each.stalled is None for each in self.up())
 
     def tries(self, nic: str, remote: str) -> Attempts:
         """Of one pair."""

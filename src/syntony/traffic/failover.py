@@ -120,14 +120,13 @@ class Failover:
         match event:
             case LivenessEvent():
                 back = self.health.liveness(event)
-                out = self._settle_all(event.at_ns) if back else []
-                if event.alive and not back:
-                    out = self.plain.settle_stranded(event.at_ns)
-                flow = self.health.plan.flows.get(event.flow_id)
-                pairs = [(flow.nic, flow.remote)] if flow is not None else []
-                out += self._sound(filter(self._may_be_torn, pairs), event.at_ns)
-                # A death is concluded by `tick`: before it the jobs' own data are looked at.
-                return out
+                if not event.alive:
+                    # A death is concluded by `tick`: before it the jobs' own data are looked at.
+                    flow = self.health.plan.flows.get(event.flow_id)
+                    return self._sound_dying([(flow.nic, flow.remote)] if flow else [], event.at_ns)
+                if back:
+                    return self._settle_all(event.at_ns)
+                return self.plain.settle_stranded(event.at_ns)
             case LinkEvent():
                 return self._link(event)
             case StallEvent():
@@ -207,7 +206,7 @@ class Failover:
         out = self._settle_pairs(dead, now_ns) if dead else []
         if back or (self.health.isolated and not isolated):
             out += self._settle_all(now_ns)
-        out += self._sound(filter(self._may_be_torn, presumed), now_ns)
+        out += self._sound_dying(presumed, now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)
@@ -304,6 +303,10 @@ class Failover:
         begun = [self._sounding.begin(pair, now_ns) for pair in pairs if pair in self._watched]
         return self._asked() if any(begun) else []
 
+    def _sound_dying(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
+        """What is silent on all ports that are watched may live on others."""
+        return self._sound((pair for pair in pairs if self.health.may_be_torn(*pair)), now_ns)
+
     def _listed(self, sample: FlowSample) -> Connection:
         """A connection older than we are. Who made it, the port tells: chosen by the kernel for
         the initiator, by the application for the other."""
@@ -343,14 +346,13 @@ class Failover:
             return
         subflow.state = State.UP
         subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
-        pair = (subflow.nic or "", event.flow.remote)
-        conn.tries(*pair).succeeded()
-        conn.lost.pop(pair, None)
+        conn.tries(*subflow.pair).succeeded()
+        conn.lost.pop(subflow.pair, None)
 
     def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> None:
         subflow = conn.subflows.pop(event.flow, None)
         if subflow is not None:
-            pair = (subflow.nic or "", event.flow.remote)
+            pair = subflow.pair
             tries = conn.tries(*pair)
             tries.failed(event.at_ns, self._policy)
             if subflow.state is State.UP and not conn.uses(pair):
@@ -444,11 +446,8 @@ class Failover:
         doubted, torn = self._sounding.doubted, self._sounding.torn
         return [Watch(paths=self._watched, doubted=doubted, torn=torn)]
 
-    def _may_be_torn(self, pair: Pair) -> bool:
-        return self.health.may_be_torn(*pair)
-
     def _is_torn(self, pair: Pair) -> bool:
-        return self.health.torn_ns(*pair) is not None
+        return self.health.is_torn(*pair)
 
     def _pairs(self) -> set[tuple[str, str]]:
         """(NIC, remote address) that managed connections use, or would if they heard of them."""

@@ -413,16 +413,19 @@ class Health:
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return None if pair is None or pair.died_ns is not None else pair.torn.since_ns
 
+    def is_torn(self, nic: str, remote: str) -> bool:
+        """Whether the fabric is known to lose some of what goes between two NICs."""
+        return self.torn_ns(nic, remote) is not None
+
     def usable_from_ns(self, nic: str, remote: str) -> int:
-        """When a path's hold-down is over; 0 for one that never failed, nor the pair of one that is
-        torn: it has not come back, a part of it was there all the time."""
+        """When a path's hold-down is over; 0 for one that never failed. A torn pair has none of its
+        own: it has not come back, a part of it was there all the time."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
-        if self.torn_ns(nic, remote) is not None:
-            pair = None
+        held = pair is not None and not self.is_torn(nic, remote)
         return max(
             state.hold.until_ns if state is not None else 0,
-            pair.hold.until_ns if pair is not None else 0,
+            pair.hold.until_ns if pair is not None and held else 0,
         )
 
     def _decide_ns(self, pair: PairState) -> int:

@@ -127,7 +127,7 @@ class Steering:
         return turn.now_ns >= from_ns
 
     def _doubtful(self, subflow: Subflow) -> bool:
-        return self._health.doubtful(subflow.nic or "", subflow.flow.remote)
+        return self._health.doubtful(*subflow.pair)
 
     # --- leaving ---
 
@@ -135,16 +135,12 @@ class Steering:
         """End subflows on dead paths, and those that would not come up."""
         for subflow in list(turn.conn.subflows.values()):
             reason = self.fault(turn.conn, subflow)
-            if (
-                subflow.state is State.COMING
-                and subflow.one_of is not None
-                and turn.conn.carries((subflow.nic or "", subflow.flow.remote))
-            ):
-                self._drop(turn, subflow, "another one is up")
-            elif subflow.state is State.COMING:
+            if subflow.state is State.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
                 heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
-                if reason is not None or heard_ns >= late_ns:
+                if subflow.one_of is not None and turn.conn.carries(subflow.pair):
+                    self._drop(turn, subflow, "another one is up")
+                elif reason is not None or heard_ns >= late_ns:
                     self._give_up(turn, subflow)
                 else:
                     turn.dues.append(late_ns)
@@ -156,10 +152,8 @@ class Steering:
         flow = subflow.flow
         self._drop(turn, subflow, "no answer to the join")
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
-        nic = subflow.nic or ""
-        torn = self._health.torn_ns(nic, flow.remote) is not None
-        at_once = AT_ONCE_TORN if torn else AT_ONCE
-        turn.conn.tries(nic, flow.remote).failed(turn.now_ns, self._policy, at_once)
+        at_once = AT_ONCE_TORN if self._health.is_torn(*subflow.pair) else AT_ONCE
+        turn.conn.tries(*subflow.pair).failed(turn.now_ns, self._policy, at_once)
 
     @staticmethod
     def _drop(turn: Turn, subflow: Subflow, why: str) -> None:
@@ -405,7 +399,7 @@ class Steering:
         self, turn: Turn, way: Way, reason: Reason, replaces: FourTuple | None = None
     ) -> None:
         """One, or several at a time where most would be in vain."""
-        torn = self._health.torn_ns(*way.pair) is not None
+        torn = self._health.is_torn(*way.pair)
         for _ in range(TOGETHER_TORN if torn else 1):
             self.create(turn, way, reason, replaces, one_of=torn)
 
@@ -451,7 +445,7 @@ class Steering:
         away_ns = now_ns - lost.at_ns
         if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
             return lost  # another way between the same NICs: nothing has come back
-        if self._health.torn_ns(*pair) is not None:
+        if self._health.is_torn(*pair):
             told = f"{lost.cause}, {away_ns // MS} ms ago, but other ports are answered"
             return Reason(Cause.FABRIC, told, now_ns, lost.since_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)

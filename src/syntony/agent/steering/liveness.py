@@ -73,10 +73,9 @@ def choose(
         ports[pair] += 1
         if ports[pair] <= PORTS_PER_PAIR + (MORE_PORTS if pair in torn else 0):
             usual.append(flow)
-        elif ports[pair] <= PORTS_PER_PAIR + MORE_PORTS:
-            urgent += [flow] if pair in doubted else []
         elif pair in doubted or pair in torn:
-            spare.append(flow)
+            more = ports[pair] <= PORTS_PER_PAIR + MORE_PORTS
+            (urgent if more else spare).append(flow)
     interval_ns = min(max(FASTEST_NS, len(usual) * S // WATCH_PPS), SLOWEST_NS)
     at_once_ns = min(interval_ns, AT_ONCE_NS)
     return [
