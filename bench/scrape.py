@@ -124,10 +124,15 @@ def main() -> None:
     quick = parser.parse_args().quick
     page_cost(20 if quick else 200)
     from syntony.controller.pki import create_authority
+    from syntony.wire.roles import Role
 
     with tempfile.TemporaryDirectory() as place:
         paths = create_authority(Path(place)).issue(
-            "h0", addresses=["127.0.0.1"], lifetime_ns=3600 * S, directory=Path(place) / "tls"
+            "h0",
+            Role.AGENT,
+            addresses=["127.0.0.1"],
+            lifetime_ns=3600 * S,
+            directory=Path(place) / "tls",
         )
         before, plain = memory(None)
         _, secured = memory((str(paths.ca), str(paths.cert), str(paths.key)))

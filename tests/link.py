@@ -20,6 +20,7 @@ from syntony.errors import RemoteError
 from syntony.model import S
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import PROTOCOL, Fleet, FleetQuery, Hello, NicInfo
+from syntony.wire.roles import Role
 from syntony.wire.tables import PROBE
 
 HOUR_NS = 3600 * S
@@ -39,7 +40,7 @@ class ControllerProcess:
         self.socket = directory / "controller.sock"
         self.store = store or str(directory / "store")
         self._process: subprocess.Popen[bytes] | None = None
-        tls = self.issue("controller")
+        tls = self.issue("controller", Role.CONTROLLER)
         self._config = directory / "controller.toml"
         self._config.write_text(
             f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
@@ -47,10 +48,18 @@ class ControllerProcess:
             f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\n'
         )
 
-    def issue(self, name: str, lifetime_ns: int = HOUR_NS, place: str = "tls") -> TlsPaths:
+    def issue(
+        self,
+        name: str,
+        role: Role = Role.AGENT,
+        *,
+        lifetime_ns: int = HOUR_NS,
+        place: str = "tls",
+    ) -> TlsPaths:
         """Certificate files of this fleet's CA."""
         return self.authority.issue(
             name,
+            role,
             addresses=["127.0.0.1"],
             lifetime_ns=lifetime_ns,
             directory=self.directory / place,

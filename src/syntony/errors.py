@@ -7,6 +7,7 @@ SyntonyError
 ├── MissingError      this machine lacks something (a tool, a permission, a kernel feature)
 ├── WireError         bytes from another process are not what they should be
 ├── StoreError        the store refused or lost something
+├── StateError        control state cannot be read or written
 └── RemoteError       the other side answered with an error, or not at all
 """
 
@@ -43,6 +44,10 @@ class WireError(SyntonyError):
 
 class StoreError(SyntonyError):
     """The store refused or lost something."""
+
+
+class StateError(SyntonyError):
+    """Control state cannot be read or written; nothing was changed."""
 
 
 class RemoteError(SyntonyError):

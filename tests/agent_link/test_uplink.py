@@ -41,6 +41,7 @@ from syntony.wire.messages import (
     encode,
 )
 from syntony.wire.probes import MatrixQuery, Plan
+from syntony.wire.roles import Role
 
 
 class Agent:
@@ -202,7 +203,7 @@ def test_a_certificate_of_another_ca_is_refused(
     controller: ControllerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger = create_authority(tmp_path / "ca").issue(
-        "s1", addresses=[], lifetime_ns=HOUR_NS, directory=tmp_path / "tls"
+        "s1", Role.AGENT, addresses=[], lifetime_ns=HOUR_NS, directory=tmp_path / "tls"
     )
     # The stranger trusts the fleet's CA; it is the controller that must refuse it.
     mixed = stranger._replace(ca=controller.directory / "tls" / "ca.crt")
@@ -370,7 +371,7 @@ def test_no_certificate_no_connection(controller: ControllerProcess) -> None:
 
 def test_questions_over_tls_and_their_failures(controller: ControllerProcess) -> None:
     target = f"127.0.0.1:{controller.port}"
-    tls = controller.issue("q1", place="q1")
+    tls = controller.issue("q1", Role.VIEWER, place="q1")
     assert isinstance(ask(target, ClockQuery(), tls=tls), Clocks)
     with pytest.raises(RemoteError, match="ask for up to 7 days"):
         ask(target, MatrixQuery(window_ns=0), tls=tls)
@@ -378,6 +379,6 @@ def test_questions_over_tls_and_their_failures(controller: ControllerProcess) ->
         ask(target, ClockQuery())
     with pytest.raises(RemoteError, match="no controller answers at unix:/nonexistent"):
         ask("unix:/nonexistent/socket", FleetQuery())
-    expired = controller.issue("q2", lifetime_ns=-60 * S, place="q2")
+    expired = controller.issue("q2", Role.VIEWER, lifetime_ns=-60 * S, place="q2")
     with pytest.raises(WireError, match="expired on"):
         ask(target, ClockQuery(), tls=expired)

@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, UsageError
 from syntony.model import S
+from syntony.wire.roles import Identity, Role, identity
 
 
 def test_a_certificate_names_its_holder_and_its_addresses(tmp_path: Path) -> None:
     authority = create_authority(tmp_path / "ca")
     paths = authority.issue(
         "h3",
+        Role.AGENT,
         addresses=["10.0.0.1", "fd00::1", "h3.cluster"],
         lifetime_ns=60 * S,
         directory=tmp_path,
@@ -37,7 +40,9 @@ def test_a_certificate_names_its_holder_and_its_addresses(tmp_path: Path) -> Non
 
 def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
     authority = create_authority(tmp_path / "ca")
-    paths = authority.issue("h3", addresses=[], lifetime_ns=60 * S, directory=tmp_path / "tls")
+    paths = authority.issue(
+        "h3", Role.AGENT, addresses=[], lifetime_ns=60 * S, directory=tmp_path / "tls"
+    )
     for key in (paths.key, tmp_path / "ca" / "ca.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
@@ -49,7 +54,9 @@ def test_an_authority_is_kept(tmp_path: Path) -> None:
 
 def test_a_name_that_cannot_be_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be a certificate's name"):
-        create_authority(tmp_path).issue("../x", addresses=[], lifetime_ns=S, directory=tmp_path)
+        create_authority(tmp_path).issue(
+            "../x", Role.AGENT, addresses=[], lifetime_ns=S, directory=tmp_path
+        )
 
 
 @pytest.mark.parametrize("missing", [True, False])
@@ -61,3 +68,19 @@ def test_a_damaged_authority_is_not_replaced(tmp_path: Path, *, missing: bool) -
         (tmp_path / "ca.key").write_text("nonsense")
     with pytest.raises(ConfigError, match="not a usable authority"):
         create_authority(tmp_path)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_certificate_carries_its_role_and_serves_only_what_the_role_needs(
+    tmp_path: Path, role: Role
+) -> None:
+    paths = create_authority(tmp_path / "ca").issue(
+        "n1", role, addresses=[], lifetime_ns=60 * S, directory=tmp_path
+    )
+    extensions = x509.load_pem_x509_certificate(paths.cert.read_bytes()).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    assert identity("n1", uris) == Identity(role, "n1")
+    usages = set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    assert (ExtendedKeyUsageOID.SERVER_AUTH in usages) == (role in {Role.AGENT, Role.CONTROLLER})
+    assert (ExtendedKeyUsageOID.CLIENT_AUTH in usages) == (role is not Role.CONTROLLER)

@@ -19,11 +19,16 @@ from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, MissingError, StoreError, SyntonyError
 from syntony.lab.provision import to_toml
 from syntony.model import S
+from syntony.wire.roles import Role
 
 
 def config(directory: Path, lifetime_ns: int = 60 * S) -> ControllerConfig:
     tls = create_authority(directory / "ca").issue(
-        "controller", addresses=["127.0.0.1"], lifetime_ns=lifetime_ns, directory=directory
+        "controller",
+        Role.CONTROLLER,
+        addresses=["127.0.0.1"],
+        lifetime_ns=lifetime_ns,
+        directory=directory,
     )
     return ControllerConfig(
         listen="127.0.0.1:0",

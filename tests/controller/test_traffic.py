@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficDesk
-from syntony.errors import UsageError
+from syntony.errors import StateError
+from syntony.state import ControlState
+from syntony.wire.control import Issuer
 from syntony.wire.failover import (
     ConnectionsQuery,
     ConnectionView,
@@ -23,28 +25,43 @@ def report(*jobs: str) -> PathsReport:
     return PathsReport(mode="act", stopped=False, connections=connections)
 
 
-def test_the_switch_never_goes_back_in_time() -> None:
-    desk = TrafficDesk()
-    stop, row = desk.throw(SwitchCommand(stopped=True, by="ann", why="test"), "", 1_000)
-    start, _ = desk.throw(SwitchCommand(stopped=False, by="ann"), "", 900)
+ANN = Issuer("ops ann", "ipv4:10.0.0.1:5000")
+
+
+@pytest.fixture
+def desk() -> TrafficDesk:
+    return TrafficDesk(ControlState(None))
+
+
+def test_the_switch_never_goes_back_in_time(desk: TrafficDesk) -> None:
+    stop, row, _ = desk.throw(SwitchCommand(stopped=True, by="", why="test"), ANN, 1_000)
+    start, _, _ = desk.throw(SwitchCommand(stopped=False, by=""), ANN, 900)
     assert (stop.stopped, start.stopped) == (True, False)
     assert start.at_ns > stop.at_ns
     values = row.rows.to_pylist()[0]
     assert (values["host"], values["action"], values["evidence"]) == (
-        "controller", "stop", "ann: test",
+        "controller", "stop", "ops ann: test",
     )  # fmt: skip
 
 
-def test_somebody_must_say_so_and_the_certificate_is_named_first() -> None:
-    desk = TrafficDesk()
-    with pytest.raises(UsageError, match="who throws it"):
-        desk.throw(SwitchCommand(stopped=True, by="  "), "", 1)
-    switch, _ = desk.throw(SwitchCommand(stopped=True, by="ann\nbob"), "ops", 1)
-    assert switch.by == "ops ann bob"
+def test_a_stop_is_carried_out_even_if_it_cannot_be_recorded(
+    desk: TrafficDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An emergency does not wait for a full disk; a start does."""
+
+    def full(*_: object) -> None:
+        raise StateError("disk full")
+
+    monkeypatch.setattr(ControlState, "set_switch", full)
+    stop, _, unrecorded = desk.throw(SwitchCommand(stopped=True, by=""), ANN, 1)
+    assert desk.switch == stop
+    assert unrecorded is not None
+    with pytest.raises(StateError, match="disk full"):
+        desk.throw(SwitchCommand(stopped=False, by=""), ANN, 2)
+    assert desk.switch == stop
 
 
-def test_reports_are_found_by_host_and_job() -> None:
-    desk = TrafficDesk()
+def test_reports_are_found_by_host_and_job(desk: TrafficDesk) -> None:
     desk.take("h0", report("a", "b"), 10)
     desk.take("h1", report("b"), 20)
     found = desk.paths(ConnectionsQuery(job="b"), 30).hosts
@@ -56,8 +73,7 @@ def test_reports_are_found_by_host_and_job() -> None:
     assert [each.report.left_out for each in desk.status(30).hosts] == [2, 1]
 
 
-def test_jobs_are_known_by_the_nics_their_connections_join() -> None:
-    desk = TrafficDesk()
+def test_jobs_are_known_by_the_nics_their_connections_join(desk: TrafficDesk) -> None:
     subflows = tuple(
         SubflowView(path=path, state="up", rate_bps=5)
         for path in ("h0/rail0:40000 > h1/rail0:5000", "nonsense", "h0/rail1:1 > h1/rail1:2")
@@ -72,9 +88,8 @@ def test_jobs_are_known_by_the_nics_their_connections_join() -> None:
     ]
 
 
-def test_a_path_that_was_left_is_the_jobs_for_a_while() -> None:
+def test_a_path_that_was_left_is_the_jobs_for_a_while(desk: TrafficDesk) -> None:
     """Failover has left a dead NIC before its incident opens."""
-    desk = TrafficDesk()
     desk.take("h0", report("a"), 0)
     desk.take("h0", report(), 5)
     both = frozenset({("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")})
@@ -83,8 +98,9 @@ def test_a_path_that_was_left_is_the_jobs_for_a_while() -> None:
     assert desk.used(USED_NS) == {}
 
 
-def test_a_host_that_reports_no_more_is_shown_with_its_age_then_forgotten() -> None:
-    desk = TrafficDesk()
+def test_a_host_that_reports_no_more_is_shown_with_its_age_then_forgotten(
+    desk: TrafficDesk,
+) -> None:
     desk.take("h0", report("a"), 0)
     assert set(desk.pairs(STALE_NS - 1)) == {"a"}
     assert desk.flows(STALE_NS - 1)

@@ -14,6 +14,7 @@ from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import ConfigError, MissingError
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.model import S
+from syntony.wire.roles import Role
 
 HOUR_NS = 3600 * S
 
@@ -41,7 +42,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def issue(authority: Authority, name: str, directory: Path) -> TlsPaths:
-    return authority.issue(name, addresses=["127.0.0.1"], lifetime_ns=HOUR_NS, directory=directory)
+    role = Role.SCRAPER if name == "prometheus" else Role.AGENT
+    return authority.issue(
+        name, role, addresses=["127.0.0.1"], lifetime_ns=HOUR_NS, directory=directory
+    )
 
 
 def get(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
@@ -135,7 +139,9 @@ def test_a_renewed_certificate_is_used_at_once(
     paths = issue(authority, "h0", tmp_path)
     port = serve("127.0.0.1:0", server_tls(paths)).port
     assert get_tls(port, paths.ca, paths) == 200
-    authority.issue("h0", addresses=["127.0.0.1"], lifetime_ns=-HOUR_NS, directory=tmp_path)
+    authority.issue(
+        "h0", Role.AGENT, addresses=["127.0.0.1"], lifetime_ns=-HOUR_NS, directory=tmp_path
+    )
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         get_tls(port, paths.ca, None)
 

@@ -19,6 +19,7 @@ from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.provision import provision, to_toml
 from syntony.model import SyntheticClockSpec
+from syntony.wire.roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,12 +73,20 @@ class _Authority:
 
     def __init__(self) -> None:
         self.issued: dict[str, Sequence[str]] = {}
+        self.roles: dict[str, Role] = {}
 
     def issue(
-        self, name: str, *, addresses: Sequence[str], lifetime_ns: int, directory: Path
+        self,
+        name: str,
+        role: Role,
+        *,
+        addresses: Sequence[str],
+        lifetime_ns: int,
+        directory: Path,
     ) -> _Paths:
         assert lifetime_ns > 0
         self.issued[name] = addresses
+        self.roles[name] = role
         return _Paths(directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
 
 
@@ -102,7 +111,10 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     )
     daemons = provision(tmp_path, file, plan)
     assert [daemon.name for daemon in daemons] == ["controller", "agent-h0", "agent-h1", "agent-h2"]
-    assert set(authority.issued) == {"controller", "prometheus", *plan.hosts}
+    agents = dict.fromkeys(plan.hosts, Role.AGENT)
+    assert authority.roles == {
+        "controller": Role.CONTROLLER, "prometheus": Role.SCRAPER, **agents
+    }  # fmt: skip
     controller = load_config(tmp_path / "controller.toml", ControllerConfig)
     assert (controller.ecmp_paths, controller.mesh_peers) == (3, 4)
     assert [anchor.node for anchor in controller.anchors] == ["h1"]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from syntony.controller.pki import create_authority
 from syntony.errors import WireError
 from syntony.model import S
+from syntony.wire.roles import Role
 from syntony.wire.x509 import check_validity, read_validity
 
 _KEY = ec.generate_private_key(ec.SECP256R1())
@@ -53,7 +54,7 @@ def test_both_kinds_of_time(period: list[dt.datetime]) -> None:
 
 def test_a_certificate_of_ours(tmp_path: Path) -> None:
     authority = create_authority(tmp_path)
-    paths = authority.issue("h1", addresses=[], lifetime_ns=60 * S, directory=tmp_path)
+    paths = authority.issue("h1", Role.AGENT, addresses=[], lifetime_ns=60 * S, directory=tmp_path)
     pem = paths.cert.read_bytes()
     reference = x509.load_pem_x509_certificate(pem)
     validity = read_validity(pem)

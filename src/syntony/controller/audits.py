@@ -63,23 +63,20 @@ class AuditDesk:
         return sum(len(run.waiting) for run in self._runs.values())
 
     def start(
-        self, command: AuditCommand, who: str, connected: Collection[str], fleet_ns: int
+        self, command: AuditCommand, by: str, connected: Collection[str], fleet_ns: int
     ) -> tuple[AuditStarted, list[AuditOrder]]:
         """The orders for agents.
 
         Args:
-            who: the name in the asker's certificate; empty on the local socket.
+            by: who gives the order.
             connected: hosts whose agents are there.
             fleet_ns: now.
 
         Raises:
-            UsageError: nobody says so, it asks for what cannot be, or another audit is under way
+            UsageError: it asks for what cannot be, or another audit is under way
                 on one of the hosts: an order that waits for its agent would be replaced by ours,
                 and an agent audits once at a time.
         """
-        by = " ".join(f"{who} {command.by}".split())[:_MAX_TEXT]
-        if not by:
-            raise UsageError("an audit wants to know who asks for it")
         if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
             raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
         if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):

@@ -179,9 +179,8 @@ class AlertDesk:
             silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
         return IncidentsReply(incidents=plain, silences=silences, waiting=self.notifier.waiting())
 
-    def act(self, action: IncidentAction, who: str, fleet_ns: int) -> IncidentsReply:
+    def act(self, action: IncidentAction, by: str, fleet_ns: int) -> IncidentsReply:
         """Acknowledge or clear. Raises `UsageError`."""
-        by = _signed(who, action.by)
         with self._lock:
             if action.what == "ack":
                 changes = self._book.acknowledge(
@@ -195,9 +194,8 @@ class AlertDesk:
         _log.warning("incident %s number=%d by=%s", action.what, action.number, by)
         return self.incidents(IncidentsQuery(number=action.number))
 
-    def silence(self, action: SilenceAction, who: str, fleet_ns: int) -> IncidentsReply:
+    def silence(self, action: SilenceAction, by: str, fleet_ns: int) -> IncidentsReply:
         """Make or end a silence. Raises `UsageError`."""
-        by = _signed(who, action.by)
         with self._lock:
             if action.end:
                 self._book.unsilence(action.end)
@@ -325,10 +323,3 @@ def _read_book(path: Path) -> BookState | None:
         raise ConfigError(
             f"{path}: cannot be read: {error}; move it away to begin without incidents"
         ) from error
-
-
-def _signed(who: str, by: str) -> str:
-    signed = " ".join(f"{who} {by}".split())[:MAX_TEXT]
-    if not signed:
-        raise UsageError("say who you are: --by NAME")
-    return signed

@@ -20,10 +20,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from syntony.errors import ConfigError, UsageError
 from syntony.model import US
 from syntony.model.names import is_name
+from syntony.wire.roles import Identity, Role
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
 BACKDATE = dt.timedelta(minutes=5)
 """Certificates begin this much earlier, for hosts whose clocks are a little behind."""
+
+
+_SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+_USAGES = {
+    Role.AGENT: [_CLIENT, _SERVER],  # dials the controller, serves /metrics
+    Role.CONTROLLER: [_SERVER],
+    Role.OPERATOR: [_CLIENT],
+    Role.VIEWER: [_CLIENT],
+    Role.SCRAPER: [_CLIENT],
+}
 
 
 class TlsPaths(NamedTuple):
@@ -41,12 +52,19 @@ class Authority(NamedTuple):
     key: ec.EllipticCurvePrivateKey
 
     def issue(
-        self, name: str, *, addresses: Sequence[str], lifetime_ns: int, directory: Path
+        self,
+        name: str,
+        role: Role,
+        *,
+        addresses: Sequence[str],
+        lifetime_ns: int,
+        directory: Path,
     ) -> TlsPaths:
-        """A certificate for `name`, for both ends of TLS.
+        """A certificate for `name` in one role.
 
         Args:
-            name: the identity (common name).
+            name: the identity (common name); for an agent its host.
+            role: what its holder may do (docs/reference/security.md).
             addresses: IP addresses and DNS names it is reached at.
             lifetime_ns: from now; negative makes one that has expired already.
             directory: gets ``NAME.crt``, ``NAME.key`` (0600) and ``ca.crt``.
@@ -63,11 +81,11 @@ class Authority(NamedTuple):
             _builder(name, self.certificate.subject, min(now, until) - BACKDATE, until)
             .public_key(key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(_names(name, addresses)), critical=False)
             .add_extension(
-                x509.ExtendedKeyUsage(
-                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-                ),
+                x509.SubjectAlternativeName(_names(name, role, addresses)), critical=False
+            )
+            .add_extension(
+                x509.ExtendedKeyUsage(_USAGES[role]),
                 critical=False,
             )
             .sign(self.key, hashes.SHA256())
@@ -129,8 +147,9 @@ def _builder(
     )
 
 
-def _names(name: str, addresses: Sequence[str]) -> list[x509.GeneralName]:
-    names: list[x509.GeneralName] = [x509.DNSName(name)]
+def _names(name: str, role: Role, addresses: Sequence[str]) -> list[x509.GeneralName]:
+    uri = Identity(role, name).uri
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri), x509.DNSName(name)]
     for address in addresses:
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(address)))

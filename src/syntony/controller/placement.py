@@ -18,7 +18,9 @@ from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.model.findings import Finding
 from syntony.model.paths import FourTuple
+from syntony.state import ControlState
 from syntony.store import Store
+from syntony.wire.control import Issuer
 from syntony.wire.traffic import (
     FlowsReport,
     LinkLoadView,
@@ -47,6 +49,10 @@ class Placement:
         config: ``[placement]``.
         pacing: ``[pacing]``.
         topology: of the fabric, if there is one.
+        state: modes that operators set at run time; they outweigh the configuration.
+
+    Raises:
+        StateError: it cannot be read.
     """
 
     def __init__(
@@ -55,9 +61,13 @@ class Placement:
         config: PlacementConfig,
         pacing: PacingConfig,
         topology: Topology | None,
+        state: ControlState,
     ) -> None:
         self.desk = PlacingDesk(config, topology)
         self.pacing = PacingDesk(pacing, topology, self.desk.table, self.desk.classes)
+        self._state = state
+        self.desk.mode = PlacementMode(state.mode("placement") or config.mode)
+        self.pacing.mode = PlacementMode(state.mode("pacing") or pacing.mode)
         self._store = store
         self._topology = topology
         self._time = FleetTime()
@@ -168,17 +178,23 @@ class Placement:
             raise UsageError(f"{query.limit} moves; ask for up to {MAX_MOVES}")
         return MoveList(moves=self.desk.moves(query.job, query.limit))
 
-    def command(self, command: PlacementCommand, who: str, now_ns: int) -> Piece:
-        """Observe or act. Raises `UsageError`: it is neither, or nobody says so."""
-        by = " ".join(f"{who} {command.by}".split())[:200]
-        if not by:
-            raise UsageError("placement wants to know who commands it")
+    def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> Piece:
+        """Set a mode; waits for the disk, one call at a time.
+
+        Raises:
+            UsageError: no such mode, or nothing that has modes.
+            StateError: it could not be recorded; nothing changed.
+        """
         if command.mode not in set(PlacementMode):
             raise UsageError(f"no mode {command.mode!r}; use {', '.join(PlacementMode)}")
-        desks = {"placement": self.desk.set_mode, "pacing": self.pacing.set_mode}
+        desks: dict[str, PlacingDesk | PacingDesk] = {"placement": self.desk, "pacing": self.pacing}
         if command.what not in desks:
             raise UsageError(f"nothing called {command.what!r} here; use {', '.join(desks)}")
-        return desks[command.what](PlacementMode(command.mode), by, command.why, now_ns)
+        desk = desks[command.what]
+        self._state.set_mode(
+            command.what, command.mode, desk.mode, at_ns=now_ns, issuer=issuer, comment=command.why
+        )
+        return desk.set_mode(PlacementMode(command.mode), issuer.who, command.why, now_ns)
 
     def _placed(self, row: Row, held: Mapping[FourTuple, int]) -> PlacedFlow:
         delay = self.desk.delays.worst(row)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from syntony.controller.access import Caller
 from syntony.controller.answers import Answers
 from syntony.controller.audits import AuditDesk
 from syntony.controller.config import ControllerConfig
@@ -23,6 +23,7 @@ from syntony.controller.listen import open_server
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
 from syntony.controller.metrics import Exporter, open_metrics
+from syntony.controller.orders import Order, Orders
 from syntony.controller.placement import Placement
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
@@ -31,22 +32,23 @@ from syntony.controller.sla import SlaDesk, SlaQuestions
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline_file import TimelineFile
 from syntony.controller.traffic import TrafficDesk
-from syntony.errors import StoreError, UsageError
+from syntony.errors import StoreError
 from syntony.io.clocks import KernelClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns
+from syntony.state import ControlState
 from syntony.store import Store
-from syntony.wire.audit import AuditCommand, AuditReport, AuditReportsQuery
+from syntony.wire.audit import AuditReport, AuditReportsQuery
 from syntony.wire.clocks import Edges
-from syntony.wire.failover import ConnectionsQuery, FailoverStatusQuery, PathsReport, SwitchCommand
-from syntony.wire.incidents import IncidentAction, IncidentsQuery, RulesQuery, SilenceAction
+from syntony.wire.control import ChangesQuery
+from syntony.wire.failover import ConnectionsQuery, FailoverStatusQuery, PathsReport
+from syntony.wire.incidents import IncidentsQuery, RulesQuery
 from syntony.wire.messages import Ack, Answer, Batch, Hello, Query
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
     MovesQuery,
     Paces,
-    PlacementCommand,
     TrafficQuery,
 )
 
@@ -90,12 +92,12 @@ class Controller:
     ) -> None:
         self._config = config
         self._store = store
-        # A random number, so that packets keyed by a predecessor are not mistaken for ours.
-        key_id = 1 + secrets.randbelow(0xFF)
-        self._fleet = Fleet(config, planner, secrets.token_bytes(16), key_id)
+        state_dir = Path(config.state_dir) if config.state_dir else None
+        self._state = ControlState(state_dir)
+        key = self._state.probe_key()
+        self._fleet = Fleet(config, planner, key.secret, key.key_id)
         self._solving = SolveLoop(solver)
         self._time = FleetTime()
-        state_dir = Path(config.state_dir) if config.state_dir else None
         self._kept = TimelineFile(state_dir) if state_dir else None
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology, state_dir)
@@ -103,7 +105,7 @@ class Controller:
         self._alerts = AlertDesk(config.alerts, state_dir, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
-        self._traffic = TrafficDesk()
+        self._traffic = TrafficDesk(self._state)
         self._judging = Judging(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -113,12 +115,23 @@ class Controller:
             traffic=self._traffic,
             fleet_now=self._fleet_now,
         )
-        self._placement = Placement(store, config.placement, config.pacing, self._locating.topology)
+        self._placement = Placement(
+            store, config.placement, config.pacing, self._locating.topology, self._state
+        )
         questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
         self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
         self._audits = AuditDesk()
         self._sessions: dict[str, Session] = {}
         self._loops = Loops()
+        self._orders = Orders(
+            state=self._state,
+            traffic=self._traffic,
+            placement=self._placement,
+            alerts=self._alerts,
+            audits=self._audits,
+            sessions=self._sessions,
+            put_local=self._ingest.put_local,
+        )
         self._probe_ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
@@ -148,6 +161,7 @@ class Controller:
                 await asyncio.to_thread(scraping.close)
             await server.stop(STOP_GRACE_S)
             await self._keep()
+            self._state.close()
             _log.info("controller down")
 
     def _exporter(self) -> Exporter:
@@ -190,7 +204,6 @@ class Controller:
 
     async def _learn_time(self) -> None:
         """Questions about the past can be asked before the first agent is back."""
-        await asyncio.to_thread(self._traffic.learn, self._store)
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
             self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
@@ -253,35 +266,39 @@ class Controller:
             self._placement.desk.detached(session.host)
             _log.info("agent detached host=%s", session.host)
 
-    async def answer(self, query: Query, who: str) -> Answer:
-        """A question from a command line, or a command.
+    async def answer(self, query: Query, who: Caller) -> Answer:
+        """A request that its caller may make.
 
         Raises:
-            UsageError: a command from an agent, or one that cannot be carried out.
+            UsageError, StateError: an order that cannot be carried out, a question that has none.
         """
+        if isinstance(query, Order):
+            return await self._orders.carry_out(query, who.issuer(query.by), self._now())
         match query:
-            case (
-                IncidentAction()
-                | SilenceAction()
-                | SwitchCommand()
-                | PlacementCommand()
-                | AuditCommand()
-                | AuditReportsQuery()
-            ):
-                return await self._obey(query, who)
+            case AuditReportsQuery():
+                return self._audits.reports(query)
+            case ChangesQuery():
+                return await asyncio.to_thread(self._orders.changes, query, self._now())
             case IncidentsQuery():
                 return await asyncio.to_thread(self._alerts.incidents, query, self._now())
-            case RulesQuery():
-                return self._alerts.told_rules()
-            case ConnectionsQuery() | FailoverStatusQuery() | TrafficQuery() | MovesQuery():
-                return self._of_traffic(query)
+            case (
+                RulesQuery()
+                | ConnectionsQuery()
+                | FailoverStatusQuery()
+                | TrafficQuery()
+                | MovesQuery()
+            ):
+                return self._present(query)
             case _:
                 return await self._answers.answer(query, self._fleet_now())
 
-    def _of_traffic(
-        self, query: ConnectionsQuery | FailoverStatusQuery | TrafficQuery | MovesQuery
+    def _present(
+        self,
+        query: RulesQuery | ConnectionsQuery | FailoverStatusQuery | TrafficQuery | MovesQuery,
     ) -> Answer:
         match query:
+            case RulesQuery():
+                return self._alerts.told_rules()
             case ConnectionsQuery():
                 return self._traffic.paths(query, time.monotonic_ns())
             case FailoverStatusQuery():
@@ -290,50 +307,6 @@ class Controller:
                 return self._placement.traffic(query, time.monotonic_ns())
             case MovesQuery():
                 return self._placement.moves(query)
-
-    async def _obey(
-        self,
-        command: IncidentAction
-        | SilenceAction
-        | SwitchCommand
-        | PlacementCommand
-        | AuditCommand
-        | AuditReportsQuery,
-        who: str,
-    ) -> Answer:
-        """Agents measure and obey; commands, and what comes of them, are people's. Each is logged
-        with who gave it.
-        """
-        if who in self._fleet.members:
-            raise UsageError(f"{who!r} is an agent's certificate; agents give no commands")
-        now_ns = self._now()
-        match command:
-            case IncidentAction():
-                return await asyncio.to_thread(self._alerts.act, command, who, now_ns)
-            case SilenceAction():
-                return await asyncio.to_thread(self._alerts.silence, command, who, now_ns)
-            case SwitchCommand():
-                return self._throw(command, who, now_ns)
-            case AuditCommand():
-                return self._audit(command, who, now_ns)
-            case AuditReportsQuery():
-                return self._audits.reports(command)
-            case PlacementCommand():
-                self._ingest.put_local(self._placement.command(command, who, now_ns))
-                return self._placement.traffic(TrafficQuery(), time.monotonic_ns())
-
-    def _throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> Answer:
-        switch, row = self._traffic.throw(command, who, fleet_ns)
-        self._ingest.put_local(row)
-        for session in self._sessions.values():
-            session.outbox.put(switch)
-        return self._traffic.status(time.monotonic_ns())
-
-    def _audit(self, command: AuditCommand, who: str, fleet_ns: int) -> Answer:
-        started, orders = self._audits.start(command, who, self._sessions, fleet_ns)
-        for order in orders:
-            self._sessions[order.host].outbox.put(order)
-        return started
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from syntony.controller.access import LOCAL, Caller, authorise, caller
 from syntony.controller.sessions import Session
 from syntony.errors import SyntonyError, WireError
 from syntony.model.names import is_name
@@ -32,6 +33,7 @@ from syntony.wire.messages import (
     decode_query,
     encode,
 )
+from syntony.wire.roles import Role
 from syntony.wire.traffic import FlowsReport
 
 _log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class Hub(Protocol):
 
     def detached(self, session: Session) -> None: ...
 
-    async def answer(self, query: Query, who: str) -> Answer: ...
+    async def answer(self, query: Query, who: Caller) -> Answer: ...
 
 
 class RefusedError(SyntonyError):
@@ -82,7 +84,7 @@ class FleetService:
 
     async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:
         try:
-            hello = await _greeting(requests, _common_name(context))
+            hello = await _greeting(requests, caller(context))
         except (RefusedError, WireError) as error:
             _log.warning("agent refused peer=%s reason=%s", context.peer(), error)
             await context.write(encode(Refuse(reason=str(error))))
@@ -124,17 +126,21 @@ class FleetService:
             raise RefusedError("a second hello on one stream")
 
     async def _query(self, data: bytes, context: Any) -> bytes:
-        who = _common_name(context) or ""
         try:
-            return encode(await self._hub.answer(decode_query(data), who))
+            query, who = decode_query(data), caller(context)
+            authorise(query, who)
+            return encode(await self._hub.answer(query, who))
         except SyntonyError as error:
             return encode(Failure(reason=str(error)))
 
 
-async def _greeting(requests: AsyncIterator[bytes], common_name: str | None) -> Hello:
+async def _greeting(requests: AsyncIterator[bytes], who: Caller) -> Hello:
     """The first message, if it may be served."""
-    if common_name is None:
+    role, name = who.identity
+    if who.origin == LOCAL:
         raise RefusedError("agents attach over TLS, with a certificate of their own")
+    if role is not Role.AGENT:
+        raise RefusedError(f"the certificate of {name!r} is of role {role}; only agents attach")
     message: object = None
     async for data in requests:
         message = decode_agent(data)
@@ -145,9 +151,9 @@ async def _greeting(requests: AsyncIterator[bytes], common_name: str | None) -> 
         raise RefusedError(
             f"protocol {message.protocol} here is {PROTOCOL}; install the same version on both"
         )
-    if message.host != common_name:
+    if message.host != name:
         raise RefusedError(
-            f"host {message.host!r} attached with the certificate of {common_name!r}; "
+            f"host {message.host!r} attached with the certificate of {name!r}; "
             "each agent needs its own"
         )
     if not all(map(is_name, (message.host, message.stream, *(nic.name for nic in message.nics)))):
@@ -163,9 +169,3 @@ def _check_nics(hello: Hello) -> None:
     for nic in hello.nics:
         if nic.clock != hello.host and not nic.clock.startswith(f"{hello.host}/"):
             raise RefusedError(f"NIC {nic.name} claims the clock of {nic.clock[:80]!r}")
-
-
-def _common_name(context: Any) -> str | None:
-    names = context.auth_context().get("x509_common_name") or [None]
-    name = names[0]
-    return name.decode(errors="replace") if isinstance(name, bytes) else name

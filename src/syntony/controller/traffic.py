@@ -1,7 +1,7 @@
 """Traffic control as the controller sees it: what agents report, and the stop switch.
 
-The switch's last position is a row of `path_events`, so it survives a restart with the log; agents
-keep it too, and obey it without a controller.
+The switch's position is control state: it survives a restart, and agents keep it too and obey it
+without a controller. Its row in `path_events` only tells of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from syntony.controller.batches import Piece
 from syntony.controller.path_log import PathLog
-from syntony.errors import UsageError
+from syntony.errors import StateError
 from syntony.model import S
 from syntony.model.findings import QueueFlow
-from syntony.store import Store
+from syntony.state import ControlState
+from syntony.wire.control import Issuer
 from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverStatus,
@@ -42,19 +43,23 @@ class _Reported(NamedTuple):
 
 
 class TrafficDesk:
-    """One per controller; used on its event loop only."""
+    """One per controller; used on its event loop only, but for `throw`.
 
-    def __init__(self) -> None:
+    Args:
+        state: where the switch is kept.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
         self._reports: dict[str, _Reported] = {}
         self._log = PathLog()
-        self.switch: Switch | None = None
-        """None: never thrown, as far as the store knows."""
+        self.switch: Switch | None = state.switch()
+        """None: never thrown."""
         self._used: dict[tuple[str, str, str], int] = {}
         """(job, NIC, NIC) to when its connections last went between these."""
-
-    def learn(self, store: Store) -> None:
-        """The switch's last position. Raises `StoreError`."""
-        self.switch = store.last_switch()
 
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
@@ -65,24 +70,33 @@ class TrafficDesk:
         for job, ends in _pairs(report).items():
             self._used |= dict.fromkeys(((job, a, b) for a, b in ends), now_ns)
 
-    def throw(self, command: SwitchCommand, who: str, fleet_ns: int) -> tuple[Switch, Piece]:
-        """The new position, and its row.
+    def throw(
+        self, command: SwitchCommand, issuer: Issuer, fleet_ns: int
+    ) -> tuple[Switch, Piece, StateError | None]:
+        """Set the stop switch; waits for the disk, one call at a time.
 
-        Args:
-            who: the name in the asker's certificate; empty on the local socket.
+        Returns:
+            The new position, its row for the log, and why it could not be recorded: a stop is
+            carried out even then.
 
         Raises:
-            UsageError: nobody says so.
+            StateError: a start could not be recorded; nothing changed.
         """
-        by = " ".join(f"{who} {command.by}".split())[:_MAX_TEXT]
-        if not by:
-            raise UsageError("the stop switch wants to know who throws it")
         before_ns = self.switch.at_ns if self.switch is not None else 0
         # Never older than its predecessor: agents obey the newest.
-        switch = Switch(stopped=command.stopped, at_ns=max(fleet_ns, before_ns + 1), by=by)
+        at_ns = max(fleet_ns, before_ns + 1)
+        switch = Switch(stopped=command.stopped, at_ns=at_ns, by=issuer.who)
+        unrecorded = None
+        try:
+            self._state.set_switch(switch, issuer, command.why[: 2 * _MAX_TEXT])
+        except StateError as error:
+            if not switch.stopped:
+                raise
+            unrecorded = error
         self.switch = switch
-        _log.warning("traffic control %s by=%s", "stopped" if switch.stopped else "started", by)
-        return switch, self._row(switch, command.why)
+        word = "stopped" if switch.stopped else "started"
+        _log.warning("traffic control %s by=%s from=%s", word, issuer.who, issuer.origin)
+        return switch, self._row(switch, command.why), unrecorded
 
     def paths(self, query: ConnectionsQuery, now_ns: int) -> FleetConnections:
         """Connections of one job or host, or of all."""

@@ -21,6 +21,7 @@ from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
+from syntony.wire.roles import Role
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
     tls.mkdir(mode=0o700)
     authority = create_authority(tls)
     authority.issue(
-        SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=directory / "tls"
+        SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
     made = [_controller(directory, file, plan, authority)]
     return made + [_agent(directory, file, plan, authority, host) for host in plan.hosts]
@@ -79,6 +80,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     address = _mgmt(plan, CONTROLLER)
     tls = authority.issue(
         "controller",
+        Role.CONTROLLER,
         addresses=[address],
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / "tls",
@@ -138,6 +140,7 @@ def _agent(
 ) -> DaemonSpec:
     tls = authority.issue(
         host,
+        Role.AGENT,
         addresses=[_mgmt(plan, host)],
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / "tls",

@@ -26,7 +26,7 @@ from syntony.store.schema import (
     stored_columns,
 )
 from syntony.wire.clocks import ClockSample
-from syntony.wire.failover import PathEventRow, Switch
+from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import PATH_EVENTS, PROBE, TABLES, Table
 
@@ -130,14 +130,6 @@ class ColumnarStore:
     ) -> tuple[PathEventRow, ...]:
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
         return tuple(_path_event(row) for row in reversed(rows))
-
-    def last_switch(self) -> Switch | None:
-        rows = self._engine.select(queries.last_switch())
-        if not rows:
-            return None
-        ts_ns, evidence, action = rows[0]
-        by, _, _ = str(evidence).partition(":")
-        return Switch(stopped=action == "stop", at_ns=integer(ts_ns), by=by)
 
     def latest_ns(self) -> int:
         present = self._partitions(PROBE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from syntony.wire.clocks import ClockSample
-from syntony.wire.failover import PathEventRow, Switch
+from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import Table
 
@@ -83,9 +83,6 @@ class Store(Protocol):
         self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
     ) -> tuple[PathEventRow, ...]:
         """What was done to paths, the newest `limit` of them, in order of time."""
-
-    def last_switch(self) -> Switch | None:
-        """The newest position of the stop switch; None if it was never thrown."""
 
     def latest_ns(self) -> int:
         """Fleet time of the newest probe row, 0 in an empty store."""

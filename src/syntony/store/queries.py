@@ -135,15 +135,6 @@ def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) ->
     )
 
 
-def last_switch() -> str:
-    """Instant, evidence and action of the stop switch's newest row. Few rows are the operator's,
-    and only these are written by the controller."""
-    return (
-        f"SELECT ts_ns, evidence, action FROM {PATH_EVENTS.name} "
-        "WHERE host = 'controller' AND cause = 'operator' ORDER BY ts_ns DESC LIMIT 1"
-    )
-
-
 def partitions(table: Table) -> str:
     """Numbers of the partitions that have rows."""
     return (

@@ -34,6 +34,7 @@ from syntony.wire.clocks import (
     PairsQuery,
     Timelines,
 )
+from syntony.wire.control import Changes, ChangesQuery
 from syntony.wire.fabric import (
     FabricChanges,
     FabricChangesQuery,
@@ -202,6 +203,7 @@ Query = (
     | QueuesQuery
     | AuditCommand
     | AuditReportsQuery
+    | ChangesQuery
 )
 
 
@@ -257,6 +259,7 @@ Answer = (
     | Queues
     | AuditStarted
     | AuditReports
+    | Changes
     | Failure
 )  # fmt: skip
 _T = TypeVar("_T")

@@ -1,0 +1,49 @@
+"""`syntony changes`: the audit log of every order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, messages, print_json
+from syntony.model import S, parse_duration_ns
+from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
+
+
+@click.command()
+@fleet_options
+@click.option("--since", default="24h", show_default=True, help="How far back to look.")
+@click.option(
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, CHANGES_LIMIT),
+    help="The newest so many.",
+)
+def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
+    """Who changed what, from where, when and why; newest last.
+
+    \b
+    Example:
+      syntony failover stop --why "switch maintenance" && syntony changes --since 1h
+    """
+    query = ChangesQuery(window_ns=parse_duration_ns(since), limit=limit)
+    changes = ask(target, query, Changes, until=lambda _: True).changes
+    if as_json:
+        print_json(msgspec.to_builtins(changes))
+        return
+    if not changes:
+        messages.print(f"no changes in the last {since}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("number", "when (UTC)", "who", "from", "what", "before", "after", "comment"):
+        table.add_column(heading)
+    for each in changes:
+        when = datetime.fromtimestamp(each.at_ns / S, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        row = (each.who, each.origin, each.what, each.before, each.after, each.comment)
+        table.add_row(str(each.number), when, *row)
+    console.print(table)

@@ -1,0 +1,48 @@
+"""Who gives orders, and the audit log of what they changed; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+CHANGES_LIMIT = 1_000
+"""Changes of one answer."""
+
+
+class Issuer(NamedTuple):
+    """Who gave an order, as its receiver knows it."""
+
+    who: str
+    """The name in the certificate, and the user that the command line gives."""
+    origin: str
+    """The peer's address as gRPC words it, or ``local`` for the local socket."""
+
+
+class ChangesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="changes"):
+    """The audit log: changes of the last `window_ns`, the newest `limit` of them."""
+
+    window_ns: int = 86_400_000_000_000
+    limit: int = 100
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the audit log."""
+
+    number: int
+    at_ns: int
+    """Fleet time, or the controller's clock before fleet time is known."""
+    who: str
+    origin: str
+    what: str
+    """What was changed, for example ``failover switch``."""
+    before: str
+    """Empty: it was never set."""
+    after: str
+    comment: str
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True, tag="changes"):
+    """Oldest first."""
+
+    changes: tuple[Change, ...]

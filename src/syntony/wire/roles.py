@@ -1,0 +1,59 @@
+"""Roles of a fleet's certificates: a URI in the subject alternative name, ``syntony://ROLE/NAME``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syntony.errors import WireError
+from syntony.model.names import is_name
+
+_SCHEME = "syntony://"
+
+
+class Role(enum.StrEnum):
+    """What the holder of a certificate may be and do."""
+
+    AGENT = "agent"
+    """Attaches as the host that the certificate names."""
+    CONTROLLER = "controller"
+    """Serves; gives no orders to other controllers."""
+    OPERATOR = "operator"
+    """Reads and gives orders."""
+    VIEWER = "viewer"
+    """Reads."""
+    SCRAPER = "scraper"
+    """Fetches ``/metrics``, nothing else."""
+
+
+class Identity(NamedTuple):
+    """Who a certificate says its holder is."""
+
+    role: Role
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """As it stands in the certificate."""
+        return f"{_SCHEME}{self.role}/{self.name}"
+
+
+def identity(common_name: str, uris: Iterable[str]) -> Identity:
+    """The identity in a certificate.
+
+    A certificate without a role, as versions before roles issued them, is an agent's: it can attach
+    as the host it names and nothing else.
+
+    Raises:
+        WireError: several roles, an unknown role, or a name other than the common name.
+    """
+    ours = [uri for uri in uris if uri.startswith(_SCHEME)]
+    if not ours:
+        return Identity(Role.AGENT, common_name)
+    role, _, name = ours[0].removeprefix(_SCHEME).partition("/")
+    known = role in set(Role) and is_name(name)
+    if len(ours) > 1 or not known or name != common_name:
+        told = ", ".join(ours)[:200]
+        raise WireError(f"the certificate of {common_name[:80]!r} has no single valid role: {told}")
+    return Identity(Role(role), name)

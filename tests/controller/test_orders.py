@@ -1,0 +1,129 @@
+"""Orders against a real controller process: who may give them, and what a kill leaves of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syntony.controller.access import ALLOWED, allow_list
+from syntony.controller.client import ask, ask_for
+from syntony.controller.pki import TlsPaths
+from syntony.errors import RemoteError
+from syntony.wire.control import Changes, ChangesQuery
+from syntony.wire.failover import FailoverStatus, FailoverStatusQuery, SwitchCommand
+from syntony.wire.messages import Fleet, FleetQuery, Query
+from syntony.wire.roles import Role
+from syntony.wire.traffic import PlacementCommand, Traffic, TrafficQuery
+from tests.link import ControllerProcess, running
+
+STOP = SwitchCommand(stopped=True, by="ann", why="maintenance")
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[ControllerProcess]:
+    with running(tmp_path) as process:
+        yield process
+
+
+def remote(controller: ControllerProcess) -> str:
+    return f"127.0.0.1:{controller.port}"
+
+
+def test_a_stop_outlives_other_orders_and_the_controller(controller: ControllerProcess) -> None:
+    """Another order after the stop once made a restarted controller start the fleet again."""
+    local = f"unix:{controller.socket}"
+    ask(local, STOP)
+    ask(local, PlacementCommand(what="placement", mode="off", by="bob"))
+    for _ in range(2):
+        controller.end(signal.SIGKILL)
+        controller.start()
+        switch = ask_for(local, FailoverStatusQuery(), FailoverStatus).switch
+        assert switch is not None
+        assert (switch.stopped, switch.by) == (True, "ann")
+        assert ask_for(local, TrafficQuery(), Traffic).mode == "off"
+    told = ask_for(local, ChangesQuery(), Changes).changes
+    assert [(each.who, each.origin, each.what, each.before, each.after) for each in told] == [
+        ("ann", "local", "failover switch", "", "stopped"),
+        ("bob", "local", "placement mode", "observe", "off"),
+    ]
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.CONTROLLER])
+def test_roles_may_do_what_the_table_says_and_nothing_else(
+    controller: ControllerProcess, role: Role
+) -> None:
+    """Not "whoever is not attached as an agent now": a stopped agent once gave orders."""
+    tls = controller.issue("n1", role, place=role)
+    requests: tuple[tuple[Query, type[Fleet | FailoverStatus]], ...] = (
+        (FleetQuery(), Fleet),
+        (STOP, FailoverStatus),
+    )
+    for query, kind in requests:
+        if role in ALLOWED[type(query)]:
+            ask_for(remote(controller), query, kind, tls=tls)
+        else:
+            with pytest.raises(RemoteError, match=f"{type(query).__name__} needs a certificate"):
+                ask(remote(controller), query, tls=tls)
+
+
+def test_a_remote_order_is_logged_with_certificate_user_and_address(
+    controller: ControllerProcess,
+) -> None:
+    tls = controller.issue("ops", Role.OPERATOR)
+    ask(remote(controller), STOP, tls=tls)
+    (change,) = ask_for(remote(controller), ChangesQuery(), Changes, tls=tls).changes
+    assert change.who == "ops ann"
+    assert change.origin.startswith("ipv4:127.0.0.1:")
+    assert change.comment == "maintenance"
+
+
+def test_a_damaged_state_stops_the_start_with_one_line(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "control.db").write_bytes(b"not a database" * 100)
+    controller = ControllerProcess(tmp_path)
+    with pytest.raises(AssertionError, match=r"control state .*control\.db is unusable"):
+        controller.start()
+
+
+def test_nobody_orders_namelessly(controller: ControllerProcess) -> None:
+    with pytest.raises(RemoteError, match="needs the name of who gives it"):
+        ask(f"unix:{controller.socket}", SwitchCommand(stopped=True, by="  "))
+
+
+def test_every_request_is_on_the_list_and_the_docs_print_it() -> None:
+    assert set(ALLOWED) == set(Query.__args__)
+    assert allow_list() in (REPO / "docs/reference/security.md").read_text()
+
+
+def issued_before_roles(controller: ControllerProcess, name: str) -> TlsPaths:
+    """A certificate as versions before roles made them."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    tls = controller.issue(name, Role.AGENT, place="old")
+    current = x509.load_pem_x509_certificate(tls.cert.read_bytes())
+    old = (
+        x509.CertificateBuilder()
+        .subject_name(current.subject)
+        .issuer_name(current.issuer)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(current.not_valid_before_utc)
+        .not_valid_after(current.not_valid_after_utc)
+        .public_key(current.public_key())
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(controller.authority.key, hashes.SHA256())
+    )
+    tls.cert.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+    return tls
+
+
+def test_a_certificate_without_a_role_is_an_agents(controller: ControllerProcess) -> None:
+    """Agents of the version before keep working; their certificates command nothing."""
+    tls = issued_before_roles(controller, "h7")
+    with pytest.raises(RemoteError, match="'h7' is an agent"):
+        ask(remote(controller), STOP, tls=tls)
