@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.link import ControllerProcess, running
 
 from syntony.controller.access import ALLOWED, allow_list
 from syntony.controller.client import ask, ask_for
@@ -17,7 +18,6 @@ from syntony.wire.failover import FailoverStatus, FailoverStatusQuery, SwitchCom
 from syntony.wire.messages import Fleet, FleetQuery, Query
 from syntony.wire.roles import Role
 from syntony.wire.traffic import PlacementCommand, Traffic, TrafficQuery
-from tests.link import ControllerProcess, running
 
 STOP = SwitchCommand(stopped=True, by="ann", why="maintenance")
 REPO = Path(__file__).parents[2]

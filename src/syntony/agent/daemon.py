@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from syntony import __version__
 from syntony.agent import metrics
 from syntony.agent.audit import AuditService
@@ -20,6 +22,7 @@ from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch, Overheard
 from syntony.agent.paths import PathTracer
 from syntony.agent.pipeline import Pipeline, agent_row
+from syntony.agent.plans import start_flows, usable
 from syntony.agent.spool import Spool
 from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
@@ -65,6 +68,10 @@ DRAIN_RECORDS = RING_RECORDS // 8
 PLAN_GRACE_NS = 1 * S
 """A plan's flows begin this long after its key is known, when every reflector knows it too: a probe
 refused by a peer that has not heard of the key yet would look like loss."""
+PLAN_RETRY_NS = 10 * S
+"""Flows that the host refuses, for example a source port in use, are tried again so often."""
+MAX_FAULTS_LOGGED = 8
+"""Of one plan; the rest is only counted."""
 COLD_GRACE_NS = 300 * MS
 """An agent that has just started begins to probe this early, for its clock's sake; what these
 probes say of loss is not told before the grace above is over."""
@@ -102,6 +109,8 @@ class Agent:
         """Fleet time at which a second of probing is closed next, everywhere at once."""
         self._coming: tuple[int, Plan] | None = None
         self._flows = 0
+        self._plan_faults = 0
+        """Plans and flows of plans that could not be taken."""
         self._next_estimate_ns = self._flows_told_ns = 0
         self._engine = self._open_engine(
             {nic.name: nic_number(NicRef(config.host, nic.name)) for nic in config.nics}
@@ -189,7 +198,7 @@ class Agent:
         counters = self._engine.counters()
         sheet = metrics.new_sheet(self._config.host)
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
-        metrics.put_engine(sheet, counters, self._flows)
+        metrics.put_engine(sheet, counters, self._flows, self._plan_faults)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         metrics.put_paths(sheet, self._steering)
         metrics.put_links(sheet, self._links.ports())
@@ -368,7 +377,17 @@ class Agent:
                 self._drain()
                 self._pipeline.clock_disrupted()
 
-    def _take_plan(self, plan: Plan) -> None:
+    def _take_plan(self, sent: Plan) -> None:
+        found = usable(sent, self._nic_ids, self._config.family)
+        if found is None:
+            self._plan_faults += 1
+            _log.error(
+                "plan refused, the one before stays generation=%d reason=its key or a NIC number "
+                "cannot be one", sent.generation,
+            )  # fmt: skip
+            return
+        plan, faults = found
+        self._log_plan_faults(plan, faults)
         if any(plan.nic_ids.get(name, number) != number for name, number in self._nic_ids.items()):
             self._steering.probe_with(None)
             self._engine.close()
@@ -385,14 +404,22 @@ class Agent:
         grace_ns = COLD_GRACE_NS if cold else PLAN_GRACE_NS
         self._coming = (time.monotonic_ns() + grace_ns, plan)
 
+    def _log_plan_faults(self, plan: Plan, faults: Sequence[str]) -> None:
+        self._plan_faults += len(faults)
+        for fault in faults[:MAX_FAULTS_LOGGED]:
+            _log.warning("flows left out of plan generation=%d %s", plan.generation, fault)
+
     def _begin_plan(self) -> None:
         if self._coming is None or time.monotonic_ns() < self._coming[0]:
             return
-        _, plan = self._coming
-        self._coming = None
+        _, whole = self._coming
+        flows, faults = start_flows(whole.flows, self._engine.set_flows)
+        self._log_plan_faults(whole, faults)
+        retry_ns = time.monotonic_ns() + PLAN_RETRY_NS
+        self._coming = (retry_ns, whole) if faults else None
+        plan = msgspec.structs.replace(whole, flows=flows)
         self._pipeline.plan(plan)
-        self._engine.set_flows(plan.flows)
-        self._flows = len(plan.flows)
+        self._flows = len(flows)
         self._tracer.plan(plan.flows, self._config.probe_port)
         self._steering.plan(plan)
         _log.info("plan taken generation=%d flows=%d", plan.generation, len(plan.flows))

@@ -78,9 +78,10 @@ def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: i
         sheet.put("clock_utc_offset_seconds", utc_ns / S)
 
 
-def put_engine(sheet: Sheet, counters: Counters, flows: int) -> None:
+def put_engine(sheet: Sheet, counters: Counters, flows: int, plan_faults: int) -> None:
     """What the probe engine did and refused."""
     sheet.put("probe_flows", flows)
+    sheet.put("plan_faults_total", plan_faults)
     sheet.put("probe_requests_sent_total", counters.sent)
     sheet.put("probe_replies_sent_total", counters.replies)
     sheet.put("probe_packets_received_total", counters.received)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
@@ -188,6 +189,9 @@ class Answers:
         return ClockHistory(samples=samples, step_ns=step_ns)
 
     def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
+        contested: dict[str, list[str]] = defaultdict(list)
+        for ref, address in self._fleet.contested.items():
+            contested[ref.host].append(f"nic={ref.nic} reason=another host claims {address} too")
         agents = tuple(
             wire.AgentStatus(
                 host=host,
@@ -199,6 +203,7 @@ class Answers:
                 rows=member.rows,
                 dropped=member.dropped + member.refused_rows,
                 probes_per_s=member.probes_per_s if member.connected else 0.0,
+                faults=(*member.faults, *contested.get(host, ())),
             )
             for host, member in sorted(self._fleet.members.items())
         )

@@ -46,6 +46,8 @@ class Member:
         self.dropped = 0
         self.refused_rows = 0
         self.probes_per_s = 0.0
+        self.faults: tuple[str, ...] = ()
+        """Why NICs that its agent reports are not used."""
 
 
 class Mesh(NamedTuple):
@@ -72,6 +74,8 @@ class Fleet:
     def __init__(self, config: ControllerConfig, planner: Planner, key: bytes, key_id: int) -> None:
         self.members: dict[str, Member] = {}
         self.mesh = Mesh(0, {}, {}, {}, {})
+        self.contested: dict[NicRef, str] = {}
+        """NICs left out of the plan, to an address that another host claims as well."""
         self._config = config
         self._planner = planner
         self._key = key
@@ -81,8 +85,14 @@ class Fleet:
         self._due_ns: int | None = None
         self._limit_ns = 0
 
-    def join(self, hello: Hello, now_ns: int) -> None:
-        """A host said hello; a new plan becomes due if it brings something new."""
+    def join(self, hello: Hello, now_ns: int, faults: Sequence[str] = ()) -> None:
+        """A host said hello; a new plan becomes due if it brings something new.
+
+        Args:
+            hello: with the NICs that can be used.
+            now_ns: monotonic.
+            faults: why others cannot.
+        """
         member = self.members.get(hello.host)
         known = member is not None and member.hello.nics == hello.nics
         if member is None:
@@ -91,6 +101,7 @@ class Fleet:
             member.hello = hello
             member.connected = True
         member.joined_ns = now_ns
+        member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
             self._request(now_ns)
 
@@ -128,6 +139,8 @@ class Fleet:
         self._due_ns = None
         hosts = [host for host in sorted(self.members) if not self._gone(host, now_ns)]
         nics = {nic.ref: nic for host in hosts for nic in self._mesh_nics(host)}
+        self.contested = self._contested(nics)
+        nics = {ref: nic for ref, nic in nics.items() if ref not in self.contested}
         config = self._config
         flows = self._planner(
             list(nics.values()),
@@ -160,6 +173,21 @@ class Fleet:
         for info in sorted(self.members[host].hello.nics, key=lambda info: info.name):
             if info.addresses:
                 yield self._mesh_nic(NicRef(host, info.name), info)
+
+    def _contested(self, nics: dict[NicRef, MeshNic]) -> dict[NicRef, str]:
+        """NICs whose address several hosts claim. Who had it in the plan in force keeps it: a
+        second claim takes no address away. Where nobody had it, nobody gets it."""
+        claims: dict[str, list[NicRef]] = defaultdict(list)
+        for ref, nic in nics.items():
+            claims[nic.address].append(ref)
+        had = {nic.address: ref for ref, nic in self.mesh.nics.items()}
+        return {
+            ref: address
+            for address, refs in claims.items()
+            if len({each.host for each in refs}) > 1
+            for ref in refs
+            if ref != had.get(address)
+        }
 
     def _mesh_nic(self, ref: NicRef, info: NicInfo) -> MeshNic:
         return MeshNic(

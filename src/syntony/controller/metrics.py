@@ -117,6 +117,8 @@ def put_fleet(sheet: Sheet, fleet: Fleet) -> None:
         sheet.put("agent_connected", member.connected, host=host)
         sheet.put("agent_silent_seconds", silent_ns[host] / S, host=host)
         sheet.put("agent_dropped_total", member.dropped, host=host)
+    unused = sum(len(member.faults) for _, member in members) + len(fleet.contested)
+    sheet.put("agent_unused_nics", unused)
     sheet.put("plan_generation", fleet.mesh.generation)
     sheet.put("plan_flows", sum(map(len, fleet.mesh.flows.values())))
     sheet.put("ingest_batches_total", sum(member.batches for _, member in members))

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from syntony.controller.access import Caller
@@ -217,7 +217,7 @@ class Controller:
 
     # --- what the service hands on ---
 
-    def attached(self, session: Session, hello: Hello) -> None:
+    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
         """An agent is there: what it should know goes out at once."""
         host = session.host
         previous = self._sessions.get(host)
@@ -225,7 +225,7 @@ class Controller:
             previous.outbox.close()
         self._sessions[host] = session
         session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
-        self._fleet.join(hello, time.monotonic_ns())
+        self._fleet.join(hello, time.monotonic_ns(), faults)
         self._placement.desk.attached(host)
         if self._traffic.switch is not None:
             session.outbox.put(self._traffic.switch)
@@ -427,6 +427,8 @@ class Controller:
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns)
         flows = sum(map(len, mesh.flows.values()))
         _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
+        for ref, address in self._fleet.contested.items():
+            _log.warning("NIC left out nic=%s reason=another host claims %s too", ref, address)
         for host, plan in mesh.plans.items():
             session = self._sessions.get(host)
             if session is not None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 import grpc
 
-from syntony.controller.access import LOCAL, Caller, authorise, caller
+from syntony.controller.access import Caller, authorise, caller
+from syntony.controller.greeting import RefusedError, greet
 from syntony.controller.sessions import Session
 from syntony.errors import SyntonyError, WireError
-from syntony.model.names import is_name
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
 from syntony.wire.messages import (
     ATTACH,
-    PROTOCOL,
     QUERY,
-    READABLE,
     AgentMessage,
     Answer,
     Batch,
@@ -33,18 +31,15 @@ from syntony.wire.messages import (
     decode_query,
     encode,
 )
-from syntony.wire.roles import Role
 from syntony.wire.traffic import FlowsReport
 
 _log = logging.getLogger(__name__)
-MAX_NICS = 256
-"""Of one host: above any machine built, below what would make a plan explode."""
 
 
 class Hub(Protocol):
     """What the edge hands on. All methods are called on the event loop."""
 
-    def attached(self, session: Session, hello: Hello) -> None: ...
+    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None: ...
 
     async def batch(self, session: Session, batch: Batch) -> None: ...
 
@@ -58,10 +53,6 @@ class Hub(Protocol):
     def detached(self, session: Session) -> None: ...
 
     async def answer(self, query: Query, who: Caller) -> Answer: ...
-
-
-class RefusedError(SyntonyError):
-    """An agent that will not be served; the message is for its operator."""
 
 
 class FleetService:
@@ -84,13 +75,16 @@ class FleetService:
 
     async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:
         try:
-            hello = await _greeting(requests, caller(context))
+            who = caller(context)
+            hello, faults = greet(await _first(requests), who)
         except (RefusedError, WireError) as error:
             _log.warning("agent refused peer=%s reason=%s", context.peer(), error)
             await context.write(encode(Refuse(reason=str(error))))
             return
+        for fault in faults:
+            _log.warning("NIC refused host=%s %s", hello.host, fault)
         session = Session(hello.host, hello.stream)
-        self._hub.attached(session, hello)
+        self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         try:
             async for message in session.outbox:
@@ -134,38 +128,8 @@ class FleetService:
             return encode(Failure(reason=str(error)))
 
 
-async def _greeting(requests: AsyncIterator[bytes], who: Caller) -> Hello:
-    """The first message, if it may be served."""
-    role, name = who.identity
-    if who.origin == LOCAL:
-        raise RefusedError("agents attach over TLS, with a certificate of their own")
-    if role is not Role.AGENT:
-        raise RefusedError(f"the certificate of {name!r} is of role {role}; only agents attach")
-    message: object = None
+async def _first(requests: AsyncIterator[bytes]) -> AgentMessage | None:
+    """A stream's first message; None where it ended before."""
     async for data in requests:
-        message = decode_agent(data)
-        break
-    if not isinstance(message, Hello):
-        raise RefusedError("the first message of a stream must be a hello")
-    if message.protocol not in READABLE:
-        raise RefusedError(
-            f"protocol {message.protocol} here is {PROTOCOL}; install the same version on both"
-        )
-    if message.host != name:
-        raise RefusedError(
-            f"host {message.host!r} attached with the certificate of {name!r}; "
-            "each agent needs its own"
-        )
-    if not all(map(is_name, (message.host, message.stream, *(nic.name for nic in message.nics)))):
-        raise RefusedError("a host, stream or NIC has a name that cannot be one")
-    _check_nics(message)
-    return message
-
-
-def _check_nics(hello: Hello) -> None:
-    names = {nic.name for nic in hello.nics}
-    if len(hello.nics) > MAX_NICS or len(names) != len(hello.nics):
-        raise RefusedError(f"{len(hello.nics)} NICs, {len(names)} different; {MAX_NICS} at most")
-    for nic in hello.nics:
-        if nic.clock != hello.host and not nic.clock.startswith(f"{hello.host}/"):
-            raise RefusedError(f"NIC {nic.name} claims the clock of {nic.clock[:80]!r}")
+        return decode_agent(data)
+    return None

@@ -72,6 +72,8 @@ _CLOCK = (
 
 _PROBES = (
     _agent("probe_flows", "gauge", "", "paths of the plan in force that this host probes"),
+    _agent("plan_faults_total", "counter", "",
+           "plans refused, and attempts at their flows that failed; the log names each"),
     _agent("probe_requests_sent_total", "counter", "", "probe requests put on the wire"),
     _agent("probe_replies_sent_total", "counter", "", "probe replies put on the wire"),
     _agent("probe_packets_received_total", "counter", "",
@@ -153,6 +155,8 @@ _FLEET = (
     _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
     _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
     _controller("plan_flows", "gauge", "", "paths it probes"),
+    _controller("agent_unused_nics", "gauge", "",
+                "NICs that agents report and the plan cannot use; the log says why"),
     _controller("fleet_clocks", "gauge", "state", "clocks by state"),
     _controller("fleet_clock_error_seconds", "gauge", "",
                 "largest 1-sigma of a synchronized clock's offset"),

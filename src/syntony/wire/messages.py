@@ -220,6 +220,8 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     dropped: int
     probes_per_s: float
+    faults: tuple[str, ...] = ()
+    """NICs that its agent reports and that are not used, with the reason."""
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):

@@ -1,0 +1,124 @@
+"""A probe plan as it arrives: what of it this agent can carry out. Pure.
+
+A plan that is wrong in one flow costs that flow; a plan that is wrong as a whole is not taken, and
+the last good one stays in force.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.errors import SyntonyError
+from syntony.model import US, S
+from syntony.wire.probes import Plan, ProbeFlow
+
+KEY_BYTES = 16
+MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, 3600 * S
+"""The shorter is the probe engine's."""
+_U32 = (1 << 32) - 1
+_MAX_LABEL = (1 << 20) - 1
+_MAX_DSCP = 63
+
+
+class Usable(NamedTuple):
+    """A plan without its unusable flows, and why each was left out."""
+
+    plan: Plan
+    faults: tuple[str, ...]
+
+
+def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
+    """What of a plan can be carried out; None for nothing: its key or its numbers are wrong.
+
+    Args:
+        plan: as the controller sent it.
+        nics: names of this agent's NICs.
+        family: ``ipv4`` or ``ipv6``: what its probe sockets speak.
+    """
+    if len(plan.key) != KEY_BYTES or not 0 < plan.key_id <= _U32:
+        return None
+    if not all(0 < number <= _U32 for number in plan.nic_ids.values()):
+        return None
+    faults = {flow.flow_id: fault for flow in plan.flows if (fault := _fault(flow, nics, family))}
+    seen: Counter[int] = Counter(flow.flow_id for flow in plan.flows)
+    faults |= {number: f"{count} flows have it" for number, count in seen.items() if count > 1}
+    flows = tuple(flow for flow in plan.flows if flow.flow_id not in faults)
+    others = {
+        nic: kept
+        for nic, addresses in plan.others.items()
+        if (kept := tuple(each for each in addresses if _parsed(each) is not None))
+    }
+    told = tuple(f"flow={number} reason={fault}" for number, fault in faults.items())
+    return Usable(msgspec.structs.replace(plan, flows=flows, others=others), told)
+
+
+def start_flows(
+    flows: Sequence[ProbeFlow], set_flows: Callable[[Sequence[ProbeFlow]], None]
+) -> tuple[tuple[ProbeFlow, ...], tuple[str, ...]]:
+    """Start as many flows as the host allows: a source port that another program holds costs the
+    flows that need it, not the others.
+
+    Args:
+        flows: of a plan.
+        set_flows: replaces the probe engine's flows as a whole; raises `SyntonyError`.
+
+    Returns:
+        The flows that are probed, and why the others are not.
+    """
+    try:
+        set_flows(flows)
+    except SyntonyError:
+        pass
+    else:
+        return tuple(flows), ()
+    sockets: dict[tuple[str, int], list[ProbeFlow]] = {}
+    for flow in flows:
+        sockets.setdefault((flow.src, flow.src_port), []).append(flow)
+    started: list[ProbeFlow] = []
+    faults = []
+    for (nic, port), group in sockets.items():
+        try:
+            set_flows([*started, *group])
+        except SyntonyError as error:
+            faults.append(f"nic={nic} port={port} flows={len(group)} reason={error}")
+        else:
+            started += group
+    set_flows(started)  # the last attempt may have failed
+    return tuple(started), tuple(faults)
+
+
+def _fault(flow: ProbeFlow, nics: Collection[str], family: str) -> str:
+    if flow.src not in nics:
+        return f"this host has no NIC {flow.src[:80]!r}"
+    address = _parsed(flow.dst_addr)
+    if address is None:
+        return f"{flow.dst_addr[:80]!r} is not an IP address"
+    if f"ipv{address.version}" != family:
+        return f"{address} is not {family}"
+    if address.is_multicast or address.is_unspecified:
+        return f"{address} is not a unicast address"
+    numbers = (
+        ("port", flow.dst_port, 1, 0xFFFF),
+        ("source port", flow.src_port, 1, 0xFFFF),
+        ("flow number", flow.flow_id, 0, _U32),
+        ("NIC number", flow.dst_nic_id, 1, _U32),
+        ("flow label", flow.flow_label, 0, _MAX_LABEL),
+        ("DSCP", flow.dscp, 0, _MAX_DSCP),
+        ("interval", flow.interval_ns, MIN_INTERVAL_NS, MAX_INTERVAL_NS),
+    )
+    for what, value, least, most in numbers:
+        if not least <= value <= most:
+            return f"{what} {value} is out of range"
+    return ""
+
+
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

@@ -1,0 +1,95 @@
+"""The first message of an agent's stream: everything it claims is checked here. Pure.
+
+A message that makes no sense is refused; a NIC that does costs that NIC, not the host: the others
+are served, and the reason is kept where operators see it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from syntony.controller.access import LOCAL, Caller
+from syntony.errors import SyntonyError
+from syntony.model.names import is_name
+from syntony.wire.messages import PROTOCOL, READABLE, AgentMessage, Hello, NicInfo
+from syntony.wire.roles import Role
+
+MAX_NICS = 256
+"""Of one host: above any machine built, below what would make a plan explode."""
+MAX_ADDRESSES = 64
+"""Of one NIC."""
+MAX_RAIL = 1_023
+MAX_TEXT = 200
+"""Characters of a version or of how a NIC is stamped."""
+
+
+class RefusedError(SyntonyError):
+    """An agent that will not be served; the message is for its operator."""
+
+
+def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, ...]]:
+    """The hello with the NICs that can be used, and why the others cannot.
+
+    Raises:
+        RefusedError: this agent, or this message, cannot be served at all.
+    """
+    _check_caller(who)
+    if not isinstance(message, Hello):
+        raise RefusedError("the first message of a stream must be a hello")
+    if message.protocol not in READABLE:
+        raise RefusedError(
+            f"protocol {message.protocol} here is {PROTOCOL}; install the same version on both"
+        )
+    if message.host != who.identity.name:
+        raise RefusedError(
+            f"host {message.host!r} attached with the certificate of {who.identity.name!r}; "
+            "each agent needs its own"
+        )
+    if not all(map(is_name, (message.host, message.stream, *(nic.name for nic in message.nics)))):
+        raise RefusedError("a host, stream or NIC has a name that cannot be one")
+    names = {nic.name for nic in message.nics}
+    if len(message.nics) > MAX_NICS or len(names) != len(message.nics):
+        raise RefusedError(f"{len(message.nics)} NICs, {len(names)} different; {MAX_NICS} at most")
+    faults = {nic.name: fault for nic in message.nics if (fault := _fault(message.host, nic))}
+    hello = Hello(
+        protocol=message.protocol,
+        version=message.version[:MAX_TEXT],
+        host=message.host,
+        nics=tuple(nic for nic in message.nics if nic.name not in faults),
+        stream=message.stream,
+    )
+    return hello, tuple(f"nic={name} reason={fault}" for name, fault in faults.items())
+
+
+def _check_caller(who: Caller) -> None:
+    role, name = who.identity
+    if who.origin == LOCAL:
+        raise RefusedError("agents attach over TLS, with a certificate of their own")
+    if role is not Role.AGENT:
+        raise RefusedError(f"the certificate of {name!r} is of role {role}; only agents attach")
+
+
+def _fault(host: str, nic: NicInfo) -> str:
+    """Why a NIC cannot be probed; empty where it can."""
+    if nic.clock != host and not nic.clock.startswith(f"{host}/"):
+        return f"it claims the clock of {nic.clock[:MAX_TEXT]!r}"
+    if not 0 < nic.port <= 0xFFFF:
+        return f"{nic.port} is not a UDP port"
+    if not 0 <= nic.rail <= MAX_RAIL:
+        return f"rail {nic.rail} is not within 0 to {MAX_RAIL}"
+    if len(nic.stamping) > MAX_TEXT or len(nic.addresses) > MAX_ADDRESSES:
+        return f"more than {MAX_ADDRESSES} addresses, or {MAX_TEXT} characters on stamping"
+    faults = [fault for text in nic.addresses if (fault := _address_fault(text))]
+    return faults[0] if faults else ""
+
+
+def _address_fault(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return f"{text[:MAX_TEXT]!r} is not an IP address"
+    if address.is_multicast or address.is_unspecified or address.is_loopback:
+        return f"{address} is not a unicast address that others can reach"
+    if text == "255.255.255.255":
+        return f"{address} is the broadcast address"
+    return ""
