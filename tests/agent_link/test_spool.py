@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
-from syntony.wire.spoolfile import read_segment
+from syntony.wire.spoolfile import index_segment
 
 LIMIT = 4096
 
@@ -100,7 +100,7 @@ def test_a_torn_tail_costs_only_itself(cut: int, garbage: bytes) -> None:
         _three_records(directory)
         (segment,) = directory.glob("*.spool")
         whole = segment.read_bytes()
-        ends = [end for _, _, end in read_segment(whole)]
+        ends = [entry.end for entry in index_segment(whole, 1)]
         segment.write_bytes(whole[:cut] + garbage)
         spool = Spool(directory, 1 << 20)
         intact = sum(end <= min(cut, len(whole)) for end in ends)
@@ -123,9 +123,13 @@ def test_a_wrong_byte_is_never_delivered(place: int, value: int) -> None:
         data[place % len(data)] = value
         segment.write_bytes(data)
         spool = Spool(directory, 1 << 20)
-        payloads = [frame.payload for frame in spool.pending()]
+        found = [(frame.seq, frame.payload) for frame in spool.pending()]
+        lost = spool.dropped_rows
         spool.close()
-        assert payloads == [b"first", b"second", b"third"][: len(payloads)]
+        assert set(found) <= {(1, b"first"), (2, b"second"), (3, b"third")}
+        assert len(found) >= 2
+        # A damaged last frame whose header does not even name its number looks like a torn write.
+        assert len(found) + lost >= 3 or (found[-1][0] == 2 and lost == 0)
 
 
 def _three_records(directory: Path) -> None:
@@ -146,11 +150,68 @@ def test_numbers_go_on_after_everything_was_acknowledged(tmp_path: Path) -> None
     spool.close()
 
 
-def test_an_ack_from_the_future_releases_only_what_was_given_out(tmp_path: Path) -> None:
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_damage_in_the_middle_costs_what_it_hit_and_is_counted(data: st.DataObject) -> None:
+    """One flipped bit once cost 960 of 1,000 rows, and their numbers were given out again."""
+    rows = [data.draw(st.integers(1, 9)) for _ in range(50)]
+    with tempfile.TemporaryDirectory() as name:
+        spool = Spool(name, 1 << 20)
+        for number, count in enumerate(rows):
+            spool.append("t", count, bytes([number]) * data.draw(st.integers(9, 99)))
+        spool.close()
+        (segment,) = Path(name).glob("*.spool")
+        whole = bytearray(segment.read_bytes())
+        frames = [(entry.start, entry.end) for entry in index_segment(bytes(whole), 1)]
+        hit = data.draw(st.integers(0, 48))
+        place = data.draw(st.integers(frames[hit][0], frames[hit][1] - 1))
+        whole[place] ^= 1 << data.draw(st.integers(0, 7))
+        segment.write_bytes(whole)
+        spool = Spool(name, 1 << 20)
+        for _ in range(2):  # counted once, however often it is read
+            assert {frame.seq for frame in spool.pending()} == set(range(1, 51)) - {hit + 1}
+        header_hit = frames[hit][0] + 4 <= place < frames[hit][0] + 22
+        assert spool.dropped_rows == rows[hit] or header_hit
+        assert spool.dropped_rows >= 1
+        assert spool.append("t", 1, b"after") == 51
+        spool.close()
+
+
+def test_a_spool_that_goes_back_in_time_loses_nothing(tmp_path: Path) -> None:
+    """A restored snapshot: the store has 1 to 9, this directory ends at 4 and goes on with 5."""
+    spool = Spool(tmp_path, 1 << 20)
+    for number in range(4):
+        spool.append("t", 1, b"old %d" % number)
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20)
+    for number in range(3):
+        spool.append("t", 1, b"new %d" % number)
+    spool.acknowledge(9)
+    pending = {frame.seq: frame.payload for frame in spool.pending()}
+    assert pending == {10: b"new 0", 11: b"new 1", 12: b"new 2"}
+    assert spool.dropped_rows == 0
+    spool.acknowledge(11)
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20)
+    assert [frame.payload for frame in spool.pending()] == [b"new 2"]
+    spool.close()
+
+
+def test_numbers_start_from_what_grows_from_boot_to_boot(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 20, number_from=1_000)
+    assert spool.append("t", 1, b"x") == 1_000
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20, number_from=5)  # the host's clock went back
+    assert spool.append("t", 1, b"y") == 1_001
+    assert [frame.seq for frame in spool.pending()] == [1_000, 1_001]
+    spool.close()
+
+
+def test_an_absurd_acknowledgement_is_ignored(tmp_path: Path) -> None:
     spool = Spool(tmp_path, LIMIT)
     spool.append("t", 1, b"x")
-    spool.acknowledge(1 << 60)
-    assert (spool.acknowledged, spool.append("t", 1, b"y")) == (1, 2)
+    spool.acknowledge((1 << 64) - 1)
+    assert (spool.acknowledged, spool.append("t", 1, b"y")) == (0, 2)
     spool.close()
 
 

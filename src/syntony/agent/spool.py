@@ -23,10 +23,10 @@ from syntony.wire.spoolfile import (
     SLOT_BYTES,
     Frame,
     SpoolState,
+    index_segment,
     pack_frame,
     pack_state,
     read_frame,
-    read_segment,
     read_state,
 )
 
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 _SEGMENTS = 16
 """Segments a full spool has: the share shed at once is one sixteenth."""
 _SUFFIX = ".spool"
+MAX_SEQ = 1 << 62
 
 
 class _Segment:
@@ -50,34 +51,39 @@ class _Segment:
     def last_seq(self) -> int:
         return self.first_seq + len(self.starts) - 1
 
-    def note(self, frame: Frame, start: int, end: int) -> None:
+    def note(self, rows: int, start: int, end: int) -> None:
         self.starts.append(start)
-        self.rows.append(frame.rows)
+        self.rows.append(rows)
         self.size = end
 
     def rows_after(self, seq: int) -> int:
         return sum(self.rows[max(0, seq + 1 - self.first_seq) :])
 
     def load(self) -> None:
-        """Index the file, and cut off what a crash left half written."""
+        """Index the file; damaged frames keep their numbers and are counted when they are due."""
         data = self.path.read_bytes()
         self.size = len(SEGMENT_MAGIC)
-        for frame, start, end in read_segment(data):
-            if frame.seq != self.first_seq + len(self.starts):
-                break
-            self.note(frame, start, end)
-        if len(data) > self.size:
-            _log.warning(
-                "spool cut an incomplete tail file=%s bytes=%d", self.path, len(data) - self.size
-            )
-            os.truncate(self.path, self.size)
+        lost = 0
+        for entry in index_segment(data, self.first_seq):
+            self.note(entry.rows, entry.start, entry.end)
+            lost += not entry.intact
+        if lost or len(data) > self.size:
+            cut = len(data) - self.size
+            _log.warning("spool damaged file=%s frames=%d bytes=%d", self.path, lost, cut)
 
 
 class Spool:
     """A bounded queue of batches in a directory. Thread-safe."""
 
-    def __init__(self, directory: str | Path, max_bytes: int) -> None:
+    def __init__(self, directory: str | Path, max_bytes: int, number_from: int = 0) -> None:
         """Open, creating or recovering what is there.
+
+        Args:
+            directory: for this spool alone.
+            max_bytes: what its segments may take.
+            number_from: new batches are numbered from here at least. A number that grows from boot
+                to boot, such as the time in ms, keeps a directory that went back in time (a
+                restored snapshot, a power failure) from giving out numbers twice.
 
         Raises:
             MissingError: the directory cannot be used, or another process uses it.
@@ -97,7 +103,7 @@ class Spool:
             raise MissingError(f"spool {directory}: {error.strerror}") from error
         try:
             self._claim()
-            self._recover()
+            self._recover(number_from)
         except OSError as error:
             os.close(self._state_fd)
             raise MissingError(f"spool {directory}: {error.strerror}") from error
@@ -108,7 +114,7 @@ class Spool:
         except BlockingIOError as error:
             raise OSError(error.errno, "another agent uses it; stop that one first") from error
 
-    def _recover(self) -> None:
+    def _recover(self, number_from: int) -> None:
         found = read_state(os.pread(self._state_fd, 2 * SLOT_BYTES, 0))
         self._state = found or SpoolState(0, 0, 0, secrets.token_bytes(16))
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
@@ -119,7 +125,7 @@ class Spool:
             else:
                 path.unlink()
         last = self._segments[-1].last_seq if self._segments else 0
-        self._next_seq = max(last, self._state.acknowledged) + 1
+        self._next_seq = self._first_new = max(last + 1, self._state.acknowledged + 1, number_from)
         # Both slots, so that later writes find their disk blocks already there.
         self._write_state(self._state)
         self._write_state(self._state)
@@ -175,7 +181,7 @@ class Spool:
                 self._complain(error)
                 self._drop(rows)
                 return None
-            segment.note(frame, segment.size, segment.size + len(data))
+            segment.note(rows, segment.size, segment.size + len(data))
             self._next_seq += 1
             self._recovered()
             return frame.seq
@@ -187,14 +193,18 @@ class Spool:
             after_seq = frame.seq
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is in the store: release it."""
+        """Everything up to `seq` is in the store: release it.
+
+        A number that was never given out says that this directory went back in time, and that the
+        numbers up to it belong to other batches: what is new since the start is numbered anew.
+        """
         with self._lock:
-            seq = min(seq, self.last_seq)
-            if seq <= self._state.acknowledged:
-                return
-            self._write_state(self._state._replace(acknowledged=seq))
-            while self._segments and self._segments[0].last_seq <= seq:
-                self._remove_oldest()
+            if seq > MAX_SEQ:
+                _log.error("acknowledgement ignored seq=%d reason=no batch has such a number", seq)
+            elif seq > self.last_seq:
+                self._renumber(seq)
+            elif seq > self._state.acknowledged:
+                self._release(seq)
 
     def close(self) -> None:
         """Let go of the directory; what is pending stays for the next process."""
@@ -204,6 +214,21 @@ class Spool:
             if self._state_fd >= 0:
                 os.close(self._state_fd)
                 self._state_fd = -1
+
+    def _release(self, seq: int) -> None:
+        self._write_state(self._state._replace(acknowledged=seq))
+        while self._segments and self._segments[0].last_seq <= seq:
+            self._remove_oldest()
+
+    def _renumber(self, seq: int) -> None:
+        fresh = [frame for frame in self.pending() if frame.seq >= self._first_new]
+        _log.warning("spool went back in time acknowledged=%d newest=%d", seq, self.last_seq)
+        self._release(self.last_seq)
+        self._close_writer()
+        self._next_seq = self._first_new = seq + 1
+        self._write_state(self._state._replace(acknowledged=seq))
+        for frame in fresh:
+            self.append(frame.table, frame.rows, frame.payload)
 
     # --- writing ---
 
@@ -293,6 +318,7 @@ class Spool:
                     if frame is not None:
                         return frame
                     self._drop(segment.rows[place])
+                    segment.rows[place] = 0  # counted once
             return None
 
     def _read(self, segment: _Segment, place: int) -> Frame | None:

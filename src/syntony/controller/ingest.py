@@ -134,6 +134,10 @@ class Ingest:
         known.unchecked = MAX_UNACKED
         return known.stored
 
+    def stored(self, host: str) -> int:
+        """Up to where a greeted host's current stream is known to be stored."""
+        return self._streams[host].stored
+
     async def put(self, host: str, stream: str, batch: Batch) -> bool:
         """Queue a batch, waiting while the queue is full.
 

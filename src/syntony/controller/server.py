@@ -236,8 +236,11 @@ class Controller:
 
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
-        if self._sessions.get(session.host) is session:
-            await self._ingest.put(session.host, session.stream, batch)
+        if self._sessions.get(session.host) is not session:
+            return
+        queued = await self._ingest.put(session.host, session.stream, batch)
+        if not queued and self._sessions.get(session.host) is session:
+            session.outbox.put(Ack(seq=self._ingest.stored(session.host)))
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""

@@ -1,0 +1,128 @@
+"""What an agent claims at first: malformed claims cost their NIC, impossible ones the stream."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.link import hello
+
+from syntony.controller.access import LOCAL, Caller
+from syntony.controller.config import ControllerConfig
+from syntony.controller.fleet import SETTLE_NS, Fleet
+from syntony.controller.greeting import RefusedError, greet
+from syntony.mesh.plan import make_plan
+from syntony.wire.messages import Hello, NicInfo
+from syntony.wire.roles import Identity, Role
+
+H0 = Caller(Identity(Role.AGENT, "h0"), "ipv4:10.9.9.9:1")
+CONFIG = ControllerConfig(listen="x", tls_ca="", tls_cert="", tls_key="")
+
+
+def with_nic(**changes: object) -> Hello:
+    """h0 with one good NIC and one that is changed."""
+    usual = hello("h0", "s")
+    bad = msgspec.structs.replace(usual.nics[1], **changes)
+    return msgspec.structs.replace(usual, nics=(usual.nics[0], bad))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"addresses": ("not-an-ip",)}, "'not-an-ip' is not an IP address"),
+        ({"addresses": ("10.0.0.1", "")}, "'' is not an IP address"),
+        ({"addresses": ("224.0.0.1",)}, "not a unicast address"),
+        ({"addresses": ("127.0.0.1",)}, "not a unicast address"),
+        ({"addresses": ("0.0.0.0",)}, "not a unicast address"),  # noqa: S104 - the point
+        ({"addresses": ("::",)}, "not a unicast address"),
+        ({"addresses": ("ff02::1",)}, "not a unicast address"),
+        ({"addresses": ("255.255.255.255",)}, "broadcast"),
+        ({"addresses": ("10.0.0.1",) * 100}, "more than"),
+        ({"port": 0}, "not a UDP port"),
+        ({"port": 65_536}, "not a UDP port"),
+        ({"port": -1}, "not a UDP port"),
+        ({"rail": -1}, "rail -1"),
+        ({"rail": 1 << 40}, "rail"),
+        ({"clock": "h1"}, "claims the clock of 'h1'"),
+        ({"clock": "h0x/rail0"}, "claims the clock"),
+        ({"stamping": "x" * 10_000}, "characters"),
+    ],
+)
+def test_a_nic_that_makes_no_sense_costs_itself(changes: dict[str, object], reason: str) -> None:
+    """One such NIC once went into the plan and made every agent of the fleet exit on it."""
+    taken, faults = greet(with_nic(**changes), H0)
+    assert [nic.name for nic in taken.nics] == ["rail0"]
+    (fault,) = faults
+    assert fault.startswith("nic=rail1 reason=")
+    assert reason in fault
+
+
+def test_a_good_hello_is_taken_whole() -> None:
+    usual = hello("h0", "s")
+    assert greet(usual, H0) == (usual, ())
+
+
+@pytest.mark.parametrize(
+    ("who", "reason"),
+    [
+        (Caller(Identity(Role.AGENT, "h1"), "ipv4:1"), "with the certificate of 'h1'"),
+        (Caller(Identity(Role.OPERATOR, "h0"), "ipv4:1"), "only agents attach"),
+        (Caller(Identity(Role.OPERATOR, ""), LOCAL), "attach over TLS"),
+    ],
+)
+def test_only_the_hosts_own_agent_attaches(who: Caller, reason: str) -> None:
+    with pytest.raises(RefusedError, match=reason):
+        greet(hello("h0", "s"), who)
+
+
+@given(
+    nics=st.lists(
+        st.builds(
+            NicInfo,
+            name=st.sampled_from(["a", "b", "c", "d"]),
+            rail=st.integers(-(1 << 63), 1 << 63),
+            addresses=st.lists(st.text(max_size=20) | st.ip_addresses().map(str)).map(tuple),
+            clock=st.just("h0"),
+            stamping=st.text(max_size=300),
+            port=st.integers(-(1 << 63), 1 << 63),
+        ),
+        max_size=4,
+        unique_by=lambda nic: nic.name,
+    ).map(tuple)
+)
+def test_whatever_is_taken_makes_a_plan(nics: tuple[NicInfo, ...]) -> None:
+    taken, faults = greet(msgspec.structs.replace(hello("h0", "s"), nics=nics), H0)
+    assert len(taken.nics) + len(faults) == len(nics)
+    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    fleet.join(taken, 0, faults)
+    fleet.join(hello("h1", "s"), 0)
+    assert set(fleet.replan(SETTLE_NS).plans) >= {"h1"}
+
+
+def claim(host: str, address: str) -> Hello:
+    usual = hello(host, "s", rails=1)
+    nic = msgspec.structs.replace(usual.nics[0], addresses=(address,))
+    return msgspec.structs.replace(usual, nics=(nic,))
+
+
+def test_a_second_claim_takes_no_address_away() -> None:
+    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    fleet.join(claim("h5", "10.0.0.1"), 0)
+    fleet.join(claim("h6", "10.0.0.2"), 0)
+    fleet.replan(SETTLE_NS)
+    fleet.join(claim("a0", "10.0.0.1"), SETTLE_NS)  # first in the alphabet, last to come
+    mesh = fleet.replan(3 * SETTLE_NS)
+    assert {str(ref) for ref in mesh.nics} == {"h5/rail0", "h6/rail0"}
+    assert {str(ref): address for ref, address in fleet.contested.items()} == {
+        "a0/rail0": "10.0.0.1"
+    }
+
+
+def test_where_nobody_had_the_address_nobody_gets_it() -> None:
+    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    for host, address in (("h0", "10.0.0.1"), ("h1", "10.0.0.1"), ("h2", "10.0.0.3")):
+        fleet.join(claim(host, address), 0)
+    mesh = fleet.replan(SETTLE_NS)
+    assert {str(ref) for ref in mesh.nics} == {"h2/rail0"}
+    assert {ref.host for ref in fleet.contested} == {"h0", "h1"}
