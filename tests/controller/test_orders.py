@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.link import ControllerProcess, running
+from tests.link import ControllerProcess, running, wait_until
 
 from syntony.controller.access import ALLOWED, allow_list
 from syntony.controller.client import ask, ask_for
 from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
+from syntony.model import S
 from syntony.wire.control import Changes, ChangesQuery
 from syntony.wire.failover import FailoverStatus, FailoverStatusQuery, SwitchCommand
 from syntony.wire.messages import Fleet, FleetQuery, Query
@@ -127,3 +131,28 @@ def test_a_certificate_without_a_role_is_an_agents(controller: ControllerProcess
     tls = issued_before_roles(controller, "h7")
     with pytest.raises(RemoteError, match="'h7' is an agent"):
         ask(remote(controller), STOP, tls=tls)
+
+
+def test_idle_connections_lock_nobody_out_for_long(controller: ControllerProcess) -> None:
+    """Connections without a handshake once held every descriptor for two minutes."""
+    tls = controller.issue("ops", Role.OPERATOR)
+    used = len(list(Path(f"/proc/{controller.pid}/fd").iterdir()))
+    limits = (used + 50, used + 50)
+    resource.prlimit(controller.pid, resource.RLIMIT_NOFILE, limits)
+
+    def answers() -> bool:
+        try:
+            ask_for(remote(controller), FleetQuery(), Fleet, tls=tls, timeout_ns=5 * S)
+        except RemoteError:
+            return False
+        return True
+
+    with contextlib.ExitStack() as idle:
+        for _ in range(80):
+            idle.enter_context(socket.create_connection(("127.0.0.1", controller.port), 30))
+        wait_until(answers)
+
+
+def test_the_controller_takes_as_many_descriptors_as_it_may(controller: ControllerProcess) -> None:
+    soft, hard = resource.prlimit(controller.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import resource
 from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
@@ -19,7 +20,11 @@ KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 MIN_PING_INTERVAL_MS = 2_000
 """Agents ping every 5 s; more often than this is not welcome."""
+HANDSHAKE_MS = 5_000
+"""A connection that has not finished its TLS handshake by then is closed: idle ones hold a file
+descriptor each."""
 _OPTIONS = (
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -29,6 +34,12 @@ _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
 )
+
+
+def raise_descriptor_limit() -> None:
+    """As many file descriptors as this user may have: each agent and each stranger needs one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def open_server(

@@ -19,7 +19,7 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.judging import Judging
-from syntony.controller.listen import open_server
+from syntony.controller.listen import open_server, raise_descriptor_limit
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
 from syntony.controller.metrics import Exporter, open_metrics
@@ -469,4 +469,5 @@ class Controller:
 def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
     """The daemon's main loop; returns after SIGTERM or SIGINT."""
     os.umask(0o077)
+    raise_descriptor_limit()
     asyncio.run(Controller(config, store, planner, solver).serve())
