@@ -112,6 +112,13 @@ class Fleet:
             member.connected = False
             member.left_ns = now_ns
 
+    def is_clock(self, node: str) -> bool:
+        """Whether a member of the fleet has a clock of that name."""
+        member = self.members.get(node.partition("/")[0])
+        return member is not None and (
+            node == member.hello.host or any(nic.clock == node for nic in member.hello.nics)
+        )
+
     def silent(self, now_ns: int, since_ns: int) -> dict[str, int]:
         """Host → how long its agent has said nothing.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from syntony.controller.access import Caller
 from syntony.controller.answers import Answers
 from syntony.controller.audits import AuditDesk
+from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
@@ -244,9 +245,10 @@ class Controller:
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
-        foreign = self._solving.take(session.host, edges.edges, edges.utc)
-        if foreign:
-            _log.warning("edges refused host=%s foreign=%d", session.host, foreign)
+        edges, refused = credible(session.host, edges, self._fleet.is_clock)
+        self._solving.take(session.host, edges.edges, edges.utc)
+        if refused:
+            _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
 
     def paths(self, session: Session, report: PathsReport) -> None:
         """An agent's managed connections."""
