@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.errors import WireError
-from syntony.wire.arrow import arrow_schema, decode_columns, encode_columns
+from syntony.wire.arrow import MAX_ROWS, arrow_schema, decode_columns, encode_columns
 from syntony.wire.tables import AGENT, HEARD, PROBE, TABLES, Column, Table
 
 _FLOATS = {"float32": 32, "float64": 64}
@@ -120,3 +120,36 @@ def test_tables_are_not_interchangeable() -> None:
     for table in (PROBE, AGENT):
         with pytest.raises(WireError):
             decode_columns(table, encode_columns(HEARD, HEARD_ROW))
+
+
+def _streamed(rows: int, compression: str | None) -> bytes:
+    """As pyarrow's own writer makes it."""
+    schema = arrow_schema(HEARD)
+    table = pa.table(
+        {
+            "ts_ns": np.zeros(rows, np.int64),
+            "src": ["a/x"] * rows,
+            "dst": ["b/y"] * rows,
+            "received": np.zeros(rows, np.uint32),
+        },
+        schema=schema,
+    )
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_what_would_unpack_to_more_is_refused_unopened(compression: str) -> None:
+    """Half a megabyte once unpacked to 11.6 GB."""
+    with pytest.raises(WireError, match="compressed columns"):
+        decode_columns(HEARD, _streamed(100_000, compression))
+    assert decode_columns(HEARD, _streamed(1_000, None)).num_rows == 1_000
+
+
+def test_rows_are_counted_before_they_are_read() -> None:
+    with pytest.raises(WireError, match="rows in one batch"):
+        decode_columns(HEARD, _streamed(MAX_ROWS + 1, None))
+    assert decode_columns(HEARD, _streamed(MAX_ROWS, None)).num_rows == MAX_ROWS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,17 +75,65 @@ def decode_columns(table: Table, data: bytes) -> pa.Table:
     try:
         with pa.ipc.open_stream(data) as reader:
             _check_schema(table, reader.schema)
+            _check_size(table, data)
             rows = reader.read_all()
         rows.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
-    if rows.num_rows > MAX_ROWS:
-        raise WireError(f"{table.name}: {rows.num_rows} rows in one batch, over {MAX_ROWS}")
     for column, values in zip(table.columns, rows.columns, strict=True):
         if values.null_count:
             raise WireError(f"{table.name}: nulls in column {column.name}")
     return rows
+
+
+def _check_size(table: Table, data: bytes) -> None:
+    """Before anything is unpacked: half a megabyte of compressed columns can declare gigabytes.
+
+    Agents compress nothing, so bodies are no larger than the message that holds them.
+    """
+    import pyarrow as pa
+
+    rows = 0
+    for message in pa.ipc.MessageReader.open_stream(data):
+        if message.type == "record batch":
+            batch = _RecordBatch(bytes(message.metadata))
+            rows += batch.rows
+            if batch.compressed:
+                raise WireError(f"{table.name}: compressed columns are not taken")
+        elif message.type != "schema":
+            raise WireError(f"{table.name}: a {message.type} message is not taken")
+        if not 0 <= rows <= MAX_ROWS:
+            raise WireError(f"{table.name}: {rows} rows in one batch, over {MAX_ROWS}")
+
+
+class _RecordBatch:
+    """What the header of a record batch says, read from its FlatBuffer (Arrow's ``Message.fbs``):
+    pyarrow does not tell without unpacking."""
+
+    def __init__(self, metadata: bytes) -> None:
+        self._data = metadata
+        message = self._number("<I", 0)
+        field = self._field(message, 2)
+        header = field + self._number("<I", field)
+        length = self._field(header, 0)
+        self.rows: int = self._number("<q", length) if length else 0
+        self.compressed = bool(self._field(header, 3))
+
+    def _field(self, table: int, number: int) -> int:
+        """Where a table's field stands; 0 if it is absent."""
+        vtable = table - self._number("<i", table)
+        place = 4 + 2 * number
+        if place >= self._number("<H", vtable):
+            return 0
+        offset = self._number("<H", vtable + place)
+        return table + offset if offset else 0
+
+    def _number(self, kind: str, place: int) -> int:
+        if place < 0:
+            raise ValueError("an offset before the start")
+        (value,) = struct.unpack_from(kind, self._data, place)
+        return int(value)
 
 
 @functools.cache
