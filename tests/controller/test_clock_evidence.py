@@ -39,6 +39,8 @@ def kept(*edges: Edge) -> tuple[Edge, ...]:
         {"drift_ppb": -1e30},
         {"drift_ppb": math.nan},
         {"sigma_ns": 0.0},
+        {"sigma_ns": 5e-324},
+        {"drift_sigma_ppb": 0.0},
         {"sigma_ns": -1.0},
         {"sigma_ns": math.inf},
         {"drift_sigma_ppb": math.nan},

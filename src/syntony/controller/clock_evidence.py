@@ -18,7 +18,8 @@ MAX_INSTANT_NS = 1 << 62
 """Instants and distances between clocks: 146 years."""
 MAX_DRIFT_PPB = 10e6
 """One per cent: a hundred times what a crystal does."""
-MAX_SIGMA = 1e18
+MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
+"""Nothing is known to a femtosecond: a smaller sigma would outvote the fleet, or divide by zero."""
 
 
 def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
@@ -55,8 +56,8 @@ def _possible(edge: Edge) -> bool:
         abs(edge.ref_ns) <= MAX_INSTANT_NS
         and abs(edge.theta_ns) <= MAX_INSTANT_NS
         and abs(edge.drift_ppb) <= MAX_DRIFT_PPB
-        and 0 < edge.sigma_ns <= MAX_SIGMA
-        and 0 <= edge.drift_sigma_ppb <= MAX_SIGMA
+        and MIN_SIGMA <= edge.sigma_ns <= MAX_SIGMA
+        and MIN_SIGMA <= edge.drift_sigma_ppb <= MAX_SIGMA
         and abs(edge.rtt_floor_ns) <= MAX_INSTANT_NS
         and 0 <= edge.probes <= MAX_INSTANT_NS
         and _all_finite(edge)
