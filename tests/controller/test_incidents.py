@@ -211,9 +211,7 @@ def test_commands(control: Control) -> None:
     control.store.links.seen = (port("h0/rail0", flaps=9),)
     control.tick()
     desk = control.desk
-    with pytest.raises(UsageError, match="say who you are"):
-        desk.act(IncidentAction(number=1, what="ack", by=""), "", T0)
-    acked = desk.act(IncidentAction(number=1, what="ack", by="eve"), "ops", T0)
+    acked = desk.act(IncidentAction(number=1, what="ack", by=""), "ops eve", T0)
     assert acked.incidents[0]["acknowledged_by"] == "ops eve"
     with pytest.raises(UsageError, match="nothing to do"):
         desk.act(IncidentAction(number=1, what="delete", by="eve"), "", T0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 
@@ -83,7 +84,9 @@ def solved(controller: ControllerProcess, edges: list[Edge]) -> dict[str, Timeli
         found.update({line.node: line for line in clocks.timelines})
         return len(found) == len(edges) + 1
 
-    with attached(controller.agent_config("p1")) as one:
+    with contextlib.ExitStack() as others, attached(controller.agent_config("p1")) as one:
+        for edge in edges:  # only clocks of the fleet are solved
+            others.enter_context(attached(controller.agent_config(edge.b)))
         wait_until(send)
     return found
 
