@@ -6,9 +6,12 @@ STAMP := $(VENV)/.ready
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
 SANITIZED := build/sanitized
 ACT ?= all
+ROOM ?=
+N ?= 30
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test test-slow native-test lint bench clean
+.PHONY: help setup system demo test test-slow native-test lint bench clean mutate
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -55,3 +58,6 @@ bench: setup ## Every number in the docs, printed again on this machine
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+mutate: setup ## What the tests of pure rooms notice of deliberate changes (ROOM=… N=… SEED=…)
+	$(BIN)/python -m tests.mutate $(ROOM) --sample $(N) --seed $(SEED) --json build/mutate.json

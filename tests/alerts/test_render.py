@@ -75,6 +75,34 @@ def test_slack_hears_that_it_is_over_in_another_colour() -> None:
     assert there["attachments"][0]["color"] != over["attachments"][0]["color"]
 
 
+@pytest.mark.parametrize("ahead_ns", [0, 37 * S, -2 * S])
+def test_alertmanager_reads_instants_on_its_own_clock(ahead_ns: int) -> None:
+    """A live alert ends five minutes from now unless it is sent again; what is over, when it was.
+    Fleet time may be ahead of the world's or behind it."""
+    now_ns = T0 + 3600 * S
+    live, over = incident(), incident(state=State.RESOLVED, resolved_ns=T0 + 60 * S)
+    alerts = render.alertmanager([live, over], "gpu-7", now_ns, ahead_ns)
+    assert [alert["startsAt"] for alert in alerts] == [render.instant(T0 - ahead_ns)] * 2
+    assert [alert["endsAt"] for alert in alerts] == [
+        render.instant(now_ns + 300 * S - ahead_ns),
+        render.instant(T0 + 60 * S - ahead_ns),
+    ]
+    assert alerts[0]["annotations"]["description"].startswith("seen 0; seen 1")
+    assert alerts[0]["annotations"]["repeats"] == "2"
+    bare = render.alertmanager([incident(evidence=(), jobs=())], "gpu-7", now_ns)[0]
+    assert {"description", "jobs"}.isdisjoint(bare["annotations"])
+
+
+def test_instants_are_utc_to_the_millisecond() -> None:
+    assert render.instant(T0 + 7_999_999) == "2023-11-14T22:13:20.007Z"
+    assert render.instant(T0 + S - 1) == "2023-11-14T22:13:20.999Z"
+
+
+def test_what_is_not_over_has_no_end() -> None:
+    body = render.plain(incident(resolved_ns=5))
+    assert (body["resolved_ns"], body["cause"], body["silenced"]) == (None, None, False)
+
+
 def test_a_webhook_gets_everything_that_is_known() -> None:
     over = incident(state=State.RESOLVED, resolved_ns=T0 + S, cause=3)
     body = json.loads(json.dumps(render.webhook(ChangeKind.CLEAR, over, "gpu-7", [incident()])))

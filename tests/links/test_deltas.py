@@ -30,6 +30,13 @@ def takes(key: str, *steps: tuple[str, int | None]) -> list[Delta]:
         (NARROW, [("a", 250), ("a", 255)], Delta(5, Reading.SATURATED)),
         (NARROW, [("a", 255), ("a", 255)], Delta(None, Reading.UNKNOWN)),
         (NARROW, [("a", 255), ("a", 3)], Delta(3, Reading.RESET)),
+        (WIDE, [("a", 5), ("a", 5)], Delta(0, Reading.COUNTED)),
+        (WIDE, [("a", 5), ("b", 3)], Delta(3, Reading.RESET)),
+        (WIDE, [("a", 5), ("b", 3), ("b", 4)], Delta(1, Reading.COUNTED)),
+        (WIDE, [("a", None), ("b", 3)], Delta(None, Reading.FIRST)),
+        (NARROW, [("a", 255)], Delta(None, Reading.FIRST)),
+        (NARROW, [("a", 250), ("a", 254)], Delta(4, Reading.COUNTED)),
+        (NARROW, [("a", 255), ("b", 200)], Delta(200, Reading.RESET)),
         (NARROW, [("a", 255), ("b", 255)], Delta(255, Reading.SATURATED)),
     ],
 )
@@ -55,6 +62,32 @@ def test_the_table_is_complete_and_unambiguous() -> None:
     assert len(EVERY) == len({(row.source, row.name) for row in EVERY.values()})
     assert "rx_prio3_pause" in of_source(Source.ETHTOOL)
     assert all(row.meaning and not row.meaning.endswith(".") for row in TABLE)
+
+
+@pytest.mark.parametrize(
+    ("key", "bits"),
+    [("symbol_error", 16), ("link_downed", 8), ("link_error_recovery", 8), ("port_rcv_errors", 16),
+     ("excessive_buffer_overrun_errors", 4), ("local_link_integrity_errors", 4),
+     ("VL15_dropped", 16), ("port_xmit_discards", 16), ("port_xmit_wait", 32),
+     ("port_rcv_constraint_errors", 8)],
+)  # fmt: skip
+def test_infiniband_counters_stop_at_their_width(key: str, bits: int) -> None:
+    """InfiniBand Architecture 1.4, table of PortCounters; the classic ones do not wrap."""
+    assert EVERY[f"ib/counters:{key}"].ceiling == 2**bits - 1
+
+
+def test_priorities_are_written_out_and_only_where_they_are_counted() -> None:
+    for way in ("rx", "tx"):
+        for suffix in ("pause", "pause_duration"):
+            named = {name for name in of_source(Source.ETHTOOL) if name.endswith(f"_{suffix}")}
+            assert {f"{way}_prio{n}_{suffix}" for n in range(8)} <= named
+            assert len([name for name in named if name.startswith(f"{way}_prio")]) == 8
+    assert EVERY["ethtool:rx_prio5_pause"].meaning.startswith(
+        "pause frames received for priority 5"
+    )
+    assert "ethtool:rx_prioN_pause" not in EVERY
+    quiet = {name for name, row in of_source(Source.NET).items() if row.quiet}
+    assert quiet == {"carrier_changes", "carrier_up_count"}, "a loss of carrier is never quiet"
 
 
 def test_pam4_symbol_errors_are_no_reason_for_an_alert() -> None:

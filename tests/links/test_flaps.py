@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,31 @@ def test_a_clock_that_goes_back_loses_nothing() -> None:
     history.add(50 * S, 2)
     assert history.count(0, 101 * S).losses == 3
     assert history.last_ns == 100 * S
+
+
+def test_a_window_has_its_first_instant_and_not_its_last() -> None:
+    history = FlapHistory()
+    history.add(0, 0)
+    for at in (10, 10, 20, 20, 30):
+        history.add(at, 1)
+    windows = {(10, 20): 2, (11, 20): 0, (10, 21): 4, (10, 10): 0, (20, 30): 2, (20, 31): 3}
+    assert {window: history.count(*window).losses for window in windows} == windows
+
+
+@pytest.mark.parametrize("kept", [2, 5, 50])
+def test_a_short_memory_says_from_when_on_it_is_exact(kept: int) -> None:
+    """At least `kept` changes are remembered, never twice as many; the total forgets nothing."""
+    history = FlapHistory(kept)
+    history.add(0, 0)
+    for change in range(1, 301):
+        history.add(10 * change, 2)
+        assert history.total == 2 * change
+        assert history.last_ns == 10 * change
+        known = [
+            n for n in range(change + 1)
+            if history.count(10 * (change - n) + 1, 10 * change + 1) == Flaps(2 * n, exact=True)
+        ]  # fmt: skip
+        assert max(known) == len(known) - 1
+        assert min(kept, change) <= max(known) < 2 * kept or change < 2 * kept
+    assert history.count(0, 3001).losses < 600
+    assert not history.count(0, 3001).exact

@@ -57,6 +57,67 @@ def test_a_driver_reload_is_said_and_counts_go_on() -> None:
     assert ledger.total_flaps("eth0") == 1
 
 
+@pytest.mark.parametrize(("shown", "losses"), [(0, 0), (2, 2), (3, 3), (9, 9)])
+def test_all_that_a_new_counter_shows_happened_since_the_reload(shown: int, losses: int) -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    notes = ledger.sweep(S, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: shown})]).notes
+    assert sum(note.losses for note in notes) == losses
+    assert ledger.flaps("eth0", 0, S + 1) == (losses, True)
+    notes = ledger.sweep(2 * S, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: 10})]).notes
+    assert sum(note.losses for note in notes) == 10 - shown
+
+
+def test_events_say_which_way_and_only_what_is_news() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    (lost,) = ledger.carrier(1, "eth0", 4, carrier=False)
+    assert (lost.kind, lost.losses, lost.before, lost.after) == ("carrier", 1, "up", "down")
+    assert lost.detail == "carrier lost"
+    assert ledger.carrier(2, "eth0", 4, carrier=False) == []
+    (gained,) = ledger.carrier(3, "eth0", 4, carrier=True)
+    assert (gained.losses, gained.before, gained.after, gained.remedy) == (0, "down", "up", "")
+    (merged,) = ledger.carrier(4, "eth0", 6, carrier=True)
+    assert (merged.losses, merged.after) == (2, "up")
+    assert merged.detail == "carrier lost 2 times"
+    assert ledger.sweep(5, [UP._replace(counters={DOWN_COUNT: 6})]).notes == []
+    assert ledger.total_flaps("eth0") == 3
+
+
+def test_what_is_known_of_ports_that_are_there_and_of_no_others() -> None:
+    crc, bytes_in = "net/statistics:rx_crc_errors", "net/statistics:rx_bytes"
+    ledger = LinkLedger()
+    other = UP._replace(name="eth1")
+    ledger.sweep(0, [UP._replace(counters={crc: 5, bytes_in: 5}), other])
+    ledger.carrier(1, "eth9", 0, carrier=True)
+    assert {port.name for port in ledger.snapshots()} == {"eth0", "eth1"}
+    for at, value in ((1, 7), (2, 12)):
+        ledger.sweep(at, [UP._replace(counters={crc: value, bytes_in: value}), other])
+    assert ledger.totals("eth0") == {crc: 7, bytes_in: 7}
+    assert [ledger.unreadable(port) for port in ("eth0", "eth1", "eth9")] == [0, 0, 0]
+    lost = UP._replace(counters={crc: None, bytes_in: 12})
+    assert [row.reading for row in ledger.sweep(3, [lost]).counters] == [Reading.UNKNOWN]
+    assert ledger.unreadable("eth0") == 1
+    assert ledger.sweep(4, [lost]).counters == [], "said once"
+    (row,) = ledger.sweep(5, [UP._replace(counters={crc: 20})]).counters
+    assert (row.port, row.counter, row.increase) == ("eth0", crc, 8)
+    assert ledger.unreadable("eth0") == 0
+    assert [row.increase for row in ledger.sweep(6, [lost]).counters] == [0], "said again"
+    assert [ledger.totals("eth9"), ledger.unreadable("eth9"), ledger.total_flaps("eth9")] == [
+        {}, 0, 0,
+    ]  # fmt: skip
+    assert ledger.flaps("eth9", 0, 9) == (0, False)
+
+
+def test_a_clear_of_counters_is_not_a_reload() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    assert [note.kind for note in ledger.sweep(1, [UP]).notes] == []
+    cleared = ledger.sweep(2, [UP._replace(counters={DOWN_COUNT: 1})])
+    assert [(note.kind, note.losses) for note in cleared.notes] == [("carrier", 1)]
+    assert cleared.counters[0].reading is Reading.RESET
+
+
 def test_a_driver_reload_that_an_event_told_first_is_counted_once() -> None:
     ledger = LinkLedger()
     ledger.sweep(0, [UP])

@@ -34,6 +34,10 @@ UP = PortReading(PortState.ACTIVE, Rate(400, 4, "NDR"))
         ("2: INIT", "5: LinkUp", PortState.NO_SUBNET_MANAGER),
         ("3: ARMED", "5: LinkUp", PortState.NO_SUBNET_MANAGER),
         ("1: DOWN", "6: LinkErrorRecovery", PortState.RECOVERING),
+        ("1: DOWN", "1: Sleep", PortState.DISABLED),
+        ("1: DOWN", "7: Phy Test", PortState.TRAINING),
+        ("1: DOWN", "5: LinkUp", PortState.NO_PEER),
+        ("2: INIT", None, PortState.NO_SUBNET_MANAGER),
         ("1: DOWN", None, PortState.NO_PEER),
         (None, None, PortState.UNKNOWN),
         ("", "garbage", PortState.UNKNOWN),
@@ -64,6 +68,7 @@ def test_ethernet_states(admin_up: bool | None, carrier: bool | None, expected: 
         ("400 Gb/sec (4X NDR)", Rate(400, 4, "NDR")),
         ("2.5 Gb/sec (1X)", Rate(2.5, 1, "")),
         ("100 Gb/sec", Rate(100, None, "")),
+        ("200 Gb/sec (4x hdr)", Rate(200, 4, "HDR")),
         ("", None),
         ("N/A", None),
         (None, None),
@@ -73,8 +78,11 @@ def test_infiniband_rates(text: str | None, expected: Rate | None) -> None:
     assert infiniband_rate(text) == expected
 
 
-@pytest.mark.parametrize(("text", "gbps"), [("100000", 100), ("-1", None), ("", None), ("x", None)])
-def test_ethernet_rates(text: str, gbps: float | None) -> None:
+@pytest.mark.parametrize(("text", "gbps"),
+    [("100000", 100), ("2500", 2.5), ("-1", None), ("0", None), ("", None), ("x", None),
+     (None, None)],
+)  # fmt: skip
+def test_ethernet_rates(text: str | None, gbps: float | None) -> None:
     rate = ethernet_rate(text)
     assert (rate.gbps if rate else None) == gbps
 
@@ -115,8 +123,11 @@ def test_lost_lanes_are_told_as_degraded() -> None:
     machine.take(0, UP)
     change = machine.take(1, PortReading(PortState.ACTIVE, Rate(200, 2, "NDR")))
     assert change is not None
-    assert change.degraded
     assert "cable" in change.remedy
+    back = machine.take(2, UP)
+    assert back is not None
+    assert (back.rate_before, back.rate_after) == (Rate(200, 2, "NDR"), UP.rate)
+    assert not back.remedy
 
 
 def test_a_speed_that_cannot_be_read_is_no_news() -> None:
@@ -124,6 +135,45 @@ def test_a_speed_that_cannot_be_read_is_no_news() -> None:
     machine.take(0, UP)
     assert machine.take(1, PortReading(PortState.ACTIVE, None)) is None
     assert machine.take(2, UP) is None
+
+
+def test_a_link_that_comes_back_with_an_unreadable_speed_is_told_without_one() -> None:
+    machine = PortMachine()
+    machine.take(0, UP)
+    down = machine.take(1, PortReading(PortState.NO_PEER, UP.rate))
+    assert down is not None
+    assert (down.at_ns, down.rate_before) == (1, UP.rate)
+    back = machine.take(2, PortReading(PortState.ACTIVE, None))
+    assert back is not None
+    assert (back.after, back.rate_after, back.remedy) == (PortState.ACTIVE, None, "")
+    slower = machine.take(3, PortReading(PortState.ACTIVE, Rate(200, 2, "NDR")))
+    assert slower is not None, "the known speed is kept to compare with"
+    assert slower.rate_before == UP.rate
+    assert "lanes were lost" in slower.remedy
+
+
+def told(machine: PortMachine) -> PortState:
+    return machine.state
+
+
+def test_a_step_on_the_way_up_is_told_only_when_it_holds() -> None:
+    """A link that goes from one step to the next, or begins one anew, is still on its way."""
+    machine = PortMachine()
+    assert told(machine) is PortState.UNKNOWN
+    machine.take(0, PortReading(PortState.NO_PEER, None))
+    steps = [PortState.TRAINING, PortState.RECOVERING, PortState.NO_SUBNET_MANAGER] * 4
+    for at, state in enumerate(steps, start=1):
+        assert machine.take(at * (SETTLED_NS - 1), PortReading(state, None)) is None
+        assert told(machine) is PortState.NO_PEER
+    since_ns = len(steps) * (SETTLED_NS - 1)
+    last = PortReading(steps[-1], None)
+    assert machine.take(since_ns + SETTLED_NS - 1, last) is None
+    change = machine.take(since_ns + SETTLED_NS, last)
+    assert change is not None
+    assert (change.before, change.after) == (PortState.NO_PEER, PortState.NO_SUBNET_MANAGER)
+    assert told(machine) is PortState.NO_SUBNET_MANAGER
+    assert machine.take(since_ns + 2 * SETTLED_NS, last) is None
+    assert SETTLED_NS == 3 * S
 
 
 NIC = NicFacts("eth0", True, False, False, False, False, 100.0, "mlx5_core")
@@ -142,6 +192,12 @@ NIC = NicFacts("eth0", True, False, False, False, False, 100.0, "mlx5_core")
         (NIC._replace(physical=False), True, Role.COMPUTE),
         (NIC._replace(virtual_function=True, rdma=True), False, Role.VIRTUAL),
         (NIC, False, Role.FRONTEND),
+        (NIC._replace(speed_gbps=10.0), False, Role.MANAGEMENT),
+        (NIC._replace(speed_gbps=10.0, rdma=True), False, Role.COMPUTE),
+        (NIC._replace(speed_gbps=25.0), False, Role.FRONTEND),
+        (NIC._replace(speed_gbps=None), False, Role.FRONTEND),
+        (NIC._replace(speed_gbps=1.0, default_route=True), False, Role.FRONTEND),
+        (NIC._replace(rdma=True, default_route=None), False, Role.COMPUTE),
     ],
 )
 def test_roles(nic: NicFacts, configured: bool, role: Role) -> None:

@@ -69,6 +69,42 @@ def test_survival_is_judged_right(edges: list[tuple[str, str]], survives: bool) 
     assert survives_any_host(adjacency) is survives
 
 
+def joined(hosts: set[str], edges: list[tuple[str, str]]) -> bool:
+    """Whether one can walk from any of these hosts to any other by way of these alone."""
+    reached, fresh = set(), set(sorted(hosts)[:1])
+    while fresh:
+        reached |= fresh
+        ends = [*edges, *(edge[::-1] for edge in edges)]
+        fresh = {b for a, b in ends if a in reached and b in hosts} - reached
+    return reached == hosts
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from("abcdefg")), max_size=14).map(
+        lambda edges: [(a, b) for a, b in edges if a != b]
+    )
+)
+def test_survival_is_what_taking_out_each_host_shows(edges: list[tuple[str, str]]) -> None:
+    """Whichever host the search happens to begin at."""
+    adjacency: dict[NicRef, set[NicRef]] = {}
+    for one, other in edges:
+        a, b = NicRef(one, "rail0"), NicRef(other, f"rail{ord(one) % 2}")
+        adjacency.setdefault(a, set()).add(b)
+        adjacency.setdefault(b, set()).add(a)
+    hosts = {host for edge in edges for host in edge}
+    survives = joined(hosts, edges) and all(joined(hosts - {host}, edges) for host in hosts)
+    assert survives_any_host(adjacency) is survives
+
+
+@pytest.mark.parametrize("hub", ["a", "m", "z"])
+def test_a_star_dies_with_its_centre(hub: str) -> None:
+    """… also where the centre is the first one that is looked at."""
+    centre = NicRef(hub, "rail0")
+    leaves = [NicRef(f"l{k}", "rail0") for k in range(3)]
+    assert not survives_any_host({centre: set(leaves)} | {leaf: {centre} for leaf in leaves})
+    assert not survives_any_host({leaf: {centre} for leaf in leaves} | {centre: set(leaves)})
+
+
 def edge_set(adjacency: dict[NicRef, set[NicRef]]) -> set[frozenset[NicRef]]:
     return {frozenset((ref, other)) for ref, others in adjacency.items() for other in others}
 

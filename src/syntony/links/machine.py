@@ -29,16 +29,6 @@ class PortChange(NamedTuple):
     rate_after: Rate | None
     remedy: str
 
-    @property
-    def degraded(self) -> bool:
-        """Active on both sides, but slower than before."""
-        return (
-            self.after is PortState.ACTIVE
-            and self.rate_before is not None
-            and self.rate_after is not None
-            and self.rate_after.gbps < self.rate_before.gbps
-        )
-
 
 class PortMachine:
     """One port. Feed it every reading; it returns the changes worth telling."""

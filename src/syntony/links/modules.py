@@ -39,12 +39,11 @@ class _Limit(NamedTuple):
 
     @property
     def well(self) -> bool:
-        if self.limit is None:
-            return True
-        return (
+        """Back inside; a limit that could not be read tells nothing."""
+        return self.limit is not None and (
             self.value < self.limit - self.back
             if self.above
-            else (self.value > self.limit + self.back)
+            else self.value > self.limit + self.back
         )
 
 

@@ -1,0 +1,372 @@
+"""When an incident opens, clears and pages, decided a second way: by looking back over the history.
+
+The book counts as it goes. Here each evaluation is judged from the whole list of what was measured
+before it, as docs/reference/incidents.md words it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.alerts.incidents import (
+    MAX_EVIDENCE,
+    OFFENDER_NS,
+    REOPEN_NS,
+    Book,
+    Change,
+    ChangeKind,
+)
+from syntony.alerts.observations import Observation, measured
+from syntony.alerts.rules import Rule, Severity, parse_rules
+from syntony.alerts.silences import Silence
+from syntony.errors import UsageError
+from syntony.model import S
+
+T0 = 1_000 * S
+
+
+class Apart:
+    """Nothing is part of anything."""
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        return False
+
+
+class Inside:
+    """A subject is part of every subject whose name begins its own."""
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        return narrower != wider and narrower.startswith(wider)
+
+
+def rule(name: str = "hot", **settings: object) -> Rule:
+    fields: dict[str, object] = {
+        "name": name, "metric": name, "severity": "warning", "summary": "{subject}: {value}",
+        "remedy": "cool it", "above": 10.0, "open_after": 1, "clear_after": 1, "stable": "0s",
+    }  # fmt: skip
+    return msgspec.convert(fields | settings, Rule)
+
+
+def kinds(changes: list[Change]) -> list[ChangeKind]:
+    return [change.kind for change in changes]
+
+
+def feed(
+    book: Book,
+    at_ns: int,
+    metric: str,
+    value: float | None,
+    subject: str = "x",
+    *,
+    evidence: tuple[str, ...] = (),
+    jobs: tuple[str, ...] = (),
+) -> list[Change]:
+    seen = [Observation(metric, subject, value, evidence, jobs)]
+    return book.evaluate(at_ns, measured(seen, [metric]), Apart())
+
+
+class Step(NamedTuple):
+    """One evaluation: how long after the one before, and what was measured."""
+
+    after_s: int
+    measured: bool
+    """Whether the metric was evaluated at all."""
+    value: float | None
+    """None: the subject was among the observations, but could not be measured."""
+    absent: bool
+    """Whether the subject was not among the observations."""
+
+    @property
+    def known(self) -> bool:
+        return self.measured and (self.absent or self.value is not None)
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.integers(1, 9),
+        st.integers(0, 4).map(bool),
+        st.sampled_from([None, 0.0, 9.0, 10.0, 11.0, 12.0, 40.0]),
+        st.integers(0, 5).map(lambda n: not n),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150)
+@given(
+    steps=STEPS,
+    open_after=st.integers(1, 4),
+    clear_after=st.integers(1, 4),
+    stable_s=st.integers(0, 20),
+    above=st.booleans(),
+)
+def test_it_opens_and_clears_as_its_history_says(
+    steps: list[Step], open_after: int, clear_after: int, stable_s: int, above: bool
+) -> None:
+    limit = {"above": 10.0} if above else {"above": None, "below": 10.0}
+    checked = rule(open_after=open_after, clear_after=clear_after, stable=f"{stable_s}s", **limit)
+    book = Book([checked])
+    now_s, live = 1_000, False
+    history: list[tuple[int, bool]] = []  # known evaluations: when, and whether it was bad
+    bad_values: list[float] = []  # of the incident
+    opened = 0
+    for step in steps:
+        now_s += step.after_s
+        seen = [] if step.absent else [Observation("hot", "x", step.value)]
+        metrics = ["hot"] if step.measured else []
+        changes = kinds(book.evaluate(now_s * S, measured(seen, metrics), Apart()))
+        bad = (
+            step.known and not step.absent and step.value is not None
+            and (step.value > 10.0 if above else step.value < 10.0)
+        )  # fmt: skip
+        if step.known:
+            history.append((now_s, bad))
+        was_live = live
+        if step.known and not live:
+            live = len(history) >= open_after and all(b for _, b in history[-open_after:])
+        elif step.known and not bad:
+            last_bad_s = max(at_s for at_s, b in history if b)
+            quiet = all(not b for _, b in history[-clear_after:])
+            live = not (quiet and now_s - last_bad_s >= stable_s)
+        begun = live and not was_live
+        assert (ChangeKind.OPENED in changes or ChangeKind.REOPENED in changes) == begun
+        assert (ChangeKind.RESOLVED in changes) == (was_live and not live)
+        # Without a wait it pages when it opens, and the all-clear comes with the resolution.
+        assert (ChangeKind.PAGE in changes) == begun
+        assert (ChangeKind.CLEAR in changes) == (was_live and not live)
+        if begun:
+            opened += 1
+        if live and bad and step.value is not None:
+            bad_values.append(step.value)
+        incidents = book.incidents
+        assert len(incidents) == min(opened, 1), "within fifteen minutes it is the same one"
+        if incidents:
+            (incident,) = incidents
+            assert incident.live == live
+            assert incident.reopened == opened - 1
+            assert incident.repeats == 0
+            assert (incident.resolved_ns == 0) == live
+            assert incident.worst == (max(bad_values) if above else min(bad_values))
+
+
+def test_a_metric_that_was_not_evaluated_says_nothing_of_its_incidents() -> None:
+    """A controller whose optics survey failed must not clear what the optics showed before."""
+    book = Book([rule("hot", clear_after=1), rule("cold", clear_after=1)])
+    feed(book, T0, "hot", 99.0)
+    for k in range(1, 100):
+        assert feed(book, T0 + k * S, "cold", 0.0) == []
+    assert book.find(1).live
+    assert kinds(book.evaluate(T0 + 200 * S, measured([], ["hot"]), Apart())) == [
+        ChangeKind.RESOLVED,
+        ChangeKind.CLEAR,
+    ]
+
+
+def test_good_evaluations_must_follow_each_other() -> None:
+    book = Book([rule(clear_after=3)])
+    feed(book, T0, "hot", 11)
+    for k in range(1, 40):
+        assert not kinds(feed(book, T0 + k * S, "hot", 11 if k % 3 == 0 else 1))
+    assert kinds(feed(book, T0 + 40 * S, "hot", 1)) == []
+    assert kinds(feed(book, T0 + 41 * S, "hot", 1)) == []
+    assert ChangeKind.RESOLVED not in kinds(feed(book, T0 + 42 * S, "hot", None))
+    assert ChangeKind.RESOLVED in kinds(feed(book, T0 + 43 * S, "hot", 1))
+
+
+@pytest.mark.parametrize(("after_s", "resolved"), [(59, False), (60, True)])
+def test_quiet_for_less_than_stable_is_not_over(after_s: int, resolved: bool) -> None:
+    book = Book([rule(stable="1min")])
+    feed(book, T0, "hot", 11)
+    for at_s in range(1, after_s):
+        assert feed(book, T0 + at_s * S, "hot", 1) == []
+    assert (ChangeKind.RESOLVED in kinds(feed(book, T0 + after_s * S, "hot", 1))) == resolved
+
+
+def test_the_worst_of_a_rule_below_is_its_lowest_and_of_one_above_its_highest() -> None:
+    for limit, values, worst in (
+        ({"above": 10.0}, (20, 50, 30), 50),
+        ({"above": None, "below": 10.0}, (7, 3, 5), 3),
+    ):
+        book = Book([rule(**limit)])
+        for k, value in enumerate(values):
+            feed(book, T0 + k * S, "hot", value)
+        incident = book.find(1)
+        assert (incident.worst, incident.value) == (worst, values[-1])
+        feed(book, T0 + 9 * S, "hot", None)
+        assert incident.value == values[-1], "what was not measured has no value"
+
+
+def test_the_value_follows_while_it_recovers_and_the_worst_stays() -> None:
+    book = Book([rule(clear_after=5)])
+    feed(book, T0, "hot", 30)
+    feed(book, T0 + S, "hot", 4)
+    assert (book.find(1).value, book.find(1).worst) == (4, 30)
+
+
+def test_evidence_is_kept_once_each_the_newest_of_very_much_and_jobs_are_a_set() -> None:
+    book = Book([rule()])
+    for k in range(MAX_EVIDENCE + 5):
+        feed(book, T0 + k * S, "hot", 11, evidence=("same", f"seen {k}"), jobs=("b", "a"))
+    feed(book, T0 + 99 * S, "hot", 12, evidence=("last",), jobs=("c", "a"))
+    incident = book.find(1)
+    assert len(incident.evidence) == MAX_EVIDENCE
+    assert len(set(incident.evidence)) == MAX_EVIDENCE
+    assert incident.evidence[-1] == "last"
+    assert incident.evidence[-2] == f"seen {MAX_EVIDENCE + 4}"
+    assert incident.jobs == ("a", "b", "c")
+    assert incident.updated_ns == T0 + 99 * S
+
+
+@pytest.mark.parametrize(("last_s", "pages"), [(29, False), (30, True)])
+def test_a_page_waits_from_the_opening(last_s: int, pages: bool) -> None:
+    book = Book([rule(wait="30s")])
+    changes = [c for k in range(last_s + 1) for c in feed(book, T0 + k * S, "hot", 11)]
+    assert (ChangeKind.PAGE in kinds(changes)) == pages
+    assert book.find(1).paged == book.find(1).told == pages
+
+
+def test_what_is_good_again_when_its_wait_is_over_pages_nobody() -> None:
+    """It is not resolved yet, but nobody need get up for what is better already."""
+    book = Book([rule(wait="30s", clear_after=100)])
+    changes = [c for k in range(20) for c in feed(book, T0 + k * S, "hot", 11)]
+    changes += [c for k in range(20, 60) for c in feed(book, T0 + k * S, "hot", 1)]
+    assert kinds(changes) == [ChangeKind.OPENED]
+    assert kinds(feed(book, T0 + 61 * S, "hot", 11)) == [ChangeKind.PAGE]
+
+
+def test_a_page_waits_again_from_the_end_of_its_cause() -> None:
+    book = Book([rule("hot", wait="30s", explained_by=("rack",)), rule("rack")])
+
+    def step(at_s: int, rack: float) -> list[ChangeKind]:
+        seen = [Observation("hot", "r1/x", 11), Observation("rack", "r1", rack)]
+        return kinds(book.evaluate(T0 + at_s * S, measured(seen, ["hot", "rack"]), Inside()))
+
+    assert step(0, 11) == [ChangeKind.OPENED, ChangeKind.OPENED, ChangeKind.EXPLAINED,
+                           ChangeKind.PAGE]  # fmt: skip
+    assert step(100, 1) == [ChangeKind.RESOLVED, ChangeKind.CLEAR, ChangeKind.UNEXPLAINED]
+    assert step(129, 1) == []
+    assert step(130, 1) == [ChangeKind.PAGE]
+
+
+def test_the_rule_named_first_explains_and_of_one_rule_the_wider_subject() -> None:
+    rules = [rule("hot", explained_by=("rack", "room")), rule("rack"), rule("room")]
+    book = Book(rules)
+    seen = [
+        Observation("hot", "r1/x", 11), Observation("room", "r", 11), Observation("rack", "r1", 11),
+        Observation("hot", "r2/x", 11), Observation("hot", "z", 11), Observation("rack", "z", 11),
+    ]  # fmt: skip
+    book.evaluate(T0, measured(seen, ["hot", "rack", "room"]), Inside())
+    causes = {
+        (i.rule, i.subject): book.find(i.cause).rule if i.cause else "" for i in book.incidents
+    }
+    assert causes["hot", "r1/x"] == "rack"
+    assert causes["hot", "r2/x"] == "room"
+    assert causes["hot", "z"] == "rack", "the same subject explains, too"
+    assert causes["rack", "r1"] == causes["room", "r"] == ""
+    cable = Book([rule("hot")])
+    both = [Observation("hot", "a", 11), Observation("hot", "ab", 11)]
+    cable.evaluate(T0, measured(both, ["hot"]), Inside())
+    assert [cable.find(1).cause, cable.find(2).cause] == [0, 1]
+
+
+@pytest.mark.parametrize(("gap_ns", "same"), [(REOPEN_NS - 1, True), (REOPEN_NS, False)])
+def test_coming_back_is_the_same_incident_for_a_quarter_of_an_hour(gap_ns: int, same: bool) -> None:
+    book = Book([rule()])
+    feed(book, T0, "hot", 50)
+    feed(book, T0 + S, "hot", 1)
+    back = feed(book, T0 + S + gap_ns, "hot", 20)
+    assert (back[0].kind is ChangeKind.REOPENED) == same
+    assert len(book.incidents) == (1 if same else 2)
+    last = book.incidents[-1]
+    assert last.live
+    assert last.resolved_ns == 0
+    assert (last.worst, last.repeats, last.reopened) == ((50, 0, 1) if same else (20, 1, 0))
+    assert last.opened_ns == (T0 if same else T0 + S + gap_ns)
+
+
+@pytest.mark.parametrize(("gap_ns", "repeats"), [(OFFENDER_NS - 1, 1), (OFFENDER_NS, 0)])
+def test_a_repeat_offender_is_one_within_a_week_of_the_same_subject_and_rule(
+    gap_ns: int, repeats: int
+) -> None:
+    book = Book([rule("hot"), rule("cold")])
+    for metric, subject in (("hot", "x"), ("hot", "y"), ("cold", "x")):
+        feed(book, T0, metric, 50, subject)
+        feed(book, T0 + S, metric, 1, subject)
+    feed(book, T0 + S + gap_ns, "hot", 20)
+    assert book.incidents[-1].repeats == repeats
+
+
+def test_what_a_person_does_is_kept_and_returned() -> None:
+    book = Book([rule()])
+    feed(book, T0, "hot", 50)
+    (change,) = book.acknowledge(1, "eve", "on it", T0 + 7)
+    assert (change.at_ns, change.kind, change.incident.number) == (T0 + 7, "acknowledged", 1)
+    incident = book.find(1)
+    assert (incident.acknowledged_by, incident.comment, incident.updated_ns) == (
+        "eve", "on it", T0 + 7,
+    )  # fmt: skip
+    assert kinds(book.resolve(1, "bob", T0 + 9)) == [ChangeKind.RESOLVED, ChangeKind.CLEAR]
+    assert (incident.comment, incident.resolved_ns) == ("on it", T0 + 9)
+    with pytest.raises(UsageError, match="resolved already"):
+        book.resolve(1, "bob", T0 + 10)
+
+
+def test_resolved_by_hand_says_who_and_counts_from_the_start_again() -> None:
+    book = Book([rule(open_after=3)])
+    for k in range(3):
+        feed(book, T0 + k * S, "hot", 50)
+    book.resolve(1, "bob", T0 + 3 * S)
+    assert book.find(1).comment == "cleared by bob"
+    assert [kinds(feed(book, T0 + k * S, "hot", 50)) for k in range(4, 7)] == [
+        [],
+        [],
+        [ChangeKind.REOPENED, ChangeKind.PAGE],
+    ]
+
+
+def test_silences_are_numbered_and_end_one_by_one() -> None:
+    book = Book([rule()])
+    numbers = [
+        book.silence(Silence(subject=subject, last_ns=T0 + 50 * S, who="eve")).number
+        for subject in ("x", "y", "x")
+    ]
+    assert numbers == [1, 2, 3]
+    feed(book, T0, "hot", 50)
+    book.unsilence(1)
+    assert feed(book, T0 + S, "hot", 50) == []
+    assert book.find(1).silenced
+    book.unsilence(3)
+    assert kinds(feed(book, T0 + 2 * S, "hot", 50)) == [ChangeKind.PAGE]
+    assert not book.find(1).silenced
+    assert [each.number for each in book.state.silences] == [2]
+    feed(book, T0 + 50 * S, "hot", 50)
+    assert book.state.silences == []
+
+
+def test_a_silence_covers_from_its_first_instant_to_before_its_last() -> None:
+    for at_ns, quiet in ((T0 - 1, False), (T0, True), (T0 + 9, True), (T0 + 10, False)):
+        book = Book([rule()])
+        book.silence(Silence(rule="h*", first_ns=T0, last_ns=T0 + 10, who="eve"))
+        assert (ChangeKind.PAGE not in kinds(feed(book, at_ns, "hot", 50))) == quiet
+    book = Book([rule()])
+    book.silence(Silence(rule="cold", last_ns=T0 + 10, who="eve"))
+    assert ChangeKind.PAGE in kinds(feed(book, T0, "hot", 50))
+
+
+def test_a_rule_says_nothing_that_was_not_asked() -> None:
+    text = '[[rule]]\nname="r"\nmetric="m"\nseverity="info"\nsummary="s"\nremedy="r"\nabove=0\n'
+    with pytest.raises(Exception, match="not a setting") as wrong:
+        parse_rules(text + "qqqq = 1\n", "own.toml")
+    assert "did you mean" not in str(wrong.value)
+    (parsed,) = parse_rules(text, "own.toml")
+    assert (parsed.open_after, parsed.clear_after, parsed.stable_ns, parsed.wait_ns) == (
+        2, 3, 60 * S, 0,
+    )  # fmt: skip
+    assert parsed.enabled
+    assert parsed.severity is Severity.INFO

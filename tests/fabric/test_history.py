@@ -1,0 +1,121 @@
+"""Windows, changes and floors of delay against a list of all seconds that was never let go of."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import numpy as np
+import pytest
+
+from syntony.fabric.history import FIELDS, FlowHistory, SecondCounts
+
+Second = tuple[list[list[int]], list[list[float]], list[float]]
+"""Counts by field and flow, delays there and back by flow, clock errors by flow."""
+
+
+def draw(rng: random.Random, flows: int) -> Second:
+    counts = [[rng.randrange(50) for _ in range(flows)] for _ in range(FIELDS)]
+    # The floor of each flow is its own; queues come and go, and often nothing is measured.
+    delays = [
+        [
+            math.nan if rng.random() < 0.3
+            else 1_000.0 * (flow + 1) + way + (rng.random() < 0.5) * rng.expovariate(1 / 5_000)
+            for flow in range(flows)
+        ]
+        for way in range(2)
+    ]  # fmt: skip
+    return counts, delays, [rng.uniform(1, 100) for _ in range(flows)]
+
+
+def add(history: FlowHistory, second: Second) -> None:
+    counts, delays, errors = second
+    history.add(SecondCounts(np.array(counts), np.array(delays), np.array(errors)))
+
+
+def summed(seconds: list[Second], flows: int) -> list[list[int]]:
+    return [
+        [
+            sum(second[0][field][flow] for second in seconds if flow < len(second[2]))
+            for flow in range(flows)
+        ]
+        for field in range(FIELDS)
+    ]
+
+
+def measured(seconds: list[Second], way: int, flow: int) -> list[float]:
+    known = [second[1][way][flow] for second in seconds if flow < len(second[2])]
+    return [value for value in known if not math.isnan(value)]
+
+
+def error(seconds: list[Second], flow: int) -> float:
+    return max(second[2][flow] if flow < len(second[2]) else 0.0 for second in seconds)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_second_of_a_long_life(seed: int) -> None:
+    """Flows join on the way; every few seconds all windows, changes and floors are compared."""
+    rng = random.Random(seed)
+    history, past, flows = FlowHistory(), list[Second](), 2
+    for _ in range(950):
+        flows += rng.random() < 0.005
+        past.append(draw(rng, flows))
+        add(history, past[-1])
+        if rng.random() < 0.04 or len(past) in {9, 10, 19, 20, 59, 60, 299, 300, 301, 601}:
+            compare_windows(history, past, flows)
+            compare_change(history, past, flows)
+            compare_excess(history, past, flows)
+
+
+def compare_windows(history: FlowHistory, past: list[Second], flows: int) -> None:
+    found = {window.seconds: window for window in history.windows(flows)}
+    whole = [seconds for seconds in (1, 3, 10, 30, 60, 300) if seconds <= len(past)]
+    too_long = [seconds for seconds in (1, 3, 10, 30, 60, 300) if seconds > len(past)]
+    assert sorted(found) == [*whole, *too_long[:1]]
+    for seconds, window in found.items():
+        assert window.name == f"{seconds}s"
+        # Five minutes are kept in steps of ten seconds: up to a step more are in.
+        more = len(past) % 10 if seconds == 300 else 0
+        assert window.counts.tolist() == summed(past[-(seconds + more) :], flows)
+
+
+def compare_change(history: FlowHistory, past: list[Second], flows: int) -> None:
+    """The newest ten seconds' median less that of the rest of the minute."""
+    change = history.change(flows)
+    if len(past) < 20:
+        assert change is None
+        return
+    assert change is not None
+    now, before = past[-10:], past[-60:-10]
+    for flow in range(flows):
+        for way in range(2):
+            new, old = measured(now, way, flow), measured(before, way, flow)
+            known = len(new) >= 5 and len(old) >= 5
+            expected = statistics.median(new) - statistics.median(old) if known else math.nan
+            assert change.delay_ns[way, flow] == pytest.approx(expected, nan_ok=True)
+        assert change.sigma_ns[flow] == error(now, flow)
+
+
+def compare_excess(history: FlowHistory, past: list[Second], flows: int) -> None:
+    """What all but a fifth of the newest ten seconds had above the least of five to ten minutes."""
+    excess = history.excess(flows)
+    if len(past) < 20:
+        assert excess is None
+        return
+    assert excess is not None
+    began = max(0, (len(past) - 1) // 300 - 1) * 300
+    for flow in range(flows):
+        for way in range(2):
+            new = sorted(measured(past[-10:], way, flow))
+            floor = min(measured(past[began:], way, flow), default=math.nan)
+            low = new[int(0.2 * (len(new) - 1))] if len(new) >= 5 else math.nan
+            assert excess.delay_ns[way, flow] == pytest.approx(low - floor, nan_ok=True)
+        assert excess.sigma_ns[flow] == error(past[-10:], flow)
+
+
+def test_nothing_is_known_of_nothing() -> None:
+    history = FlowHistory()
+    assert history.windows(3) == []
+    assert history.change(3) is None
+    assert history.excess(3) is None
