@@ -161,10 +161,12 @@ class Covering:
         """
         of_module = self._lines.get(changed.file, {})
         first, last = changed.lines
-        lines = range(first, last + 1) if changed.in_function else of_module
-        contexts = {context for line in lines for context in of_module.get(line, ())}
+        contexts = {c for line in range(first, last + 1) for c in of_module.get(line, ())}
+        at_import = "" in contexts or not changed.in_function
+        if at_import:
+            contexts = {context for those in of_module.values() for context in those}
         covering = {t for t in self.seconds if t in contexts or _file(t) in contexts}
-        chosen = covering if changed.in_function else set(self.seconds)
+        chosen = set(self.seconds) if at_import else covering
         of_file: defaultdict[str, float] = defaultdict(float)
         for test in chosen:
             of_file[_file(test)] += self.seconds[test]
