@@ -118,7 +118,7 @@ def _is_skipped(node: ast.AST) -> bool:
     match node:
         case ast.FunctionDef(name="__repr__" | "__str__") | ast.Assert():
             return True
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict"):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict" | "n"):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in LOGGERS

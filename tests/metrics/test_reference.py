@@ -9,7 +9,8 @@ import pytest
 
 from syntony.links.counters import EVERY as COUNTERS
 from syntony.metrics.reference import markdown
-from syntony.metrics.table import EVERY, Metric
+from syntony.metrics.settings import MetricsConfig
+from syntony.metrics.table import EVERY, Metric, Role
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -17,6 +18,8 @@ PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 def test_the_page_holds_the_table() -> None:
     hint = "run: syntony metrics list --markdown, and put it at the end of the page"
     assert PAGE.read_text(encoding="utf-8").endswith(markdown()), hint
+    rows = [line for line in markdown().splitlines() if line.startswith("| `syntony_")]
+    assert len(rows) == len(EVERY)
 
 
 @pytest.mark.parametrize("metric", EVERY.values(), ids=lambda metric: metric.name)
@@ -27,6 +30,17 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert not {"src", "dst", "peer", "path"} & set(metric.labels), "never a series for each pair"
     assert metric.meaning
     assert not metric.meaning.endswith(".")
+
+
+def test_what_an_agent_exports_names_its_host_first() -> None:
+    roles = {metric.role for metric in EVERY.values()}
+    assert roles == set(Role)
+    for metric in EVERY.values():
+        assert metric.role is Role.CONTROLLER or metric.labels[0] == "host", metric
+
+
+def test_a_daemon_is_not_scraped_over_tls_unless_told_to() -> None:
+    assert MetricsConfig() == MetricsConfig(listen="", tls=False, clients=())
 
 
 def test_counters_of_links_have_labels_that_fit() -> None:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from syntony.metrics.sheet import Histogram, Sheet
 from syntony.metrics.table import EVERY
-from syntony.metrics.text import OPENMETRICS, PLAIN, render
+from syntony.metrics.text import OPENMETRICS, PLAIN, number, render
 
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1, max_size=12)
@@ -64,6 +64,38 @@ def test_a_histogram_is_cumulative() -> None:
         (f"{name}_bucket", "1e-06"): 2.0, (f"{name}_bucket", "+Inf"): 5.0,
         (f"{name}_sum", None): 0.25, (f"{name}_count", None): 5.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (0.1, "0.1"), (-2.0, "-2.0"),
+     (2.0**53 + 2, "9007199254740994.0")],
+)  # fmt: skip
+def test_numbers_as_both_formats_read_them(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_each_sample_gets_the_constant_labels_that_its_metric_has_and_none_that_is_empty() -> None:
+    sheet = Sheet({"host": "h0", "role": "agent", "nonsense": "x"})
+    sheet.put("link_up", 1, nic="", role="compute")
+    sheet.put("build_info", 1, version="1")
+    lines = [line for line in render(sheet)[1].splitlines() if not line.startswith("#")]
+    assert lines == [
+        'syntony_build_info{host="h0",role="agent",version="1"} 1.0',
+        'syntony_link_up{host="h0",role="compute"} 1.0',
+    ]
+
+
+def test_of_several_states_one_holds() -> None:
+    (name, label) = next(
+        (m.name, m.labels[-1]) for m in EVERY.values() if m.labels == ("host", "state")
+    )
+    sheet = Sheet({"host": "h0"})
+    sheet.state(name, ["up", "down", "gone"], "down", label)
+    ((_, told),) = sheet.families()
+    assert [(dict(each.labels)[label], each.value) for each in told] == [
+        ("up", 0.0), ("down", 1.0), ("gone", 0.0),
+    ]  # fmt: skip
 
 
 def test_what_is_unknown_is_left_out() -> None:
