@@ -1,0 +1,110 @@
+"""The search for delays on worlds of a few paths, where the answer is known without a fabric."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from syntony.fabric.delay import DelayFinding, find_delays
+
+CANDIDATES = 12
+PRICE = np.full(CANDIDATES, math.log(CANDIDATES))
+
+
+def search(
+    paths: list[list[int]], change_ns: list[float], sigma_ns: float = 100.0,
+    signs: list[list[int]] | None = None, price: np.ndarray = PRICE,
+) -> list[DelayFinding]:  # fmt: skip
+    """`signs` as `paths`; quiet paths of others are added, with noise of 100 ns."""
+    rng = np.random.default_rng(3)
+    quiet = [[6 + k % 6] for k in range(60)]
+    width = max(map(len, paths))
+    rows = [path + [-1] * (width - len(path)) for path in [*paths, *quiet]]
+    sign = np.ones((len(rows), width), dtype=np.int8)
+    for row, given in enumerate(signs or []):
+        sign[row, : len(given)] = given
+    change = np.concatenate((change_ns, np.zeros(len(quiet)))) + rng.normal(0, 100, len(rows))
+    return find_delays(
+        np.array(rows, dtype=np.int32), sign, change, np.full(len(rows), sigma_ns), price
+    )
+
+
+@pytest.mark.parametrize(("late_ns", "found"), [(1_500, False), (2_500, True), (1e6, True)])
+def test_from_two_microseconds_on(late_ns: float, found: bool) -> None:
+    findings = search([[0]] * 10, [late_ns] * 10)
+    assert [each.candidate for each in findings] == ([0] if found else [])
+    for each in findings:
+        assert each.delay_ns == pytest.approx(late_ns, rel=0.1)
+        assert each.paths == 10
+        assert each.confidence > 0.99
+        assert each.alternatives == ()
+
+
+@pytest.mark.parametrize(("late", "found"), [(2, False), (3, True)])
+def test_two_late_paths_are_never_a_finding(late: int, found: bool) -> None:
+    assert bool(search([[0]] * late, [1e6] * late)) == found
+
+
+@pytest.mark.parametrize(("sigma_ns", "found"), [(100, True), (2_000, False)])
+def test_what_the_clocks_may_feign_is_nothing(sigma_ns: float, found: bool) -> None:
+    assert bool(search([[0]] * 6, [3_000.0] * 6, sigma_ns)) == found
+
+
+def test_a_median_is_never_trusted_to_less_than_a_quarter_of_a_microsecond() -> None:
+    """With noise of 100 ns and clocks said to be perfect, 2.1 µs on three paths is not enough: at
+    250 ns each it is 36 nats a path at the most, of which an outlier explains all but eight."""
+    (found,) = search([[0]] * 3, [2_200.0] * 3, 0.0)
+    # Three paths, each worth the cost of an outlier: price 2.5 + strictness 6 + 3 a path, at most.
+    most = 3 * (math.log(CANDIDATES) + 6 + 3) - math.log(CANDIDATES) - 6
+    assert found.nats <= most + 1e-6
+    assert found.nats == pytest.approx(most, rel=0.05)
+
+
+@pytest.mark.parametrize("ahead_ns", [5_000.0, -5_000.0])
+def test_a_clock_is_late_one_way_and_early_the_other(ahead_ns: float) -> None:
+    paths = [[0]] * 6 + [[0]] * 6
+    signs = [[1]] * 6 + [[-1]] * 6
+    (found,) = search(paths, [ahead_ns] * 6 + [-ahead_ns] * 6, signs=signs)
+    assert found.candidate == 0
+    assert found.delay_ns == pytest.approx(ahead_ns, rel=0.1)
+    assert found.paths == 12
+    # What is no clock never makes anything faster.
+    assert search([[0]] * 6, [-5_000.0] * 6) == []
+
+
+def test_two_that_the_same_paths_cross_are_told_as_two() -> None:
+    (found,) = search([[0, 1]] * 6, [9_000.0] * 6)
+    assert {found.candidate, *found.alternatives} == {0, 1}
+    assert found.confidence == pytest.approx(0.5, rel=0.01)
+    dearer = PRICE.copy()
+    dearer[0] += 1.0
+    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, price=dearer)
+    assert (found.candidate, found.alternatives) == (1, (0,))
+    assert found.confidence == pytest.approx(1 / (1 + math.exp(-1)), rel=0.01)
+    dearer[0] += 4.0
+    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, price=dearer)
+    assert (found.candidate, found.alternatives) == (1, ())
+    dearer[:2] = math.inf
+    assert search([[0, 1]] * 6, [9_000.0] * 6, price=dearer) == []
+
+
+def test_what_two_slow_ones_have_in_common_is_not_blamed() -> None:
+    """A and B are slow by different amounts; C is on most late paths, and on some that are not."""
+    a, b, c = 0, 1, 2
+    paths = [[a, c]] * 6 + [[a]] * 6 + [[b, c]] * 6 + [[b]] * 6 + [[c]] * 6
+    late = [8_000.0] * 12 + [30_000.0] * 12 + [0.0] * 6
+    found = {each.candidate: each.delay_ns for each in search(paths, late)}
+    assert found == pytest.approx({a: 8_000, b: 30_000}, rel=0.1)
+    both = search([*paths, *[[a, b]] * 4], [*late, *[38_000.0] * 4])
+    assert {each.candidate: each.delay_ns for each in both} == pytest.approx(found, rel=0.1)
+    assert both[0].nats >= both[1].nats
+
+
+def test_paths_that_were_not_measured_do_not_count() -> None:
+    late = [math.nan] * 4 + [1e6] * 2
+    assert search([[0]] * 6, late) == []
+    only = np.array([[0]] * 4, dtype=np.int32)
+    nothing = np.full(4, np.nan)
+    assert find_delays(only, np.ones((4, 1), dtype=np.int8), nothing, nothing, PRICE) == []
