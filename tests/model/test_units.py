@@ -18,6 +18,8 @@ from syntony.model.names import is_name
         ("1.5h", 5400 * S),
         ("2m", 120 * S),
         (" 3 min ", 180 * S),
+        ("2d", 172_800 * S),
+        ("0.5us", 500),
     ],
 )
 def test_durations(text: str, ns: int) -> None:
@@ -32,7 +34,19 @@ def test_bad_durations_are_named(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [(0, "0 ns"), (999, "999 ns"), (-1234, "-1.23 µs"), (4_560_000, "4.56 ms"), (2 * S, "2 s")],
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (-1234, "-1.23 µs"),
+        (4_560_000, "4.56 ms"),
+        (2 * S, "2 s"),
+        (US, "1 µs"),
+        (MS, "1 ms"),
+        (S, "1 s"),
+        (-MS, "-1 ms"),
+        (S - 1, "1e+03 ms"),
+        (-7, "-7 ns"),
+    ],
 )
 def test_formats(ns: int, text: str) -> None:
     assert format_ns(ns) == text
