@@ -1,0 +1,99 @@
+"""The spool's bytes: whole frames come back, and every torn or damaged one ends the segment."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.wire.messages import MAX_MESSAGE_BYTES
+from syntony.wire.spoolfile import (
+    MAX_NAME_BYTES,
+    SEGMENT_MAGIC,
+    SLOT_BYTES,
+    Frame,
+    SpoolState,
+    pack_frame,
+    pack_state,
+    read_frame,
+    read_segment,
+    read_state,
+)
+
+FRAMES = st.builds(
+    Frame, st.integers(0, 2**64 - 1), st.text(max_size=60), st.integers(0, 2**32 - 1),
+    st.binary(max_size=200),
+)  # fmt: skip
+STATES = st.builds(
+    SpoolState, *[st.integers(0, 2**64 - 1)] * 3, st.binary(min_size=16, max_size=16)
+)
+
+
+@given(st.lists(FRAMES, max_size=6), st.data())
+def test_a_segment_reads_up_to_where_it_was_cut(frames: list[Frame], data: st.DataObject) -> None:
+    packed = [pack_frame(frame) for frame in frames]
+    ends = [len(SEGMENT_MAGIC)]
+    for each in packed:
+        ends.append(ends[-1] + len(each))
+    segment = SEGMENT_MAGIC + b"".join(packed)
+    whole = list(read_segment(segment))
+    assert [frame for frame, _, _ in whole] == frames
+    assert [(begin, end) for _, begin, end in whole] == list(pairwise(ends))
+    cut = data.draw(st.integers(0, len(segment)))
+    assert len(list(read_segment(segment[:cut]))) == sum(end <= cut for end in ends[1:])
+    if len(segment) > len(SEGMENT_MAGIC):
+        wrong = data.draw(st.integers(len(SEGMENT_MAGIC), len(segment) - 1))
+        damaged = bytearray(segment)
+        damaged[wrong] ^= 1 << data.draw(st.integers(0, 7))
+        kept = list(read_segment(bytes(damaged)))
+        assert len(kept) == sum(end <= wrong for end in ends[1:])
+    assert list(read_segment(b"x" + segment)) == []
+
+
+def test_a_frame_is_laid_out_as_its_page_says() -> None:
+    """crc32, payload length, sequence, rows, length of the name; little-endian, then both."""
+    packed = pack_frame(Frame(7, "probe_1s", 3, b"payload"))
+    crc, length, seq, rows, name = struct.unpack_from("<IIQIH", packed)
+    assert (length, seq, rows, name) == (7, 7, 3, 8)
+    assert packed[22:] == b"probe_1spayload"
+    assert crc == zlib.crc32(packed[4:])
+
+
+def test_what_is_too_long_for_a_frame() -> None:
+    longest = Frame(1, "n" * MAX_NAME_BYTES, 1, b"")
+    assert read_frame(pack_frame(longest)) == (longest, 22 + MAX_NAME_BYTES)
+    with pytest.raises(ValueError, match="do not fit"):
+        pack_frame(longest._replace(table="n" * (MAX_NAME_BYTES + 1)))
+    payload = bytes(MAX_MESSAGE_BYTES)
+    found = read_frame(pack_frame(Frame(1, "n", 1, payload)))
+    assert found is not None
+    with pytest.raises(ValueError, match="do not fit"):
+        pack_frame(Frame(1, "n", 1, payload + b"x"))
+    head = struct.pack("<IQIH", MAX_MESSAGE_BYTES + 1, 1, 1, 0)
+    body = head + bytes(MAX_MESSAGE_BYTES + 1)
+    assert read_frame(struct.pack("<I", zlib.crc32(body)) + body) is None
+    unreadable = struct.pack("<IQIH", 0, 1, 1, 1) + b"\xff"
+    assert read_frame(struct.pack("<I", zlib.crc32(unreadable)) + unreadable) is None
+
+
+@given(STATES, STATES, st.integers(0, SLOT_BYTES - 1))
+def test_a_torn_slot_leaves_the_other_and_of_two_the_newer_counts(
+    old: SpoolState, new: SpoolState, torn: int
+) -> None:
+    slots = [pack_state(state) for state in (old, new)]
+    assert [len(slot) for slot in slots] == [SLOT_BYTES, SLOT_BYTES]
+    assert read_state(b"".join(slots)) == read_state(b"".join(slots[::-1])) == max(old, new)
+    assert read_state(slots[0]) == old
+    used = 4 + 3 * 8 + 16
+    broken = bytearray(slots[1])
+    broken[torn] ^= 0x40
+    expected = max(old, new) if torn >= used else old
+    assert read_state(slots[0] + bytes(broken)) == expected
+    assert read_state(bytes(broken) + slots[0]) == expected
+    assert read_state(slots[0][: used - 1]) is None
+    assert read_state(slots[0][:used]) == old
+    assert read_state(b"") is None
