@@ -53,16 +53,7 @@ def listing(cells: Sequence[MatrixCell]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("from", "to"):
         table.add_column(heading)
-    for heading in (
-        "paths",
-        "sent",
-        "lost",
-        "min µs",
-        "p50 µs",
-        "p99 µs",
-        "± clock ns",
-        "own stall",
-    ):
+    for heading in _NUMBERS:
         table.add_column(heading, justify="right")
     for cell in sorted(cells, key=lambda cell: (by_number(cell.src), by_number(cell.dst))):
         delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
