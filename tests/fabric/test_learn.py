@@ -252,3 +252,17 @@ def test_where_a_job_could_go_comes_before_the_plan() -> None:
     first = [learning.next(k * S) for k in range(9)]
     assert [ask.flow for ask in first if ask] == [used, *spare]
     assert routers.run(learning, 40 * S, 9 * S).keys() == {used, *spare, *FLOWS}
+
+
+def test_after_a_pause_five_packets_go_at_once_and_then_one_in_twenty_milliseconds() -> None:
+    """A Linux router answers six in a row."""
+    waiting = learner()
+    at_once = 0
+    while waiting.next(100 * S) is not None:
+        at_once += 1
+    assert at_once == 5
+    for later in range(1, 5):
+        at_ns = 100 * S + later * 20 * MS
+        assert waiting.next(at_ns - 1) is None
+        assert waiting.next(at_ns) is not None
+        assert waiting.next(at_ns) is None

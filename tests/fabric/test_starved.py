@@ -1,0 +1,90 @@
+"""A host that is late against a link that loses, on counts that are written down by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from syntony.fabric import history
+from syntony.fabric.book import Way
+from syntony.fabric.history import Window
+from syntony.fabric.starved import told_apart
+from syntony.model.findings import Finding
+
+LATE, OTHER = "h3/rail0", "h5/rail0"
+FLOWS = [
+    Way(LATE, "h0/rail0", 1, 1), Way(LATE, "h1/rail0", 1, 1),
+    Way("h0/rail0", LATE, 1, 1), Way("h1/rail0", LATE, 1, 1), Way("h0/rail0", OTHER, 1, 1),
+]  # fmt: skip
+
+
+def finding(component: str = LATE, kind: str = "nic", **changes: object) -> Finding:
+    fields: dict[str, object] = {
+        "component": component, "kind": kind, "fault": "loss", "loss": 0.05, "delay_ns": 0.0,
+        "confidence": 1.0, "window": "10s", "explains": 1.0, "paths": 1, "alternatives": ("x",),
+    }  # fmt: skip
+    return Finding(**(fields | changes))  # type: ignore[arg-type]
+
+
+def window(
+    own: tuple[int, int], asked: tuple[int, int], field: int = history.LOST, name: str = "10s"
+) -> Window:
+    """(sent, not answered) of each of the late host's two flows, and of each towards it."""
+    counts = np.zeros((history.FIELDS, len(FLOWS)), dtype=np.int64)
+    for flow, (sent, lost) in enumerate([own, own, asked, asked, (10_000, 0)]):
+        counts[history.SENT, flow], counts[field, flow] = sent, lost
+    return Window(name, 10, counts)
+
+
+def kind(found: Finding, seen: Window) -> str:
+    (told,) = told_apart((found,), FLOWS, [seen])
+    assert told.component == (f"replies of {LATE}" if told.kind == "replies" else found.component)
+    assert told.alternatives == (() if told.kind == "replies" else found.alternatives)
+    return told.kind
+
+
+@pytest.mark.parametrize("field", [history.LOST, history.LOST_BACK, history.UNRESOLVED])
+@pytest.mark.parametrize(
+    ("own", "asked", "late"),
+    [
+        ((1000, 0), (1000, 50), True),  # its own probes come through
+        ((1000, 50), (1000, 50), False),  # they fare no better: a part that loses
+        ((1000, 25), (1000, 50), True),  # half as often
+        ((1000, 26), (1000, 50), False),  # not by a factor of two
+        ((0, 0), (1000, 50), True),  # it asks nothing at all
+        ((1000, 0), (1000, 0), False),
+        ((20, 0), (1000, 50), False),  # too few to say that they fare better
+        ((1000, 0), (1000, 1000), True),
+    ],
+)
+def test_who_fares_better(
+    own: tuple[int, int], asked: tuple[int, int], late: bool, field: int
+) -> None:
+    assert (kind(finding(), window(own, asked, field)) == "replies") == late
+
+
+@pytest.mark.parametrize(
+    ("component", "of", "late"),
+    [
+        (LATE, "nic", True), ("h3", "host", False), (f"leaf1->{LATE}", "link", True),
+        (f"{LATE}->leaf1", "link", True), (f"leaf1--{LATE}", "cable", True),
+        ("leaf1->spine0", "link", False), ("leaf1", "leaf", False), (OTHER, "nic", False),
+        (LATE, "clock", False),
+    ],
+)  # fmt: skip
+def test_only_what_is_at_a_hosts_edge_can_be_its_lateness(
+    component: str, of: str, late: bool
+) -> None:
+    told = told_apart((finding(component, of),), FLOWS, [window((1000, 0), (1000, 50))])[0]
+    if component == "h3":
+        assert told.component == "replies of h3"
+    else:
+        assert (told.kind == "replies") == late
+
+
+def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
+    seen = window((1000, 0), (1000, 50))
+    assert kind(finding(loss=0.0), seen) == "nic"
+    assert kind(finding(window="60s"), seen) == "nic"
+    both = told_apart((finding(), finding(OTHER)), FLOWS, [seen])
+    assert [each.kind for each in both] == ["replies", "nic"]
