@@ -33,7 +33,7 @@ def test_a_hold_down_doubles_to_its_cap_and_halves_with_quiet() -> None:
         held.failed(T0, POLICY)
         lengths.append((held.until_ns - T0) // S)
     assert lengths == [1, 2, 4, 8, 16, 20, 20]
-    assert held.repeated
+    assert [held.repeated] == [True]
     # Seven failures; five quiet minutes take five of them off, and the new one adds one.
     later_ns = T0 + 5 * 60 * S + 59 * S
     held.failed(later_ns, POLICY)
@@ -42,7 +42,7 @@ def test_a_hold_down_doubles_to_its_cap_and_halves_with_quiet() -> None:
     assert held.until_ns == later_ns + 13 * S, "from when it is well again"
     held.failed(later_ns + 10_000 * S, POLICY)
     assert held.until_ns == later_ns + 10_001 * S
-    assert not held.repeated
+    assert [held.repeated] == [False]
     fresh = HoldDown()
     fresh.returned(T0, POLICY)
     assert fresh.until_ns == T0, "what never failed is not held"

@@ -49,7 +49,7 @@ def described() -> Iterator[str]:
         for field in msgspec.structs.fields(kind):
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
-                default = field.default_factory()  # type: ignore[misc]
+                default = field.default_factory()
             told = "" if default is msgspec.NODEFAULT else f" = {default!r}"
             yield f"{name}.{field.encode_name}{told}"
 
