@@ -127,7 +127,7 @@ class FromMemory(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class Covering:
     """Which of a room's tests run which lines, measured on the unchanged code."""
 
-    def __init__(self, room: str, folder: Path) -> None:
+    def __init__(self, room: str, paths: Sequence[str], folder: Path) -> None:
         data_file, times = folder / "coverage", folder / "seconds.json"
 
         def measure() -> int:
@@ -136,7 +136,7 @@ class Covering:
             )
             recorder = Recorder(measured)
             measured.start()
-            status = int(pytest.main([*OPTIONS, f"tests/{room}"], [Chosen(), recorder]))
+            status = int(pytest.main([*OPTIONS, *paths], [Chosen(), recorder]))
             measured.stop()
             measured.save()
             times.write_text(json.dumps(recorder.seconds))
@@ -145,7 +145,7 @@ class Covering:
         process = forked(measure, 3600)
         process.join()
         if process.exitcode:
-            sys.exit(f"tests/{room} fail without any change (exit {process.exitcode})")
+            sys.exit(f"{' '.join(paths)}: fail without any change (exit {process.exitcode})")
         self.seconds: dict[str, float] = json.loads(times.read_text())
         data = coverage.CoverageData(str(data_file))
         data.read()
@@ -249,6 +249,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=30, help="changes per room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of files whose path contains this")
+    parser.add_argument("--tests", nargs="*", help="files; default: all of tests/ROOM")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests per change")
     parser.add_argument("--at-least", type=float, default=85.0, help="per cent to be noticed")
@@ -262,7 +263,7 @@ def main() -> int:
     for room in options.rooms or pure_rooms():
         mutants = sample(room, options.only, options.sample, options.seed)
         with tempfile.TemporaryDirectory() as folder:
-            covering = Covering(room, Path(folder))
+            covering = Covering(room, options.tests or [f"tests/{room}"], Path(folder))
         unnoticed = survivors(mutants, covering, options.jobs, options.budget)
         for each in unnoticed:
             print(f"{each.where}\n{each.diff}\n")
