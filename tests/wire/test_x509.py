@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime as dt
 from pathlib import Path
@@ -84,6 +85,14 @@ def test_use_outside_of_validity(now: dt.datetime, reason: str | None) -> None:
 
 
 _SOUND = _certificate(_SINCE, _UNTIL)
+
+
+def test_a_structure_of_other_tags_is_no_certificate() -> None:
+    der = bytearray(x509.load_pem_x509_certificate(_SOUND).public_bytes(Encoding.DER))
+    der[0] = 0x31  # a set, with the same in it
+    body = base64.b64encode(bytes(der))
+    with pytest.raises(WireError, match="tag 0x31 where 0x30 belongs"):
+        read_validity(b"-----BEGIN CERTIFICATE-----" + body + b"-----END CERTIFICATE-----")
 
 
 @given(st.data())
