@@ -148,7 +148,8 @@ def _detail(result: Result) -> list[str]:
     if result.suspect:
         do += f" <small>(suspect: {html.escape(result.suspect)})</small>"
     got = html.escape(result.got) + f"<br><small>{html.escape(result.evidence)}</small>"
-    return [_state(result.status), html.escape(result.subject), f"<code>{result.check}</code>", got,
+    check = f"<code>{html.escape(result.check)}</code>"
+    return [_state(result.status), html.escape(result.subject), check, got,
             html.escape(result.expected), do]  # fmt: skip
 
 
@@ -164,8 +165,12 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
+"""What Markdown (GFM) makes more of than text; an underscore within a word is one."""
+
+
 def _cell(text: str) -> str:
-    return " ".join(str(text).replace("|", "∣").split()) or " "
+    return _MARKDOWN.sub(lambda mark: f"\\{mark[0]}", " ".join(str(text).split())) or " "
 
 
 def _xml(text: str) -> str:
