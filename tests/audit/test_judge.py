@@ -59,7 +59,7 @@ def test_an_undecided_value_names_both_candidates_and_who_has_them() -> None:
 def test_amounts_are_compared_with_what_more_than_half_are_near() -> None:
     results = judge_all(fleet(1000, 1010, 1005, 900, 1001, key="mem.total"))
     assert statuses(results) == [P, P, P, F, P]
-    assert results[3].expected == "1001 ± 3 %"
+    assert results[3].expected == "1001 B ± 3 %"
 
 
 @pytest.mark.parametrize("key", ["mem.total", "mem.bw"])

@@ -14,7 +14,7 @@ from syntony.audit.check import Compare
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.registry import every_check
 from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
-from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, words
+from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -165,6 +165,7 @@ class Judge:
         self._golden = golden
         self._majority = majority or Majority(spec)
         self._checks = {check.id: check for check in every_check()}
+        self._keys = every_key()
 
     def verdicts(self, report: HostReport) -> Iterator[Result]:
         """All of one host: its own verdicts, and its readings beside what is expected."""
@@ -197,12 +198,15 @@ class Judge:
         check = self._checks.get(reading.check)
         bad = status is Status.FAIL and check is not None
         variant = f" ({reading.variant})" if reading.variant else ""
+        key = self._keys.get(reading.key)
+        unit = key.unit if key is not None else ""
+        differs = difference(rule, reading.value) if status is Status.FAIL else ""
         return Result(
             check=reading.check,
             status=status,
             subject=reading.subject,
-            expected="" if rule is None else words(rule),
-            got=str(reading.value),
+            expected="" if rule is None else words(rule, unit),
+            got=differs + with_unit(reading.value, unit),
             evidence=f"{reading.key}{variant}: {evidence}",
             meaning=check.meaning if bad and check else "",
             remedy=check.remedy if bad and check else "",
@@ -234,6 +238,24 @@ def _unreachable(report: HostReport) -> Result:
         remedy="log in by hand; if that fails, look at its console",
         suspect=Suspect.HOST,
     )
+
+
+def difference(rule: Rule | None, value: Value) -> str:
+    """Of two lists of words, those that only one has: ``missing nvidia_peermem; of: ``.
+
+    Empty where either is no list.
+    """
+    if not isinstance(rule, str) or not isinstance(value, str):
+        return ""
+    wanted, have = rule.replace(",", " ").split(), value.replace(",", " ").split()
+    missing = [word for word in wanted if word not in set(have)]
+    extra = [word for word in have if word not in set(wanted)]
+    kept = len(wanted) - len(missing)
+    if kept < max(3, len(missing), len(extra)):
+        return ""
+    parts = (("missing", missing), ("not expected", extra))
+    said = "; ".join(f"{what} {' '.join(words)}" for what, words in parts if words)
+    return f"{said}; of: " if said else ""
 
 
 def _at(reading: Reading) -> str:

@@ -75,6 +75,8 @@ class Result(Printable, frozen=True, kw_only=True):
     remedy: str = ""
     """What to do; empty for a pass."""
     suspect: Suspect = Suspect.NONE
+    follows: str = ""
+    """Check and subject of the failure that explains this one, which is then skipped."""
 
 
 class Reading(Printable, frozen=True, kw_only=True):
