@@ -16,6 +16,7 @@ import pytest
 from tests.audit.hosts import IB, Broken, broken, nvidia_host, write
 
 from syntony.audit.changes import compare
+from syntony.audit.registry import every_check
 from syntony.audit.report.summary import ExitStyle, exit_code
 from syntony.audit.result import HostReport, Result, Status
 from syntony.cli import run
@@ -255,6 +256,12 @@ def test_the_reference_has_the_table_of_the_code(capsys: pytest.CaptureFixture[s
     assert table.strip() in page.read_text()
     assert run(["audit", "checks", "--json"]) == 0
     assert all(each["expected"] for each in json.loads(capsys.readouterr().out))
+
+
+def test_checks_without_a_test_of_their_own_are_those_the_reference_names() -> None:
+    families = ("be.conn.", "be.lat.", "nccl.", "be.topo.routes", "fe.bw")
+    words_only = {check.id for check in every_check() if not hasattr(check, "test")}
+    assert words_only == {check.id for check in every_check() if check.id.startswith(families)}
 
 
 # --- over SSH ---

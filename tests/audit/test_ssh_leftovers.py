@@ -32,8 +32,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "bin/ssh").write_text(_SSH)
     (tmp_path / "bin/ssh").chmod(0o755)
     (tmp_path / "tmp").mkdir()
-    return {**os.environ, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
-            "TMPDIR": str(tmp_path / "tmp"), "SSH_PIDS": f"{tmp_path}/pids", "XDG_STATE_HOME": f"{tmp_path}/state"}  # fmt: skip
+    return {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "SSH_PIDS": str(tmp_path / "pids"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
 
 
 def _start(environment: dict[str, str], hosts: str) -> subprocess.Popen[str]:
@@ -46,8 +51,8 @@ def _start(environment: dict[str, str], hosts: str) -> subprocess.Popen[str]:
 
 def _nothing_left(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").glob("syntony-audit-*")) == []
-    for pid in (tmp_path / "pids").read_text().split():
-        eventually(lambda pid=int(pid): not _runs(pid), f"the end of {pid}")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    eventually(lambda: not any(map(_runs, pids)), f"the end of {pids}")
 
 
 def _runs(pid: int) -> bool:
