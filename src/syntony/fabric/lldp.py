@@ -79,7 +79,9 @@ def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
     doubts: list[Doubt] = []
     usable = []
     for each in heard:
-        if all(map(is_device_name, (each.nic, each.name))) and each.nic != each.name:
+        # A switch may come to be called by its name and its chassis id.
+        names = (each.nic, each.name, f"{each.name} {each.chassis}")
+        if all(map(is_device_name, names)) and each.nic not in names[1:]:
             usable.append(each)
         else:
             doubts.append(Doubt(each.nic, f"{each.name[:40]!r} cannot name a switch", False))
