@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tarfile
 import tomllib
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,6 +16,7 @@ import pytest
 from tests.audit.hosts import IB, Broken, broken, nvidia_host, write
 
 from syntony.audit.changes import compare
+from syntony.audit.registry import every_check
 from syntony.audit.report.summary import ExitStyle, exit_code
 from syntony.audit.result import HostReport, Result, Status
 from syntony.cli import run
@@ -24,7 +27,7 @@ from syntony.io.audit.ssh import unpack
 
 PORT0 = f"{IB}/mlx5_0/ports/1"
 SHAPE = ["check", "status", "subject", "expected", "got", "evidence", "meaning", "remedy",
-         "suspect"]  # fmt: skip
+         "suspect", "follows"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,66 @@ def test_a_dark_port_is_told_with_what_to_do(
     assert line.count("\n") == 1
     assert len(line) <= 81
     assert run([*words, "--exit-style", "slurm"]) == 1
+
+
+def test_one_dead_cable_is_one_failure_with_its_consequences(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "run", *_roots(fleet, "a", "b", "c", "dark2"), "--check", "be"]
+    assert run([*words, "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    (bad,) = [each for each in told if each["status"] in {"fail", "warn", "unknown"}]
+    assert (bad["check"], bad["subject"]) == ("be.init.phys", "dark2/mlx5_0:1")
+    assert "hence also be.act.state (1: DOWN, 2: Polling)" in bad["evidence"]
+    followers = [each for each in told if each["follows"]]
+    assert {each["follows"] for each in followers} == {"be.init.phys dark2/mlx5_0:1"}
+    assert {each["status"] for each in followers} == {"skip"}
+    assert all("follows from be.init.phys" in each["evidence"] for each in followers)
+    run(words)
+    assert "1 failures" not in capsys.readouterr().out
+
+
+def test_one_host_alone_gets_verdicts(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What nobody can compare is counted apart; a host without a spec can be well."""
+    words = ["audit", "run", *_roots(fleet, "a"), "--check", "be", "--check", "mem"]
+    assert run([*words, "--json"]) == 0
+    counts = Counter(each["status"] for each in json.loads(capsys.readouterr().out))
+    assert counts["pass"] > 20
+    assert counts["not-compared"] > 5
+    assert not counts["unknown"] + counts["fail"] + counts["warn"]
+    run(words)
+    shown = capsys.readouterr().out
+    assert f"{counts['not-compared']} values have nothing to be compared with" in shown
+    assert run([*words[:3], "--check", "sw.os", "--json"]) == 3  # nothing at all was judged
+
+
+def test_what_differs_comes_first_and_nothing_is_cut(
+    fleet: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = "<2>[ 1.0] EXT4-fs error (device nvme0n1p2): " + "checksum invalid, " * 9 + "the end"
+    change: dict[str, str | None] = {
+        "/proc/modules": _without(fleet / "a/proc/modules", "nvidia_peermem"),
+        "/proc/meminfo": re.sub(r"MemTotal: *\d+", "MemTotal: 1013929216",
+                                (fleet / "a/proc/meminfo").read_text()),
+    }  # fmt: skip
+    log = next(each for each in (fleet / "a/commands").iterdir() if each.name.startswith("dmesg"))
+    odd = broken(fleet / "a", tmp_path / "odd", Broken(change, {log.name: log.read_text() + line}))
+    (odd / "etc/hostname").unlink()
+    (odd / "etc/hostname").write_text("odd\n")
+    words = [*_roots(fleet, "a", "b", "c"), f"--root={odd}"]
+    names = ["--check", "sw.modules", "--check", "mem.total", "--check", "node.kmsg-novel"]
+    run(["audit", "run", *words, *names])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "sw.modules missing nvidia_peermem; of: " in shown
+    assert "mem.total 967 GiB (expected" in shown
+    assert "the end" in shown
+
+
+def _without(file: Path, name: str) -> str:
+    lines = file.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(f"{name} ")]
+    assert len(kept) < len(lines)
+    return "".join(kept)
 
 
 def test_documents(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +256,12 @@ def test_the_reference_has_the_table_of_the_code(capsys: pytest.CaptureFixture[s
     assert table.strip() in page.read_text()
     assert run(["audit", "checks", "--json"]) == 0
     assert all(each["expected"] for each in json.loads(capsys.readouterr().out))
+
+
+def test_checks_without_a_test_of_their_own_are_those_the_reference_names() -> None:
+    families = ("be.conn.", "be.lat.", "nccl.", "be.topo.routes", "fe.bw")
+    words_only = {check.id for check in every_check() if not hasattr(check, "test")}
+    assert words_only == {check.id for check in every_check() if check.id.startswith(families)}
 
 
 # --- over SSH ---

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.audit.fabrics import Port, Wiring
+from tests.audit.foreign_fabrics import Built
 
-from syntony.audit.cabling import Cabling, cluster, majority, pattern
+from syntony.audit.cabling import Cabling, cluster, pattern
 from syntony.audit.fabric_check import audit_fabric
+from syntony.audit.majority import majority
 from syntony.audit.result import Result, Status
 from syntony.cli import run
+from syntony.cli.audit_fabric import read_cabling
 from syntony.errors import InputError
 from syntony.fabric.ibnet import parse_subnet
 
@@ -82,6 +85,22 @@ def test_one_lost_uplink_anywhere_is_named_with_its_port(data: st.DataObject, se
     result = next(result for result in results if result.status is Status.FAIL)
     assert (result.got, result.expected) == ("1 links", "2 links")
     assert f"port {port} of {leaf}" in result.evidence
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 5])
+def test_a_last_pod_of_few_hosts_below_32_uplinks(hosts: int) -> None:
+    """3 of 35 cables of its leaves go to NICs: that made them spines, and 32 false failures."""
+    wiring = Wiring(groups=3, hosts=16, rails=8, spines=4, uplinks=8)
+    for rail in range(8):
+        for place in range(hosts, 16):
+            wiring.cut(Port(wiring.leaf(2, rail), place + 1))
+    assert found(wiring) == set()
+    wiring.swap(Port(wiring.leaf(2, 0), 1), Port(wiring.leaf(2, 1), 1))
+    expected = {
+        1: set(),  # one host alone: nobody can say which leaf is whose
+        2: {("be.topo.rail", "leaf-*-03/mlx5_0"), ("be.topo.rail", "leaf-*-03/mlx5_1")},
+    }
+    assert found(wiring) == expected.get(hosts, {("be.topo.rail", "gpu0032/mlx5_0+mlx5_1")})
 
 
 def test_two_swapped_cables_on_one_leaf_are_each_other_s_remedy() -> None:
@@ -267,6 +286,129 @@ def test_a_plan_and_lldp_are_read_too(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [r["subject"] for r in told if r["status"] == "fail"] == ["h2/rail0+rail1"]
 
 
+def _lldp(folder: Path, leaves: dict[str, list[dict[str, Any]]]) -> None:
+    """Each host's neighbours: name, id, address and port of its NICs' switches."""
+    for host, nics in leaves.items():
+        interfaces = [
+            {
+                f"rail{at}": {
+                    "chassis": {
+                        each["name"]: {
+                            "id": {"type": "mac", "value": each.get("id", each["name"])},
+                            "mgmt-ip": each.get("ip", []),
+                        }
+                    },
+                    "port": {"id": {"type": "ifname", "value": each["port"]}},
+                }
+            }
+            for at, each in enumerate(nics)
+        ]
+        (folder / f"{host}.json").write_text(json.dumps({"lldp": {"interface": interfaces}}))
+
+
+def _neighbours(hosts: int = 5, **more: Any) -> dict[str, list[dict[str, Any]]]:
+    return {
+        f"h{host}": [{"name": f"leaf{r}", "port": f"Eth{host}", **more} for r in range(2)]
+        for host in range(hosts)
+    }
+
+
+def test_what_contradicts_itself_in_lldp_costs_only_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = _neighbours(ip=["10.0.0.1"])  # one address on both leaves
+    told["h4"].reverse()
+    told["h3"][0]["port"] = "Eth2"  # stale: h2 is there
+    told["h1"].append({"name": "evil\x1b]0;x\x07", "port": "1"})
+    _lldp(tmp_path, told)
+    (tmp_path / "h5.json").write_text("{")
+    code, results = audit("--lldp", tmp_path, capsys=capsys)
+    assert code == 2
+    said = {(r["check"], r["subject"]): r for r in results if r["status"] != "pass"}
+    assert said["be.topo.source", "leaf0, leaf1"]["status"] == "fail"
+    assert "10.0.0.1" in said["be.topo.source", "leaf0, leaf1"]["got"]
+    assert said["be.topo.source", "leaf0 port Eth2"]["status"] == "unknown"
+    assert "h2/rail0, h3/rail0" in said["be.topo.source", "leaf0 port Eth2"]["evidence"]
+    assert said["be.topo.source", "h5"]["status"] == "unknown"
+    assert said["be.topo.source", "h1/rail2"]["status"] == "unknown"
+    assert said["be.topo.rail", "h4/rail0+rail1"]["status"] == "fail"
+
+
+def test_two_switches_of_one_name_are_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = _neighbours(hosts=8)
+    for host, nics in told.items():
+        for each in nics:
+            each.update(name="sonic", id=f"aa:{each['name']}", port=f"{each['name']}{host}")
+    _lldp(tmp_path, told)
+    code, results = audit("--lldp", tmp_path, capsys=capsys)
+    assert code == 2
+    assert [(r["check"], r["subject"]) for r in results if r["status"] == "fail"] == [
+        ("be.topo.source", "sonic")
+    ]
+
+
+NOISE = (
+    "ibwarn: [4242] mad_rpc: _do_madrpc failed; dport (DR path slid 0; dlid 0; 0,1,1,7)",
+    "src/query_smp.c:227; umad (DR path slid 0; dlid 0; 0,1 Attr 0x11:1) bad status 110",
+    "sudo: unable to resolve host gpu0001",
+    "Warning: Permanently added '10.0.0.7' (ED25519) to the list of known hosts.",
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), report=st.booleans())
+def test_lines_of_other_programs_are_skipped_and_counted(
+    data: st.DataObject, report: bool, tmp_path: Path
+) -> None:
+    fabric = Built(data.draw(st.integers(0, 2**31)))
+    lines = (fabric.ports_report() if report else fabric.full()).splitlines()
+    clean = read_cabling_text("\n".join(lines), tmp_path)
+    noise = data.draw(st.lists(st.sampled_from(NOISE), min_size=1, max_size=4))
+    for text in noise:
+        lines.insert(data.draw(st.integers(0, len(lines))), text)
+    noisy = read_cabling_text("\n".join(lines), tmp_path)
+    assert noisy.topology == clean.topology
+    results = audit_fabric(noisy)
+    (told,) = [r for r in results if r.check == "be.topo.source"]
+    assert told.status is Status.UNKNOWN
+    assert told.evidence.startswith(f"{len(noise)} lines make no sense")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), report=st.booleans())
+def test_a_line_torn_by_another_program_costs_one_end_of_a_cable(
+    data: st.DataObject, report: bool, tmp_path: Path
+) -> None:
+    """Every cable is told at both ends: what is left tells it still."""
+    fabric = Built(data.draw(st.integers(0, 2**31)))
+    lines = (fabric.ports_report() if report else fabric.full()).splitlines()
+    clean = read_cabling_text("\n".join(lines), tmp_path)
+    cables = [at for at, line in enumerate(lines) if "NDR" in line]
+    at = data.draw(st.sampled_from(cables))
+    lines[at] = lines[at][: data.draw(st.integers(1, 20))] + NOISE[0]
+    torn = read_cabling_text("\n".join(lines), tmp_path)
+    assert torn.topology.neighbours == clean.topology.neighbours
+    assert len(torn.doubts) == 1
+
+
+def read_cabling_text(text: str, folder: Path) -> Cabling:
+    file = folder / "fabric.txt"
+    file.write_text(text)
+    return read_cabling(file)
+
+
+def test_a_dual_port_adapter_of_a_ports_report_is_one() -> None:
+    lines = [
+        f"CA {host * 2 + port:5d} {port:2d} 0x{0x100 + host * 2 + port:016x} 4x EDR - "
+        f"SW 99 {host * 2 + port:2d} 0x{0x10:016x} ( 'n{host} HCA-1' - 'MF0;leaf:X/U1' )"
+        for host in range(3) for port in (1, 2)
+    ]  # fmt: skip
+    fabric = Cabling(parse_subnet("\n".join(lines)).topology)
+    assert [nic.label for nic in fabric.by_host["n0"]] == ["HCA-1:1", "HCA-1:2"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -309,6 +451,7 @@ def test_garbled_text_ends_in_verdicts_or_one_named_error(cut: int, junk: str, p
 def test_small_parts() -> None:
     assert majority("aab") == "a"
     assert majority("ab") is None
+    assert majority("abc") is None
     assert majority("aabb") is None
     assert pattern(["leaf-1-7", "leaf-2-7"]) == "leaf-*-7"
     assert pattern(["a", "b", "c"]) == "a and 2 more"

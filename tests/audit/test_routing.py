@@ -63,7 +63,7 @@ def test_a_lost_member_is_the_cable_with_a_plan_and_the_switch_without() -> None
     assert found[f"leaf0-0--{spine}"].suspect == "port"
     found = bad(judge_routes(list(seen.values())))
     assert list(found) == ["leaf0-0"]
-    assert found["leaf0-0"].expected == "4 as most leaf devices have"
+    assert found["leaf0-0"].expected == "4 as more than half of the leaf devices have"
     assert "3 of 4" in found["leaf0-0"].evidence
 
 

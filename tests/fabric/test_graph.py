@@ -14,7 +14,7 @@ from syntony.cli import run
 from syntony.errors import InputError
 from syntony.fabric.files import FORMS, format_topology, parse_topology
 from syntony.fabric.graph import Topology, components_of, diff
-from syntony.fabric.lldp import parse_lldp
+from syntony.fabric.lldp import Neighbour, merge_lldp, parse_lldp
 from syntony.fabric.names import ComponentKind
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.topology import topology as lab_topology
@@ -244,3 +244,29 @@ def test_truncated_and_garbled_files_end_in_a_topology_or_a_named_error(
 def test_any_json_is_digested(document: object, form: str) -> None:
     _either(json.dumps({"lldp": {"interface": document}}), "lldp")
     _either(json.dumps(document), form)
+
+
+_WORDS = st.sampled_from(
+    ["leaf0", "leaf1", "", "a--b", "x" * 200, "evil\x1b[2J", "10.0.0.1", "Eth1"]
+)
+
+
+@settings(max_examples=60)
+@given(
+    heard=st.lists(
+        st.builds(
+            Neighbour, nic=st.sampled_from(["h0/eth0", "h0/eth1", "h1/eth0", "leaf0"]),
+            name=_WORDS, chassis=_WORDS, addresses=st.lists(_WORDS, max_size=2).map(tuple),
+            port=_WORDS,
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_neighbours_that_say_anything_are_merged_or_doubted(heard: list[Neighbour]) -> None:
+    """Whatever hosts hear, what is sound stays and nothing is lost without a word."""
+    merged = merge_lldp(heard)
+    nics = {cable.a for cable in merged.topology.cables}
+    doubted = {doubt.subject for doubt in merged.doubts}
+    assert {each.nic for each in heard} <= nics | doubted
+    owners = [a for device in merged.topology.devices for a in device.addresses]
+    assert len(owners) == len(set(owners))

@@ -7,24 +7,22 @@ the wrong group does not join two.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from syntony.audit.majority import Votes, own_vote
 from syntony.fabric.graph import Cable, Topology
+from syntony.fabric.lldp import Doubt
 from syntony.fabric.names import ComponentKind
 
 _T = TypeVar("_T")
-_Value = TypeVar("_Value", bound=Hashable)
-MIN_PEERS = 3
-"""Fewer do not decide what is right."""
-MAJORITY = 2 / 3
-"""Share that must agree: one of three may be wrong, one of two may not."""
-LEAF_SHARE = 0.1
-"""A switch is a leaf if this share of its cables goes to NICs: a fabric manager on a spine does not
-make it one."""
+SERVICE_SHARE = 0.25
+"""A switch most of whose neighbours have more NICs than itself is above them, whatever fabric
+manager or gateway hangs on it, unless a larger share of its cables goes to NICs."""
 
 
 class Attachment(NamedTuple):
@@ -53,6 +51,33 @@ class Group(NamedTuple):
         return pattern(self.leaves)
 
 
+class Plane(NamedTuple):
+    """Switches of one tier and those of the next that most of them are linked to."""
+
+    lowers: tuple[str, ...]
+    uppers: tuple[str, ...]
+    links: Mapping[tuple[str, str], tuple[str, ...]]
+    """(lower, upper) to the lower ends' ports; also to strays."""
+    used: Mapping[str, frozenset[str]]
+    """Switch to all its ports that lead anywhere."""
+    strays: Mapping[str, tuple[str, ...]]
+    """An upper switch that fewer than half of the lowers are linked to, to all who are."""
+    down: Mapping[tuple[str, str], tuple[str, ...]]
+    """(upper, lower) to the upper ends' ports."""
+
+    def joined(self, lower: str, upper: str) -> int:
+        """Links between two of them."""
+        return len(self.links.get((lower, upper), ()))
+
+    def uplinks(self, lower: str) -> int:
+        """Of a lower switch to the plane's own."""
+        return sum(self.joined(lower, upper) for upper in self.uppers)
+
+    def turned(self) -> Plane:
+        """The same seen from above: what is below the upper switches."""
+        return Plane(self.uppers, self.lowers, self.down, self.used, {}, self.links)
+
+
 class Cabling:
     """Who is cabled where.
 
@@ -60,6 +85,7 @@ class Cabling:
         topology: devices and cables.
         rates: device and port to its rate (``4xNDR``), where known.
         says: device to what it says of itself, where it says anything.
+        doubts: what of the source contradicts itself or makes no sense.
     """
 
     def __init__(
@@ -67,28 +93,56 @@ class Cabling:
         topology: Topology,
         rates: Mapping[tuple[str, str], str] | None = None,
         says: Mapping[str, str] | None = None,
+        doubts: Sequence[Doubt] = (),
     ) -> None:
         self.topology = topology
         self.rates = rates or {}
         self.says = says or {}
+        self.doubts = doubts
 
     @cached_property
     def tiers(self) -> tuple[tuple[str, ...], ...]:
         """Leaves, then what is above them, and so on."""
-        nics = self._nics
+        nics = self.nics
         own, all_of_them = Counter[str](), Counter[str]()
         for here, there in self._both_ways():
             all_of_them[here.device] += 1
             own[here.device] += there.device in nics
         switches = {device.name for device in self.topology.devices} - nics
-        leaves = {name for name in switches if own[name] > LEAF_SHARE * all_of_them[name]}
+        leaves = {
+            name for name in switches
+            if own[name] > SERVICE_SHARE * all_of_them[name]
+            or (own[name] and not self._above(name, own))
+        }  # fmt: skip
+        spare = self._spare_leaves(switches - leaves, leaves)
         found = [leaves]
-        left = switches - leaves
+        left = switches - leaves - spare
         while found[-1] and left:
             near = {n for name in found[-1] for n in self.topology.neighbours.get(name, ())}
             found.append(near & left)
             left -= near
-        return tuple(tuple(sorted(tier)) for tier in found if tier)
+        tiers = [tier for tier in found if tier]
+        if len(tiers) == 2 and spare:  # of a single pod, cores look like leaves without hosts
+            tiers.append(spare)
+        return tuple(tuple(sorted(tier)) for tier in tiers)
+
+    def _above(self, name: str, own: Mapping[str, int]) -> bool:
+        """Whether more than half of its neighbours have more NICs than a switch has."""
+        near = [each for each in self.topology.neighbours.get(name, ()) if each not in self.nics]
+        return 2 * sum(own[each] > own[name] for each in near) > len(near)
+
+    def _spare_leaves(self, others: set[str], leaves: set[str]) -> set[str]:
+        """Switches without NICs that hang where a leaf does: they are not above anybody."""
+        near = self.topology.neighbours
+        spare = set()
+        for name in others:
+            mine = set(near.get(name, ())) - leaves
+            common = Counter(
+                leaf for upper in mine for leaf in near.get(upper, ()) if leaf in leaves
+            )
+            if mine and len(mine) in common.values():
+                spare.add(name)
+        return spare
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -101,7 +155,7 @@ class Cabling:
         cables = [
             (here, there)
             for here, there in self._both_ways()
-            if here.device in self._nics and there.device in leaves
+            if here.device in self.nics and there.device in leaves
         ]
         often = Counter(here.device for here, _ in cables)
         found = []
@@ -133,10 +187,10 @@ class Cabling:
         """All leaves that have hosts, each in one group; every host is in the group where most of
         its NICs are.
         """
-        on_leaf = {
-            host: frozenset(a.leaf for a in mine) for host, mine in self.by_host.items()
-        }  # fmt: skip
-        clusters = cluster(on_leaf)
+        clusters = cluster({host: _own_leaves(mine) for host, mine in self.by_host.items()})
+        known = {leaf for leaves in clusters for leaf in leaves}
+        strangers = {a.leaf for mine in self.by_host.values() for a in mine} - known
+        clusters = sorted([*clusters, *((leaf,) for leaf in strangers)])
         place = {leaf: number for number, leaves in enumerate(clusters) for leaf in leaves}
         hosts: dict[int, list[str]] = defaultdict(list)
         for host, mine in self.by_host.items():
@@ -148,15 +202,51 @@ class Cabling:
 
     def links(self, lower: int) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Cables from tier `lower` to the next: (lower, upper) to the lower ends' ports, sorted."""
-        below, above = set(self.tiers[lower]), set(self.tiers[lower + 1])
+        return self._between(self.tiers[lower], self.tiers[lower + 1])
+
+    def _between(
+        self, these: Sequence[str], those: Sequence[str]
+    ) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        near, far = set(these), set(those)
         found: dict[tuple[str, str], list[str]] = defaultdict(list)
         for here, there in self._both_ways():
-            if here.device in below and there.device in above:
+            if here.device in near and there.device in far:
                 found[here.device, there.device].append(here.port)
         return {ends: tuple(sorted(ports, key=natural)) for ends, ports in found.items()}
 
+    def planes(self, lower: int) -> tuple[Plane, ...]:
+        """Switches of tier `lower` that share most of what is above them, each plane by itself."""
+        links = self.links(lower)
+        down = self._between(self.tiers[lower + 1], self.tiers[lower])
+        above: dict[str, set[str]] = defaultdict(set)
+        for below, upper in links:
+            above[upper].add(below)
+        found = []
+        for lowers in cluster({upper: frozenset(below) for upper, below in above.items()}):
+            near = Counter(upper for below, upper in links if below in lowers)
+            own = [upper for upper, count in near.items() if 2 * count >= len(lowers)]
+            found.append(
+                Plane(
+                    lowers,
+                    tuple(sorted(own, key=natural)),
+                    {pair: ports for pair, ports in links.items() if pair[0] in lowers},
+                    self._used,
+                    {upper: tuple(sorted(above[upper])) for upper in sorted(set(near) - set(own))},
+                    {pair: ports for pair, ports in down.items() if pair[1] in lowers},
+                )
+            )
+        return tuple(found)
+
     @cached_property
-    def _nics(self) -> frozenset[str]:
+    def _used(self) -> Mapping[str, frozenset[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for here, _ in self._both_ways():
+            found[here.device].add(here.port)
+        return {device: frozenset(ports) for device, ports in found.items()}
+
+    @cached_property
+    def nics(self) -> frozenset[str]:
+        """Names of NICs and hosts."""
         return frozenset(self.topology.of_kind(ComponentKind.NIC, ComponentKind.HOST))
 
     def _both_ways(self) -> Iterator[tuple[_End, _End]]:
@@ -164,6 +254,16 @@ class Cabling:
             a, b = ends(cable)
             yield a, b
             yield b, a
+
+
+def _own_leaves(mine: Iterable[Attachment]) -> frozenset[str]:
+    """The leaves that a host belongs to: those with more than half as many of its NICs as any.
+
+    One of eight NICs in another rack does not make its leaf one of the host's.
+    """
+    often = Counter(a.leaf for a in mine)
+    most = max(often.values())
+    return frozenset(leaf for leaf, count in often.items() if 2 * count > most)
 
 
 class _End(NamedTuple):
@@ -204,21 +304,48 @@ def cluster(sets: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]:
     return sorted(tuple(items) for items in clusters.values())
 
 
-def majority(values: Iterable[_Value]) -> _Value | None:
-    """What at least `MAJORITY` of at least `MIN_PEERS` values are; None if undecided."""
-    often = Counter(values)
-    if often.total() < MIN_PEERS:
-        return None
-    value, count = often.most_common(1)[0]
-    return value if count >= MAJORITY * often.total() else None
+class PortGap(NamedTuple):
+    """Ports between uplinks that lead nowhere, alike on more than half of a plane's switches."""
+
+    absent: int
+    """As many upper switches would take these ports; 0: there is no such gap."""
+    perhaps: int
+    """The same where uplink ports do not mostly follow one another, but some do."""
+    dark: str
+    told: bool
+    """Uplink ports follow one another, so that a gap would show."""
+    why: str
 
 
-def mode(values: Iterable[_Value]) -> _Value | None:
-    """The only most frequent value; None where two are as frequent, or there is none."""
-    best = Counter(values).most_common(2)
-    if not best or (len(best) == 2 and best[0][1] == best[1][1]):
-        return None
-    return best[0][0]
+def port_gap(plane: Plane) -> PortGap:
+    """What an upper switch leaves dark that is absent from all of a plane."""
+    votes = Votes[tuple[int, ...]]("switches")
+    told = 0
+    for lower in plane.lowers:
+        ports = [port for upper in plane.uppers for port in plane.links.get((lower, upper), ())]
+        numbers = sorted(int(port) for port in ports if port.isdecimal() and port.isascii())
+        steps = [b - a for a, b in itertools.pairwise(numbers)]
+        told += own_vote(steps) == 1
+        votes.add(lower, _dark(numbers, plane.used.get(lower, frozenset())) if 1 in steps else ())
+    decision = votes.decide(min_voters=1)
+    dark = decision.value or ()
+    each = own_vote(plane.joined(*pair) for pair in plane.links) or 0
+    absent = len(dark) // each if each and len(dark) % each == 0 else 0
+    if absent >= len(plane.uppers):
+        absent = 0
+    follow = 2 * told > len(plane.lowers)
+    listed = ", ".join(map(str, dark))
+    return PortGap(absent if follow else 0, absent, listed, follow, decision.why)
+
+
+def _dark(uplinks: Sequence[int], used: frozenset[str]) -> tuple[int, ...]:
+    """Unused ports with an uplink on either side."""
+    found: list[int] = []
+    for a, b in itertools.pairwise(uplinks):
+        between = range(a + 1, b)
+        if not any(str(port) in used for port in between):
+            found += between
+    return tuple(found)
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:

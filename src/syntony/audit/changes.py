@@ -31,12 +31,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Place = tuple[str, str, str]
+_QUIET = frozenset({Status.SKIP, Status.PASS, Status.NOT_COMPARED})
+"""That one came or went is no news."""
+_TOLD = frozenset({Status.FAIL, Status.WARN, Status.NOT_COMPARED})
+"""That its value changed is news; counters and dates, which always differ, pass or are unknown."""
 
 
 def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
-    """Worse first, then by subject. A pass, an unknown or a skip whose value changes is no change
-    of its own unless its expected value did not: counters and dates always differ.
-    """
+    """Worse first, then by subject. Of a pass, an unknown or a skip, another value is no change."""
     before, after = list(before), list(after)
     lost = _hosts(before) - _hosts(after)
     old = _by_place(each for each in before if host_of(each) not in lost)
@@ -81,13 +83,13 @@ def _one(place: _Place, old: Result | None, new: Result | None) -> Change | None
     if old is None or new is None:
         kept = new or old
         # A subject that nobody asks any more is told only where it said something.
-        if kept is None or kept.status in {Status.SKIP, Status.PASS}:
+        if kept is None or kept.status in _QUIET:
             return None
         change = "new" if new else "gone"
     elif old.status is not new.status:
         kept = new
         change = "worse" if ORDER.index(new.status) < ORDER.index(old.status) else "better"
-    elif new.status in {Status.FAIL, Status.WARN} and old.got != new.got:
+    elif new.status in _TOLD and old.got != new.got:
         kept, change = new, "changed"
     else:
         return None

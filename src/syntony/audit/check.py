@@ -62,6 +62,8 @@ class Key(msgspec.Struct, frozen=True):
     """Relative tolerance of `Compare.ABOUT` and `Compare.AT_LEAST`."""
     variant: str = ""
     """What its readings are told apart by (``board``, ``NIC``); empty where by nothing."""
+    unit: str = ""
+    """Of an amount: ``B`` is told as GiB, anything else as it is."""
 
 
 class NoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Readings beside expected values: the spec's, else the golden host's, else the majority's.
+"""Compare readings with expected values: the spec's, else the golden host's, else the majority's.
 
 Reports go through twice: `Majority.count` learns, `Judge.verdicts` decides. Neither keeps reports,
 so a fleet may be larger than memory.
@@ -6,14 +6,15 @@ so a fleet may be larger than memory.
 
 from __future__ import annotations
 
-import bisect
+import statistics
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import Compare
+from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.registry import every_check
 from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
-from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, words
+from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from syntony.audit.result import Value
     from syntony.audit.spec import Rule
 
-MIN_PEERS = 3
-"""Of two hosts that differ, nobody can say which is right."""
 NOBODY = "none"
 """What is expected where most hosts of a role have no reading (`Compare.COMMON`)."""
 UNREACHABLE = "node.reach"
@@ -47,78 +46,43 @@ class Expected(NamedTuple):
 
     rule: Rule | None
     source: str
-
-
-class _Votes:
-    """What hosts of one role read under one key."""
-
-    __slots__ = ("hosts", "values")
-
-    def __init__(self) -> None:
-        self.values: Counter[Value] = Counter()
-        self.hosts: set[str] = set()
-
-    def most(self, min_peers: int) -> Expected:
-        peers = len(self.hosts)
-        if peers < min_peers:
-            return Expected(None, f"undecided: {peers} of at least {min_peers} peers")
-        ranked = sorted(self.values.items(), key=lambda item: (-item[1], str(item[0])))
-        (value, votes), *others = ranked[:2]
-        if others and others[0][1] == votes:
-            text = f"undecided: {value!r} and {others[0][0]!r} are as frequent"
-            return Expected(None, text)
-        return Expected(value, f"{votes} of {self.values.total()} readings")
-
-    def middle(self, key: Key, min_peers: int) -> Expected:
-        numbers = sorted(
-            (float(value), count)
-            for value, count in self.values.items()
-            if not isinstance(value, str)
-        )
-        if len(self.hosts) < min_peers or not numbers:
-            return Expected(None, f"undecided: {len(self.hosts)} of at least {min_peers} peers")
-        sums: list[int] = []
-        for _, count in numbers:
-            sums.append((sums[-1] if sums else 0) + count)
-        median = numbers[bisect.bisect_left(sums, (sums[-1] + 1) // 2)][0]
-        return Expected(near(key, median), f"median of {len(self.hosts)} hosts")
-
-    def common(self, peers: int, min_peers: int) -> Expected:
-        """Of `peers` hosts, these are the ones that read anything."""
-        if peers < min_peers or 2 * len(self.hosts) == peers:
-            return Expected(None, f"undecided: {len(self.hosts)} of {peers} hosts")
-        if 2 * len(self.hosts) > peers:
-            return Expected(self.values.most_common(1)[0][0], f"{len(self.hosts)} of {peers} hosts")
-        return Expected(NOBODY, f"only {len(self.hosts)} of {peers} hosts")
+    disputed: bool = True
+    """No rule although there is somebody to compare with; False: nobody is."""
 
 
 class Majority:
-    """What most hosts of a role have in common.
+    """What more than half of a role's hosts have in common (see `syntony.audit.majority`).
 
     Args:
         spec: says which hosts are of one role.
-        min_peers: fewer decide nothing.
+        min_peers: fewer hosts decide nothing.
     """
 
-    def __init__(self, spec: Spec = EMPTY, min_peers: int = MIN_PEERS) -> None:
+    def __init__(self, spec: Spec = EMPTY, min_peers: int = MIN_VOTERS) -> None:
         self._spec = spec
         self._min_peers = min_peers
         self._keys = every_key()
-        self._votes: defaultdict[_Place, _Votes] = defaultdict(_Votes)
+        self._votes: defaultdict[_Place, Votes[Value]] = defaultdict(Votes)
+        self._split: set[_Place] = set()
+        """Where a single host reads several values."""
         self._peers: Counter[str] = Counter()
         self._decided: dict[_Place, Expected] = {}
 
     def count(self, report: HostReport) -> None:
-        """One host's readings are votes."""
+        """A host has one vote for each key and variant, however many readings it sent."""
         if report.part:
             return
         self._decided.clear()
         role = self._spec.role_of(report.host)
         self._peers[role] += not report.unreachable
+        values: defaultdict[tuple[str, str], list[Value]] = defaultdict(list)
         for reading in report.readings:
-            votes = self._votes[role, reading.key, reading.variant]
-            votes.values[reading.value] += 1
-            votes.hosts.add(report.host)
+            values[reading.key, reading.variant].append(reading.value)
+        for (key, variant), read in values.items():
+            place = (role, key, variant)
+            self._votes[place].add(report.host, self._own(key, read))
+            if len(set(read)) > 1:
+                self._split.add(place)
 
     def expected(self, role: str, key: str, variant: str) -> Expected:
         """What the role's majority reads."""
@@ -131,16 +95,32 @@ class Majority:
         """Everything that was read, sorted."""
         yield from sorted(self._votes)
 
+    def _own(self, key: str, read: list[Value]) -> Value | None:
+        """A host's one vote: of amounts the median of its own."""
+        known = self._keys.get(key)
+        numbers = [value for value in read if not isinstance(value, str)]
+        if known is not None and known.compare in _AMOUNTS and numbers:
+            return statistics.median_low(numbers)
+        return own_vote(read)
+
     def _decide(self, place: _Place) -> Expected:
         votes = self._votes.get(place)
         if votes is None:
             return Expected(None, "undecided: nobody else has it")
+        peers = self._peers[place[0]]
         key = self._keys.get(place[1])
         if key is not None and key.compare in _AMOUNTS:
-            return votes.middle(key, self._min_peers)
-        if key is not None and key.compare is Compare.COMMON:
-            return votes.common(self._peers[place[0]], self._min_peers)
-        return votes.most(self._min_peers)
+            amount = votes.decide_amount(key.within, self._min_peers)
+            rule: Rule | None = None if amount.value is None else near(key, amount.value)
+            return Expected(rule, amount.why, amount.disputed or peers >= self._min_peers)
+        common = key is not None and key.compare is Compare.COMMON
+        absent = (NOBODY, peers - votes.total) if common else None
+        decision = votes.decide(self._min_peers, absent)
+        if decision.value is None and not decision.disputed and place in self._split:
+            return Expected(None, f"undecided: several values on one host; {decision.why}")
+        # A severe message is no mere value: with nobody to vouch for it, it stays unknown.
+        disputed = decision.disputed or common or peers >= self._min_peers
+        return Expected(decision.value, decision.why, disputed)
 
 
 class Golden:
@@ -185,6 +165,7 @@ class Judge:
         self._golden = golden
         self._majority = majority or Majority(spec)
         self._checks = {check.id: check for check in every_check()}
+        self._keys = every_key()
 
     def verdicts(self, report: HostReport) -> Iterator[Result]:
         """All of one host: its own verdicts, and its readings beside what is expected."""
@@ -208,20 +189,24 @@ class Judge:
         return self._majority.expected(role, reading.key, reading.variant)
 
     def _judge(self, host: str, reading: Reading) -> Result:
-        rule, source = self.expected(host, reading)
+        rule, source, disputed = self.expected(host, reading)
         evidence = "; ".join(part for part in (reading.evidence, source) if part)
-        status = Status.UNKNOWN
         if rule is not None:
             status = Status.PASS if holds(rule, reading.value) else Status.FAIL
+        else:
+            status = Status.UNKNOWN if disputed else Status.NOT_COMPARED
         check = self._checks.get(reading.check)
         bad = status is Status.FAIL and check is not None
         variant = f" ({reading.variant})" if reading.variant else ""
+        key = self._keys.get(reading.key)
+        unit = key.unit if key is not None else ""
+        differs = difference(rule, reading.value) if status is Status.FAIL else ""
         return Result(
             check=reading.check,
             status=status,
             subject=reading.subject,
-            expected="" if rule is None else words(rule),
-            got=str(reading.value),
+            expected="" if rule is None else words(rule, unit),
+            got=differs + with_unit(reading.value, unit),
             evidence=f"{reading.key}{variant}: {evidence}",
             meaning=check.meaning if bad and check else "",
             remedy=check.remedy if bad and check else "",
@@ -253,6 +238,24 @@ def _unreachable(report: HostReport) -> Result:
         remedy="log in by hand; if that fails, look at its console",
         suspect=Suspect.HOST,
     )
+
+
+def difference(rule: Rule | None, value: Value) -> str:
+    """Of two lists of words, those that only one has: ``missing nvidia_peermem; of: ``.
+
+    Empty where either is no list.
+    """
+    if not isinstance(rule, str) or not isinstance(value, str):
+        return ""
+    wanted, have = rule.replace(",", " ").split(), value.replace(",", " ").split()
+    missing = [word for word in wanted if word not in set(have)]
+    extra = [word for word in have if word not in set(wanted)]
+    kept = len(wanted) - len(missing)
+    if kept < max(3, len(missing), len(extra)):
+        return ""
+    parts = (("missing", missing), ("not expected", extra))
+    said = "; ".join(f"{what} {' '.join(words)}" for what, words in parts if words)
+    return f"{said}; of: " if said else ""
 
 
 def _at(reading: Reading) -> str:

@@ -8,10 +8,11 @@ lost request is told from a lost reply. Who asks whom is `syntony.audit.reach_pl
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from syntony.audit.cabling import Cabling, natural
+from syntony.audit.majority import Decision, Votes, own_vote
 from syntony.audit.parse.routes import Table
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
@@ -138,10 +139,20 @@ def host_of(nic: str) -> str:
     return nic.partition("/")[0]
 
 
-def usual_mtu(nics: Iterable[HostNic]) -> int:
-    """The most frequent; of two as frequent the larger. 0 without any NIC."""
-    often = Counter(nic.mtu for nic in nics)
-    return max(often, key=lambda mtu: (often[mtu], mtu), default=0)
+def usual_mtu(nics: Iterable[HostNic]) -> Decision[int]:
+    """The MTU that more than half of the hosts have on more than half of their NICs."""
+    by_host: dict[str, list[int]] = defaultdict(list)
+    for nic in nics:
+        by_host[nic.host].append(nic.mtu)
+    votes = Votes[int]()
+    for host, mine in by_host.items():
+        votes.add(host, own_vote(mine))
+    return votes.decide()
+
+
+def tested_mtu(nics: Sequence[HostNic]) -> int:
+    """The size that pairs are tried with: the usual MTU, else the largest. 0 without any NIC."""
+    return usual_mtu(nics).value or max((nic.mtu for nic in nics), default=0)
 
 
 def plan_traces(seen: Iterable[Seen]) -> list[Flow]:

@@ -28,6 +28,7 @@ from syntony.audit.reach import (
     bad_nics,
     culprits,
     hop_cabling,
+    tested_mtu,
     usual_mtu,
 )
 from syntony.audit.reach_latency import (
@@ -238,10 +239,13 @@ def _place(culprit: Culprit, topology: Topology | None) -> str:
 
 def _mtu(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
     check = PathMtu()
-    usual = usual_mtu(survey.nics)
+    decision, usual = usual_mtu(survey.nics), tested_mtu(survey.nics)
     big = {each.pair: each.big for each in rails if each.big is not None and each.answered}
     wrong = [pair for pair, passed in big.items() if not passed]
     odd = {str(nic): nic.mtu for nic in survey.nics if nic.mtu != usual}
+    if decision.disputed:  # nobody can say whose is right: what does not pass is told below
+        yield _unknown(check, f"MTU: {decision.why}")
+        odd = {}
     for nic, mtu in odd.items():
         out = sum(pair[0] == nic for pair in wrong)
         into = sum(pair[1] == nic for pair in wrong)

@@ -21,7 +21,7 @@ from syntony.audit.reach import (
     HostNic,
     Seen,
     host_of,
-    usual_mtu,
+    tested_mtu,
 )
 
 EVERY_PAIR = 64
@@ -73,7 +73,7 @@ class Course:
         self._place = {host: number for number, host in enumerate(self._hosts)}
         self._name = {nic: str(nic) for nic in nics}
         self._ports = ports
-        mtu = usual_mtu(nics)
+        mtu = tested_mtu(nics)
         self._size = max(0, mtu - IP_UDP_BYTES)
         every = rounds is None and len(self._hosts) <= EVERY_PAIR
         count = len(self._hosts)

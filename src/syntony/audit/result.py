@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from syntony.audit.text import printable
+
 Value = str | int | float | bool
 """What can be compared with an expected value."""
 
@@ -21,7 +23,9 @@ class Status(enum.StrEnum):
     FAIL = "fail"
     WARN = "warn"
     UNKNOWN = "unknown"
-    """It could not be measured, or there is nothing to compare with."""
+    """It could not be measured, or hosts differ and nobody can say which is right."""
+    NOT_COMPARED = "not-compared"
+    """A value was read, and neither a spec nor peers say what it should be."""
     SKIP = "skip"
     """It does not apply here."""
 
@@ -43,7 +47,18 @@ class Suspect(enum.StrEnum):
     CONFIG = "config"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Printable(msgspec.Struct, frozen=True, kw_only=True):
+    """A record whose texts come from hosts: whoever makes or decodes one can print them."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            text = getattr(self, name)
+            # An enum's text is our own.
+            if type(text) is str and not text.isprintable():
+                msgspec.structs.force_setattr(self, name, printable(text))
+
+
+class Result(Printable, frozen=True, kw_only=True):
     """One verdict; `msgspec.to_builtins` of it is the shape of every ``--json``."""
 
     check: str
@@ -60,9 +75,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     """What to do; empty for a pass."""
     suspect: Suspect = Suspect.NONE
+    follows: str = ""
+    """Check and subject of the failure that explains this one, which is then skipped."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(Printable, frozen=True, kw_only=True):
     """A value that is right or wrong only beside an expected one: spec, golden host or majority."""
 
     check: str
@@ -75,7 +92,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str = ""
 
 
-class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+class HostReport(Printable, frozen=True, kw_only=True):
     """All that one host's checks said, before expected values are applied."""
 
     host: str

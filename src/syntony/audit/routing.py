@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from syntony.audit.checks.routes import RoutingTables
-from syntony.audit.judge import MIN_PEERS
+from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.parse.routes import MAIN, Network, Route, Table
 from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
@@ -47,7 +47,7 @@ def judge_routes(
         return (*found, *bad)
     said = f"{len(tables)} tables, {sum(len(each.routes) for each in tables)} routes"
     if not compared.comparable:
-        why = f"{said}: fewer than {MIN_PEERS} devices of any role, and no topology"
+        why = f"{said}: fewer than {MIN_VOTERS} devices of any role, and no topology"
         return (*found, check.result(Status.UNKNOWN, FLEET, evidence=why))
     return (*found, check.result(Status.PASS, FLEET, evidence=said))
 
@@ -72,7 +72,7 @@ class _Fleet:
     @property
     def comparable(self) -> bool:
         """Anything says what is right."""
-        return bool(self._planned) or any(len(each) >= MIN_PEERS for each in self._roles.values())
+        return bool(self._planned) or any(len(each) >= MIN_VOTERS for each in self._roles.values())
 
     def thrown(self) -> Iterator[Result]:
         """Destinations that a device throws away; a default route that does so is a usual guard."""
@@ -120,25 +120,25 @@ class _Fleet:
             )  # fmt: skip
 
     def odd(self) -> Iterator[Result]:
-        """What two thirds of a role have and a device has not; devices with a plan are done."""
+        """What more than half of a role have and a device has not; those with a plan are done."""
         for role, tables in sorted(self._roles.items()):
             left = [each for each in tables if each.device not in self._planned]
-            if len(left) >= MIN_PEERS:
+            if len(left) >= MIN_VOTERS:
                 yield from self._odd(role, left)
 
     def _odd(self, role: str, tables: Sequence[Table]) -> Iterator[Result]:
         often = Counter(place for each in tables for place in {_place(r) for r in each.routes})
         usual = {place for place, count in often.items() if _usual(place, count, tables)}
-        widths: dict[tuple[str, Network], Counter[int]] = defaultdict(Counter)
-        for each in tables:
-            for route in each.routes:
-                if route.hops:
-                    widths[_place(route)][len(route.hops)] += 1
-        role_width = sum(widths.values(), Counter[int]())
+        widths = _Widths(tables)
         for each in tables:
             have = {_place(route) for route in each.routes}
             yield from self._missing(each, usual - have, role, len(tables))
-            yield from self._narrow(each, widths, role_width, role)
+            yield from self._narrow(each, widths, role)
+        if widths.disputed:
+            said = _some(f"{network}: {why}" for network, why in sorted(widths.disputed.items()))
+            yield self._check.result(
+                Status.UNKNOWN, role, evidence=f"number of next hops: {said}"
+            )  # fmt: skip
 
     def _missing(
         self, table: Table, usual: Iterable[tuple[str, Network]], role: str, peers: int
@@ -155,23 +155,19 @@ class _Fleet:
                 f"{_some(lost)}; {peers} of {role} compared",
             )  # fmt: skip
 
-    def _narrow(
-        self, table: Table, widths: Mapping[tuple[str, Network], Counter[int]],
-        role_width: Counter[int], role: str,
-    ) -> Iterator[Result]:  # fmt: skip
+    def _narrow(self, table: Table, widths: _Widths, role: str) -> Iterator[Result]:
         """Fewer next hops than peers have for the destination; where few have it, for any."""
         narrow, wanted = [], 0
         for route in table.routes:
-            votes = widths[_place(route)] if route.hops else Counter[int]()
-            votes = votes if votes.total() >= MIN_PEERS else role_width
-            usual = max(votes, key=lambda width: (votes[width], width), default=0)
-            if route.hops and len(route.hops) < usual:
+            usual = widths.usual(route) if route.hops else 0
+            if len(route.hops) < usual:
                 narrow.append(f"{route.network}: {len(route.hops)} of {usual}")
                 wanted = max(wanted, usual)
         if narrow:
             yield self._fail(
                 table.device, f"too few next hops to {len(narrow)} destinations",
-                f"{wanted} as most {role} devices have", _some(narrow), suspect=Suspect.PORT,
+                f"{wanted} as more than half of the {role} devices have", _some(narrow),
+                suspect=Suspect.PORT,
             )  # fmt: skip
 
     def _planned_ways(self, table: Table) -> dict[Network, tuple[set[str], set[str]]]:
@@ -258,6 +254,32 @@ class _Fleet:
         return self._check.result(Status.FAIL, subject, got, expected, evidence, suspect=suspect)
 
 
+class _Widths:
+    """How many next hops devices of one role have: one vote of each."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._of_place: dict[tuple[str, Network], Votes[int]] = defaultdict(
+            lambda: Votes("devices")
+        )
+        votes = Votes[int]("devices")
+        for table in tables:
+            routes = {_place(route): len(route.hops) for route in table.routes if route.hops}
+            for place, width in routes.items():
+                self._of_place[place].add(table.device, width)
+            votes.add(table.device, own_vote(routes.values()))
+        self._any = votes.decide()
+        self.disputed: dict[str, str] = {}
+        """Destination to why no width is usual."""
+
+    def usual(self, route: Route) -> int:
+        """Of a destination; of any, where fewer than three devices have it; 0 if undecided."""
+        votes = self._of_place[_place(route)]
+        decision = votes.decide() if votes.total >= MIN_VOTERS else self._any
+        if decision.value is None and votes.total >= MIN_VOTERS:
+            self.disputed[str(route.network)] = decision.why
+        return decision.value or 0
+
+
 def _place(route: Route) -> tuple[str, Network]:
     return route.table, route.network
 
@@ -267,11 +289,10 @@ def _covers(wide: Network, narrow: Network) -> bool:
 
 
 def _usual(place: tuple[str, Network], count: int, tables: Sequence[Table]) -> bool:
-    """Whether two thirds have it, of those that it is not the own side of."""
+    """Whether more than half have it, of those that it is not the own side of."""
     if 3 * count < len(tables):
         return False
-    elsewhere = sum(not _at_home(table, place[1]) for table in tables)
-    return 3 * count >= 2 * elsewhere
+    return 2 * count > sum(not _at_home(table, place[1]) for table in tables)
 
 
 def _at_home(table: Table, network: Network) -> bool:

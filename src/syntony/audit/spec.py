@@ -50,12 +50,18 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         low = self.min is None or _at_least(value, self.min)
         return low and (self.max is None or _at_least(self.max, value))
 
-    def __str__(self) -> str:
+    def words(self, unit: str = "") -> str:
+        """For people."""
         if self.about is not None:
-            return f"{self.about:g} ± {100 * self.within:g} %"
-        bounds = (f"{word} {bound}" for word, bound in (("≥", self.min), ("≤", self.max))
+            about = with_unit(self.about, unit) if unit else f"{self.about:g}"
+            return f"{about} ± {100 * self.within:g} %"
+        bounds = (f"{word} {with_unit(bound, unit)}"
+                  for word, bound in (("≥", self.min), ("≤", self.max))
                   if bound is not None)  # fmt: skip
         return ", ".join(bounds)
+
+    def __str__(self) -> str:
+        return self.words()
 
 
 Rule = Value | tuple[Value, ...] | Range
@@ -104,9 +110,30 @@ def holds(rule: Rule, value: Value) -> bool:
     return rule == value or str(rule) == str(value)
 
 
-def words(rule: Rule) -> str:
-    """A rule for people."""
-    return " or ".join(map(str, rule)) if isinstance(rule, tuple) else str(rule)
+def words(rule: Rule, unit: str = "") -> str:
+    """A rule for people.
+
+    Args:
+        unit: of the key's amounts.
+    """
+    if isinstance(rule, tuple):
+        return " or ".join(with_unit(each, unit) for each in rule)
+    return rule.words(unit) if isinstance(rule, Range) else with_unit(rule, unit)
+
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def with_unit(value: Value, unit: str) -> str:
+    """``2.02 TiB`` of bytes, ``391.2 GB/s``; a text or a flag as it is."""
+    if not unit or isinstance(value, str | bool):
+        return str(value)
+    if unit != _BINARY[0]:
+        return f"{value:.6g} {unit}"
+    power = 0
+    while abs(value) >= 1024 and power < len(_BINARY) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.4g} {_BINARY[power]}"
 
 
 def parse_spec(data: Mapping[str, Any], name: str) -> Spec:

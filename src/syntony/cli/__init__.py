@@ -131,5 +131,7 @@ def _trace(debug: bool) -> None:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"syntony: {' '.join(text.split())}", err=True)
+    from syntony.audit.text import printable
+
+    click.echo(f"syntony: {printable(' '.join(text.split()))}", err=True)
     return code

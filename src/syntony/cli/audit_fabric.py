@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from syntony.audit.report.summary import exit_code
+from syntony.audit.text import printable
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.output import messages
 from syntony.errors import InputError, UsageError
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from syntony.audit.cabling import Cabling
-    from syntony.fabric.graph import Cable, Device
+    from syntony.fabric.ibnet import Subnet
+    from syntony.fabric.lldp import Neighbour
 
 _FILE = click.Path(path_type=Path)
 
@@ -58,7 +60,7 @@ def fabric(
         plan = None if expected is None else read_cabling(expected)
         results = audit_fabric(found, plan)
     except InputError as error:
-        messages.print(f"syntony: {error}", markup=False, soft_wrap=True)
+        messages.print(f"syntony: {printable(str(error))}", markup=False, soft_wrap=True)
         results = cannot_tell(str(error))
     print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))
@@ -77,9 +79,7 @@ def read_cabling(file: Path | None, subnet: bool = False) -> Cabling:
     text = read_text(file)
     try:
         if subnet or guess_form(text) == "ibnetdiscover":
-            told = parse_subnet(text)
-            _check_whole(told.unlisted, told.one_sided)
-            found = Cabling(told.topology, told.rates, told.says)
+            found = _of_subnet(parse_subnet(text), str(file))
         else:
             found = Cabling(parse_topology(text))
     except InputError as error:
@@ -101,15 +101,24 @@ def read_text(file: Path | None) -> str:
         raise InputError("unreadable", f"{file}: {error.strerror}") from error
 
 
-def _check_whole(unlisted: Sequence[str], one_sided: Sequence[str]) -> None:
-    if unlisted:
+def _of_subnet(told: Subnet, name: str) -> Cabling:
+    """Raises `InputError`: more is missing than the skipped lines can have said."""
+    from syntony.audit.cabling import Cabling
+    from syntony.fabric.lldp import Doubt
+
+    if not told.whole and told.unlisted:
         raise InputError(
-            "cut-off", f"{len(unlisted)} devices have no entry of their own, first {unlisted[0]}"
+            "cut-off",
+            f"{len(told.unlisted)} devices have no entry of their own, first {told.unlisted[0]}",
         )
-    if one_sided:
-        raise InputError(
-            "cut-off", f"{len(one_sided)} cables are told at one end only, first {one_sided[0]}"
-        )
+    if not told.whole:
+        count, first = len(told.one_sided), told.one_sided[0]
+        raise InputError("cut-off", f"{count} cables are told at one end only, first {first}")
+    doubts = []
+    if told.skipped:
+        what = f"{len(told.skipped)} lines make no sense and were skipped, first {told.skipped[0]}"
+        doubts.append(Doubt(name, what, False))
+    return Cabling(told.topology, told.rates, told.says, doubts)
 
 
 def read_lldp(files: Sequence[Path]) -> Cabling:
@@ -119,30 +128,28 @@ def read_lldp(files: Sequence[Path]) -> Cabling:
 
 
 def lldp_cabling(told: Mapping[str, str]) -> Cabling:
-    """Many hosts' neighbours as one fabric; switches are the same if they are called the same.
+    """Many hosts' neighbours as one fabric; what makes no sense is told and costs only itself.
 
     Args:
         told: host to what `lldpctl -f json` prints there.
 
     Raises:
-        InputError: one makes no sense, or two contradict each other.
+        InputError: no host has a neighbour.
     """
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import load_json
-    from syntony.fabric.graph import make_topology
-    from syntony.fabric.lldp import parse_lldp
+    from syntony.fabric.lldp import Doubt, merge_lldp, read_neighbours
 
-    devices: dict[str, Device] = {}
-    cables: list[Cable] = []
+    heard: list[Neighbour] = []
+    unread: list[Doubt] = []
     for host, text in told.items():
         try:
-            seen = parse_lldp(load_json(text), host=host)
+            heard += read_neighbours(load_json(text), host)
         except InputError as error:
-            said = str(error).partition(": ")[2]
-            raise InputError(error.name, f"LLDP of {host}: {said}") from error
-        devices.update({device.name: device for device in seen.devices})
-        cables += seen.cables
-    found = Cabling(make_topology(devices.values(), cables))
+            unread.append(Doubt(host, f"LLDP: {str(error).partition(': ')[2]}", False))
+    merged = merge_lldp(heard)
+    found = Cabling(merged.topology, doubts=(*unread, *merged.doubts))
     if not found.attachments:
-        raise InputError("no-nics", f"no interface has an LLDP neighbour on {len(told)} hosts")
+        why = f"; {unread[0].subject}: {unread[0].what}" if unread else ""
+        raise InputError("no-nics", f"no interface has an LLDP neighbour on {len(told)} hosts{why}")
     return found

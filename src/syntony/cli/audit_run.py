@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import msgspec
 
+from syntony.audit.consequences import Consequences
 from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.learn import learn as make_spec
 from syntony.audit.report.documents import junit, markdown, page
@@ -135,14 +136,17 @@ def _collected(
 
 
 def verdicts(collected: Collected, spec: Spec) -> Iterator[Result]:
-    """Of all of them, in two passes."""
+    """Of all of them, in three passes: count votes, find what follows from what, tell."""
     golden = _golden(collected)
     majority = Majority(spec)
     for report in collected.reports:
         majority.count(report)
     judge = Judge(spec, golden, majority)
+    consequences = Consequences(
+        result for report in collected.reports for result in judge.verdicts(report)
+    )
     for report in collected.reports:
-        yield from judge.verdicts(report)
+        yield from map(consequences.told, judge.verdicts(report))
 
 
 def noted(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:

@@ -252,11 +252,11 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
     hosts = [host for host in sources.hosts if host not in done]
     if hosts:
         from syntony.io.audit.fleet import ask_hosts
-        from syntony.io.audit.ssh import ask_over_ssh
+        from syntony.io.audit.ssh import SshAudits
 
-        ask = ask_over_ssh(checks, now_ns, words=sources.ssh, sudo=sources.sudo,
-                           deadline_ns=sources.deadline_ns)  # fmt: skip
-        yield from ask_hosts(hosts, ask, now_ns, deadline_ns=sources.deadline_ns + S)
+        with SshAudits(checks, now_ns, words=sources.ssh, sudo=sources.sudo,
+                       deadline_ns=sources.deadline_ns) as audits:  # fmt: skip
+            yield from ask_hosts(hosts, audits.ask, now_ns, deadline_ns=sources.deadline_ns + S)
     if sources.agents:
         from syntony.cli.audit_agents import ask_agents
 

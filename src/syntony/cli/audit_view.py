@@ -11,7 +11,6 @@ from rich.tree import Tree
 
 from syntony.audit.cabling import natural
 from syntony.audit.check import Section
-from syntony.audit.judge import UNREACHABLE
 from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
-           Status.UNKNOWN: "magenta", Status.SKIP: "dim"}  # fmt: skip
+           Status.UNKNOWN: "magenta", Status.NOT_COMPARED: "dim", Status.SKIP: "dim"}  # fmt: skip
 _MARKS = {Status.PASS: "✓", Status.FAIL: "✗", Status.WARN: "!", Status.UNKNOWN: "?",
-          Status.SKIP: "–"}  # fmt: skip
+          Status.NOT_COMPARED: "=", Status.SKIP: "–"}  # fmt: skip
 _NAMED = 6
 """Hosts of a group that are shown by name."""
 _FEW = 8
@@ -45,7 +44,6 @@ class _Told:
         self.failures: list[Result] = []
         self.idle: dict[Section, str] = {}
         """A reason why something of a section was skipped."""
-        self.undecided = 0
         self.ports: list[PortRow] = port_rows(self._pass(results, sections, everything=everything))
 
     def _pass(
@@ -59,7 +57,6 @@ class _Told:
                 self.hosts.add(host)
             self.counts[result.status] += 1
             self.by_section[section][result.status] += 1
-            self.undecided += _undecided(result)
             if result.status is Status.SKIP:
                 self.idle.setdefault(section, result.evidence)
             if result.status is Status.FAIL:
@@ -92,10 +89,11 @@ def show(results: Iterable[Result], *, everything: bool = False) -> None:
         console.print(_ports(told.ports))
     if len(told.failures) > 1:
         console.print(_worst(told.failures))
-    if told.undecided and not everything:
+    alone = told.counts[Status.NOT_COMPARED]
+    if alone and not everything:
         console.print(
-            f"{told.undecided} values have nothing to be compared with: give --spec or --golden, "
-            "or audit three hosts or more (see: syntony audit learn)",
+            f"{alone} values have nothing to be compared with: give --spec or --golden, or audit "
+            "three hosts or more (see: syntony audit learn)",
             style="dim", soft_wrap=True,
         )  # fmt: skip
 
@@ -158,11 +156,10 @@ def _line(result: Result) -> Text:
     text.append(f"{result.check} ")
     text.append(f"{at} " if at else "", style="bold")
     if result.got:
-        text.append(result.got[:120])
-        text.append(f" (expected {result.expected[:80]})" if result.expected else "", style="dim")
-    told_by_reason = result.status in {Status.UNKNOWN, Status.SKIP} or not result.got
-    if told_by_reason or result.check == UNREACHABLE:
-        text.append(f" {result.evidence[:160]}", style="dim")
+        text.append(result.got)
+        text.append(f" (expected {result.expected})" if result.expected else "", style="dim")
+    if result.status is not Status.PASS or not result.got:
+        text.append(f" {result.evidence}", style="dim")
     if result.remedy:
         text.append(f" → {result.remedy}", style="cyan")
     return text
@@ -196,8 +193,4 @@ def _cell(text: str) -> Text:
 
 
 def _worth_telling(result: Result) -> bool:
-    return result.status not in {Status.PASS, Status.SKIP} and not _undecided(result)
-
-
-def _undecided(result: Result) -> bool:
-    return result.status is Status.UNKNOWN and "undecided:" in result.evidence
+    return result.status not in {Status.PASS, Status.NOT_COMPARED, Status.SKIP}

@@ -360,7 +360,8 @@ def _show_incast(report: IncastReport) -> None:
     console.print(table)
     after = "never" if report.paced_after_s is None else f"after {report.paced_after_s:.1f} s"
     console.print(
-        f"[dim]payload; delay of probes on the flows' links[/]\n"
+        f"[dim]payload; delay of probes on the flows' links; of fewer than 100 steps or seconds "
+        f"p99 is the largest[/]\n"
         f"{report.kept:.2f} × throughput; {report.paced_flows} flows held back, {after}; "
         f"wrong results {report.wrong}, connections lost {report.lost}"
     )

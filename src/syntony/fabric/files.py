@@ -16,7 +16,7 @@ import msgspec
 
 from syntony.errors import InputError
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
-from syntony.fabric.ibnet import parse_ibnetdiscover
+from syntony.fabric.ibnet import is_ports_report, parse_ibnetdiscover
 from syntony.fabric.lldp import parse_lldp
 
 MAX_BYTES = 64 << 20
@@ -60,7 +60,7 @@ def guess_form(text: str) -> str:
         return "lldp" if '"lldp"' in start else "json"
     if re.match(r"(?:strict\s+)?(?:di)?graph\b", start):
         return "dot"
-    if "vendid=" in start or "# Topology file: generated" in start:
+    if "vendid=" in start or "# Topology file: generated" in start or is_ports_report(start):
         return "ibnetdiscover"
     return "toml"
 

@@ -147,8 +147,13 @@ def _check_devices(devices: Sequence[Device]) -> None:
                 )
 
 
+def is_device_name(name: str) -> bool:
+    """Whether a device can be called so: no link's name, and nothing that cannot be printed."""
+    return 0 < len(name) <= MAX_NAME and name.isprintable() and link_ends(name) is None
+
+
 def _check_name(name: str) -> None:
-    if not name or len(name) > MAX_NAME or not name.isprintable() or link_ends(name):
+    if not is_device_name(name):
         raise InputError(
             "bad-name",
             f"{name[:40]!r} cannot name a device: printable, up to {MAX_NAME}, without -> or --",

@@ -1,4 +1,4 @@
-"""An InfiniBand fabric as `ibnetdiscover` prints it (infiniband-diags). Pure.
+"""Parse an InfiniBand fabric as `ibnetdiscover` and `ibnetdiscover -p` print it. Pure.
 
 A node is called by its description where that is unique and says something:
 ``MF0;leaf0:MQM9700/U1`` is ``leaf0``, ``gpu000 mlx5_0`` is
@@ -9,7 +9,7 @@ of many ``MT4129 ConnectX7``.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,6 +25,16 @@ _PORT = re.compile(
     r'"(?P<id>[SHR]-[0-9a-f]{1,16})"\[(?P<far>\d{1,3})\]'
     r'(?:\([0-9a-f]+\))?\s*(?:\[ext \d+\])?\s*#\s*(?:lid \d+ lmc \d+ )?"(?P<says>[^"]*)"'
 )
+_REPORTED = re.compile(
+    r"(?P<type>SW|CA|RT)\s+\d+\s+(?P<port>\d{1,3})\s+0x(?P<guid>[0-9a-f]{1,16})\s+"
+    r"(?P<width>\S+)\s+(?P<speed>\S+(?: \S+)?)"
+    r"(?:\s+-\s+(?P<far_type>SW|CA|RT)\s+\d+\s+(?P<far>\d{1,3})\s+0x(?P<far_guid>[0-9a-f]{1,16})"
+    r"\s+\( '(?P<says>.*)' - '(?P<far_says>.*)' \)|\s+'.*')\s*"
+)
+"""A line of `ibnetdiscover -p` (`dump_ports_report` of infiniband-diags); a port that leads nowhere
+has only its own node's description."""
+_MARKS = {"SW": "S", "CA": "H", "RT": "R"}
+_HEADS = ("Switch", "Ca", "Rt")
 _SWITCH_NAME = re.compile(r"MF0;(?P<name>[^:;]+):[^/]*/U\d+")
 _HOST_NAME = re.compile(r"(?P<host>[\w.-]+)\s+(?P<device>[\w.-]+)")
 _RATE = re.compile(r"\s(?P<rate>\d{1,2}x[A-Z]{2,4}\d{0,3})\s*$")
@@ -54,6 +64,13 @@ class Subnet(NamedTuple):
     """Devices that others are cabled to and that have no entry: the text is cut off."""
     one_sided: tuple[str, ...]
     """Cables that only one of their ends tells of."""
+    skipped: tuple[str, ...] = ()
+    """Lines that are none of `ibnetdiscover`'s: ``line 7: ibwarn: …``."""
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing, or no more than the skipped lines may have said."""
+        return len(self.unlisted) + len(self.one_sided) <= len(self.skipped)
 
 
 def parse_ibnetdiscover(text: str) -> Topology:
@@ -61,47 +78,112 @@ def parse_ibnetdiscover(text: str) -> Topology:
     return parse_subnet(text).topology
 
 
+def is_ports_report(text: str) -> bool:
+    """Whether any line is one of `ibnetdiscover -p`."""
+    return any(_REPORTED.fullmatch(line) for line in text.splitlines())
+
+
 def parse_subnet(text: str) -> Subnet:
-    """Everything that the text tells of a subnet.
+    """Everything that the text says about a subnet.
+
+    Lines that make no sense (a warning of another program in between) are skipped and listed, as
+    long as they are fewer than the others.
 
     Raises:
-        InputError: a line that is none of `ibnetdiscover`'s, a node that is cut off, or a cable
-            whose two ends do not agree.
+        InputError: it is no output of `ibnetdiscover`, or a port leads to two places.
     """
-    says: dict[str, str] = {}
-    joints: list[_Joint] = []
-    rates: dict[tuple[str, str], str] = {}
-    listed: set[str] = set()
-    node = ""
+    read = _Reader()
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith(_PREFIXES):
-            continue
-        if match := _NODE.match(line):
-            node = match["id"]
-            says[node] = match["says"]
-            listed.add(node)
-        elif (match := _PORT.match(line)) and node:
-            joints.append(_Joint(node, match["port"], match["id"], match["far"]))
-            says.setdefault(match["id"], match["says"])
-            if rate := _RATE.search(line):
-                rates[node, match["port"]] = rate["rate"]
-        else:
-            raise InputError(
-                "not-ibnetdiscover", f"line {number}: {line.strip()[:60]!r} is not of ibnetdiscover"
-            )
+        if line.strip() and not line.startswith(_PREFIXES):
+            read.line(number, line)
+    read.join_adapters()
+    if read.skipped and len(read.skipped) >= len(read.joints) + len(read.listed):
+        raise InputError("not-ibnetdiscover", f"{read.skipped[0]} is not of ibnetdiscover")
     # A switch's own aggregation engine (SHARP) shows as a channel adapter behind it: no packet of
     # a job passes through.
-    engines = {guid for guid, text in says.items() if _ENGINE in text}
-    names = _names({guid: text for guid, text in says.items() if guid not in engines})
+    engines = {guid for guid, text in read.says.items() if _ENGINE in text}
+    names = _names({guid: text for guid, text in read.says.items() if guid not in engines})
     devices = [Device(name=name, kind=_kind(guid)) for guid, name in names.items()]
-    real = [joint for joint in joints if not {joint.node, joint.far} & engines]
+    real = [joint for joint in read.joints if not {joint.node, joint.far} & engines]
     return Subnet(
         topology=make_topology(devices, _cables(real, names)),
-        rates={(names[at], port): rate for (at, port), rate in rates.items() if at in names},
-        says={name: " ".join(says[guid].split()) for guid, name in names.items()},
-        unlisted=tuple(sorted(name for guid, name in names.items() if guid not in listed)),
-        one_sided=_one_sided(real, names, listed),
+        rates={(names[at], port): rate for (at, port), rate in read.rates.items() if at in names},
+        says={name: " ".join(read.says[guid].split()) for guid, name in names.items()},
+        unlisted=tuple(sorted(name for guid, name in names.items() if guid not in read.listed)),
+        one_sided=_one_sided(real, names, read.listed),
+        skipped=tuple(read.skipped),
     )
+
+
+class _Reader:
+    """Collects what the lines say, of either form."""
+
+    def __init__(self) -> None:
+        self.says: dict[str, str] = {}
+        self.joints: list[_Joint] = []
+        self.rates: dict[tuple[str, str], str] = {}
+        self.listed: set[str] = set()
+        self.skipped: list[str] = []
+        self._node = ""
+        self._port_guids: set[str] = set()
+
+    def line(self, number: int, line: str) -> None:
+        """One line that is neither empty nor a comment."""
+        if match := _NODE.match(line):
+            self._node = match["id"]
+            self.says[self._node] = match["says"]
+            self.listed.add(self._node)
+        elif (match := _PORT.match(line)) and self._node:
+            rate = _RATE.search(line)
+            self._joint(self._node, match["port"], match["id"], match["far"],
+                        rate["rate"] if rate else "")  # fmt: skip
+            self.says.setdefault(match["id"], match["says"])
+        elif match := _REPORTED.fullmatch(line):
+            self._reported(match)
+        else:
+            self.skipped.append(f"line {number}: {line.strip()[:60]!r}")
+            if any(word in line for word in _HEADS):
+                self._node = ""  # a garbled head: the ports below are not the last node's
+
+    def _reported(self, match: re.Match[str]) -> None:
+        """Of ``-p``: each port for itself; a port of an adapter has a GUID of its own."""
+        if match["far_type"] is None:
+            return
+        here = f"{_MARKS[match['type']]}-{match['guid']:0>16}"
+        there = f"{_MARKS[match['far_type']]}-{match['far_guid']:0>16}"
+        speed = match["speed"].replace(" ", "")
+        self._joint(here, match["port"], there, match["far"], f"{match['width']}{speed}")
+        self.says[here] = match["says"]
+        self.says.setdefault(there, match["far_says"])
+        self.listed.add(here)
+        if match["type"] != "SW":
+            self._port_guids.add(here)
+
+    def join_adapters(self) -> None:
+        """Of ``-p``: ports with GUIDs of their own that say the same are one adapter's, unless two
+        of them have one number.
+        """
+        ports: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for joint in self.joints:
+            if joint.node in self._port_guids:
+                ports[self.says[joint.node]][joint.port].append(joint.node)
+        one: dict[str, str] = {}
+        for said in ports.values():
+            guids = [guid for nodes in said.values() for guid in nodes]
+            if len(said) == len(guids):
+                one.update(dict.fromkeys(guids, min(guids)))
+        self.joints = [
+            _Joint(one.get(j.node, j.node), j.port, one.get(j.far, j.far), j.far_port)
+            for j in self.joints
+        ]
+        self.rates = {(one.get(at, at), port): rate for (at, port), rate in self.rates.items()}
+        self.says = {guid: said for guid, said in self.says.items() if one.get(guid, guid) == guid}
+        self.listed = {one.get(guid, guid) for guid in self.listed}
+
+    def _joint(self, node: str, port: str, far: str, far_port: str, rate: str) -> None:
+        self.joints.append(_Joint(node, port, far, far_port))
+        if rate:
+            self.rates[node, port] = rate
 
 
 def _one_sided(joints: list[_Joint], names: dict[str, str], listed: set[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a host's neighbours say of themselves: `lldpctl -f json`. Pure.
+"""Parse and merge what hosts' neighbours say of themselves: `lldpctl -f json`. Pure.
 
 The document is an object per interface, or a list of them; a chassis is named by its key, except
 when it has no name (`lldpd`'s json keeps keys, json0 does not). Both are read.
@@ -6,15 +6,46 @@ when it has no name (`lldpd`'s json keeps keys, json0 does not). Both are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from syntony.errors import InputError
-from syntony.fabric.graph import Cable, Device, Topology, make_topology
+from syntony.fabric.graph import Cable, Device, Topology, is_device_name, make_topology
 from syntony.fabric.names import ComponentKind
 
 HERE = "localhost"
 """Name of the asked host, where the document does not tell it."""
+
+
+class Neighbour(NamedTuple):
+    """What one NIC heard."""
+
+    nic: str
+    """``gpu001/eth2``"""
+    name: str
+    """Of the switch."""
+    chassis: str
+    """Its chassis id; empty where it tells none."""
+    addresses: tuple[str, ...]
+    port: str
+    """Of the switch."""
+
+
+class Doubt(NamedTuple):
+    """Something that neighbours say and that cannot be so, or makes no sense."""
+
+    subject: str
+    what: str
+    certain: bool
+    """It is wrong in the fabric, not in what was collected."""
+
+
+class Merged(NamedTuple):
+    """Many hosts' neighbours as one fabric."""
+
+    topology: Topology
+    doubts: tuple[Doubt, ...]
 
 
 def parse_lldp(document: Any, host: str = "") -> Topology:
@@ -23,21 +54,106 @@ def parse_lldp(document: Any, host: str = "") -> Topology:
     Raises:
         InputError: not such a document.
     """
+    return merge_lldp(read_neighbours(document, host)).topology
+
+
+def read_neighbours(document: Any, host: str = "") -> list[Neighbour]:
+    """One host's neighbours that say a name or an id. Raises `InputError`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("lldp"), Mapping):
         raise InputError("not-lldp", 'no object "lldp": use lldpctl -f json')
     own = host or str(document.get("host") or HERE)
-    devices: dict[str, Device] = {}
-    cables = []
+    found = []
     for nic, entry in _interfaces(document["lldp"].get("interface", [])):
-        chassis, port = _chassis(entry), _port(entry)
-        if chassis is None:
-            continue
-        name, addresses = chassis
-        nic_name = f"{own}/{nic}"
-        devices[nic_name] = Device(name=nic_name, kind=ComponentKind.NIC)
-        devices.setdefault(name, Device(name=name, addresses=addresses))
-        cables.append(Cable(a=nic_name, b=name, a_port=nic, b_port=port))
-    return make_topology(devices.values(), cables)
+        chassis = _chassis(entry)
+        if chassis is not None:
+            found.append(Neighbour(f"{own}/{nic}", *chassis, _port(entry)))
+    return found
+
+
+def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
+    """Switches are the same if they say one name and one chassis id.
+
+    What contradicts itself costs only itself: an address of two switches names neither, a switch
+    port that two NICs claim is nobody's, and a name that cannot name a device is left out.
+    """
+    doubts: list[Doubt] = []
+    usable = []
+    for each in heard:
+        # A switch may come to be called by its name and its chassis id.
+        names = (each.nic, each.name, f"{each.name} {each.chassis}")
+        if all(map(is_device_name, names)) and each.nic not in names[1:]:
+            usable.append(each)
+        else:
+            doubts.append(Doubt(each.nic, f"{each.name[:40]!r} cannot name a switch", False))
+    named = _names(usable, doubts)
+    addresses = _addresses(usable, named, doubts)
+    ports = _ports(usable, named, doubts)
+    devices = {name: Device(name=name, addresses=own) for name, own in addresses.items()}
+    own_port = {each.nic: each.nic.rpartition("/")[2] for each in usable}
+    cables = []
+    for each in usable:
+        nic, switch = each.nic, named[each.name, each.chassis]
+        devices[nic] = Device(name=nic, kind=ComponentKind.NIC)
+        port = each.port if (switch, each.port) in ports else ""
+        cables.append(Cable(a=nic, b=switch, a_port=own_port.pop(nic, ""), b_port=port))
+    return Merged(make_topology(devices.values(), cables), tuple(doubts))
+
+
+_Switch = tuple[str, str]
+"""Name and chassis id."""
+
+
+def _names(heard: Sequence[Neighbour], doubts: list[Doubt]) -> dict[_Switch, str]:
+    """A name that several chassis say is made each one's own by its id."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for each in heard:
+        ids[each.name].add(each.chassis)
+    for name, several in sorted(ids.items()):
+        if len(several - {""}) > 1:
+            listed = ", ".join(sorted(several - {""}))
+            doubts.append(
+                Doubt(name, f"{len(several - {''})} switches say this name: {listed}", True)
+            )
+    return {
+        (name, chassis): f"{name} {chassis}" if chassis and len(several - {""}) > 1 else name
+        for name, several in ids.items()
+        for chassis in several
+    }
+
+
+def _addresses(
+    heard: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[Doubt]
+) -> dict[str, tuple[str, ...]]:
+    owners: dict[str, set[str]] = defaultdict(set)
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in heard:
+        switch = named[each.name, each.chassis]
+        found[switch] += each.addresses
+        for address in each.addresses:
+            owners[address].add(switch)
+    for address, switches in sorted(owners.items()):
+        if len(switches) > 1:
+            listed = ", ".join(sorted(switches))
+            doubts.append(Doubt(listed, f"address {address} on {len(switches)} switches", True))
+    return {
+        switch: tuple(dict.fromkeys(a for a in own if len(owners[a]) == 1))
+        for switch, own in found.items()
+    }
+
+
+def _ports(
+    heard: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[Doubt]
+) -> frozenset[tuple[str, str]]:
+    """Ports that one NIC alone claims."""
+    claims: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in heard:
+        if each.port:
+            claims[named[each.name, each.chassis], each.port].append(each.nic)
+    for (switch, port), nics in sorted(claims.items()):
+        if len(nics) > 1:
+            listed = ", ".join(sorted(nics))
+            doubts.append(Doubt(f"{switch} port {port}", f"claimed by {listed}", False))
+    return frozenset(place for place, nics in claims.items() if len(nics) == 1)
 
 
 def _interfaces(found: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -52,8 +168,8 @@ def _interfaces(found: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield str(name), entry
 
 
-def _chassis(entry: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
-    """The neighbour's name and management addresses; None where it has no name."""
+def _chassis(entry: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
+    """The neighbour's name, chassis id and management addresses; None where it has no name."""
     chassis = entry.get("chassis")
     if isinstance(chassis, list) and chassis:
         chassis = chassis[0]
@@ -69,7 +185,8 @@ def _chassis(entry: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
     addresses = inner.get("mgmt-ip", [])
     listed = addresses if isinstance(addresses, list) else [addresses]
     texts = [item if isinstance(item, str) else _value(item) for item in listed]
-    return str(name), tuple(dict.fromkeys(text for text in texts if text))
+    kept = tuple(dict.fromkeys(text for text in texts if text))
+    return str(name), _value(inner.get("id")), kept
 
 
 def _port(entry: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ class Interface(HostCheck):
     suspect = Suspect.CABLE
     keys = (
         Key("fe.mtu", "MTU of the front-end interface"),
-        Key("fe.speed", "Mb/s of the front-end interface"),
+        Key("fe.speed", "Mb/s of the front-end interface", unit="Mb/s"),
     )
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:

@@ -72,7 +72,7 @@ class GpuBandwidth(HostCheck):
     remedy = "look at pcie.link, pcie.acs and node.nvlink of this GPU; reset it; then reseat it"
     suspect = Suspect.GPU
     keys = (
-        Key("node.gpu-bw", "GB/s of a GPU's copies", Compare.AT_LEAST, within=0.05,
+        Key("node.gpu-bw", "GB/s of a GPU's copies", Compare.AT_LEAST, within=0.05, unit="GB/s",
             variant="GPU model, direction"),
     )  # fmt: skip
 
@@ -153,8 +153,10 @@ class Gemm(HostCheck):
     suspect = Suspect.GPU
     keys = (
         Key("node.gemm", "TFLOP/s of a matrix product", Compare.AT_LEAST, within=0.035,
+            unit="TFLOP/s",
             variant="GPU model, type"),
         Key("node.gemm-cpu", "TFLOP/s of a matrix product on processors", Compare.AT_LEAST,
+            unit="TFLOP/s",
             within=0.10, variant="NUMA node, type"),
     )  # fmt: skip
 
@@ -245,6 +247,7 @@ class LocalAllReduce(HostCheck):
     suspect = Suspect.GPU
     keys = (
         Key("node.nccl-local", "GB/s of an all-reduce within the host", Compare.AT_LEAST,
+            unit="GB/s",
             within=0.05, variant="number and model of GPUs"),
     )  # fmt: skip
 

@@ -165,6 +165,27 @@ class Names(FabricCheck):
         )  # fmt: skip
 
 
+class Source(FabricCheck):
+    """What tells the cabling is complete and does not contradict itself.
+
+    Expected results: every line and every host's answer understood; each address and each chassis
+    id said by one switch, each switch port by one NIC. What contradicts itself is left out; the
+    rest is judged.
+    """
+
+    id = "be.topo.source"
+    meaning = "two switches answer for each other, or a part of the fabric was not looked at"
+    remedy = "correct the switch's configuration; read the skipped lines, or collect again"
+    suspect = Suspect.CONFIG
+
+    def test(self, fabric: Cabling) -> Iterator[Result]:
+        for doubt in fabric.doubts:
+            if doubt.certain:
+                yield self.result(Status.FAIL, doubt.subject, doubt.what, "one switch")
+            else:
+                yield self.unknown(doubt.what, doubt.subject)
+
+
 class _Moved(NamedTuple):
     name: str
     planned: Attachment

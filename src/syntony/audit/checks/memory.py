@@ -49,8 +49,15 @@ class MemoryTotal(HostCheck):
     remedy = "look at the BMC's log and the memory map; reseat or replace the module"
     suspect = Suspect.MEMORY
     keys = (
-        Key("mem.total", "bytes of memory", Compare.ABOUT, within=0.03),
-        Key("mem.node", "bytes of one NUMA node", Compare.ABOUT, within=0.03, variant="node"),
+        Key("mem.total", "bytes of memory", Compare.ABOUT, within=0.03, unit="B"),
+        Key(
+            "mem.node",
+            "bytes of one NUMA node",
+            Compare.ABOUT,
+            within=0.03,
+            variant="node",
+            unit="B",
+        ),
         Key("mem.nodes", "NUMA nodes with memory"),
     )
 
@@ -220,7 +227,7 @@ class Paging(HostCheck):
     remedy = "swapoff -a; set transparent_hugepage= and vm.nr_hugepages as on the others"
     suspect = Suspect.CONFIG
     keys = (
-        Key("mem.swap", "kB of swap space"),
+        Key("mem.swap", "kB of swap space", unit="kB"),
         Key("mem.huge-pages", "reserved huge pages"),
         Key("mem.transparent", "mode of transparent huge pages"),
     )
@@ -265,7 +272,11 @@ class MemoryBandwidth(HostCheck):
     meaning = "memory channels are missing or slow: firmware (NPS), a module in the wrong socket"
     remedy = "compare firmware settings and sockets with a host that passes"
     suspect = Suspect.MEMORY
-    keys = (Key("mem.bw", "GB/s of a triad", Compare.AT_LEAST, within=0.10, variant="node"),)
+    keys = (
+        Key(
+            "mem.bw", "GB/s of a triad", Compare.AT_LEAST, within=0.10, variant="node", unit="GB/s"
+        ),
+    )
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         found = json_of(host.run(*TRIAD), "`syntony audit triad`")

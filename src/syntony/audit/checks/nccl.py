@@ -135,8 +135,8 @@ class Size(NcclCheck):
 class Tail(NcclCheck):
     """No iteration takes much longer than most.
 
-    Expected results: p99 over p50 of the iterations below 1.2 for every size, where the output
-    tells iterations (``-I`` of nccl-tests 2.17, PyTorch).
+    Expected results: p99 (of fewer than 100, the slowest) over p50 of the iterations below 1.2 for
+    every size, where the output tells iterations (``-I`` of nccl-tests 2.17, PyTorch).
     """
 
     id = "nccl.tail"

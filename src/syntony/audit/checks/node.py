@@ -253,7 +253,7 @@ class NovelMessages(HostCheck):
         if not found:
             yield self.verdict(True, host, "nothing severe", "nothing severe", "kernel log")
         for name, line in sorted(found.items())[:MAX_TEMPLATES]:
-            yield self.reading(host, "node.kmsg", "some", variant=name, evidence=line[:200])
+            yield self.reading(host, "node.kmsg", "some", variant=name, evidence=line[:1000])
 
     def _listed(self, line: str) -> bool:
         return any(part in line for part in self.limits.harmless)

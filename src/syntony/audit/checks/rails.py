@@ -6,8 +6,9 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.audit.cabling import MIN_PEERS, majority, misplaced_pairs, mode
-from syntony.audit.fabric_check import FabricCheck
+from syntony.audit.cabling import misplaced_pairs, pattern, port_gap
+from syntony.audit.fabric_check import FABRIC, FabricCheck
+from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
 from syntony.audit.result import Status, Suspect
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ class _Misplaced(NamedTuple):
 class Rails(FabricCheck):
     """NIC k of every host is on the leaf of rail k.
 
-    Expected results: within a group of leaves, NICs of one name are on the leaf where at least two
-    thirds of them are (three hosts or more); unknown where that many do not agree.
+    Expected results: within a group of leaves, NICs of one name are on the leaf where those of more
+    than half of the hosts are (three hosts or more); unknown where no leaf has so many.
     """
 
     id = "be.topo.rail"
@@ -45,13 +46,15 @@ class Rails(FabricCheck):
         wrong = []
         for group in fabric.groups:
             for label, votes in _by_label(fabric, group).items():
-                right = majority(nic.leaf for nic in votes)
-                if right is not None:
-                    wrong += [_Misplaced(nic, (right, "")) for nic in votes if nic.leaf != right]
-                elif len({nic.leaf for nic in votes}) > 1:
-                    often = Counter(nic.leaf for nic in votes).most_common(4)
-                    counts = ", ".join(f"{count} on {leaf}" for leaf, count in often)
-                    yield self.unknown(f"no majority: {counts}", f"{group.name}/{label}")
+                ballot = Votes[str]()
+                for nic in votes:
+                    ballot.add(nic.host, nic.leaf)
+                right = ballot.decide()
+                if right.value is not None:
+                    should = right.value, ""
+                    wrong += [_Misplaced(nic, should) for nic in votes if nic.leaf != right.value]
+                elif right.disputed:
+                    yield self.unknown(right.why, f"{group.name}/{label}")
         for pair in misplaced_pairs(wrong, _crossed):
             yield self._misplaced(fabric, pair)
 
@@ -95,10 +98,10 @@ class PortPositions(FabricCheck):
             and len({nic.leaf for nic in nics}) == len(nics)
             and all(nic.port for nic in nics)
         }
-        usual = {host: mode(nic.port for nic in nics) for host, nics in hosts.items()}
+        usual = {host: own_vote(nic.port for nic in nics) for host, nics in hosts.items()}
         total = sum(map(len, hosts.values()))
         even = sum(nic.port == usual[host] for host, nics in hosts.items() for nic in nics)
-        if len(hosts) < MIN_PEERS or even < IN_ORDER * total:
+        if len(hosts) < MIN_VOTERS or even < IN_ORDER * total:
             yield self.skip(f"{even} of {total} NICs have their host's port number on their leaf")
             return
         wrong = []
@@ -107,7 +110,7 @@ class PortPositions(FabricCheck):
             if port is None:
                 yield self.result(
                     Status.WARN, host, _at_all(nics), "one port number on all leaves",
-                    "no port number is that of most of its NICs",
+                    "no port number is that of more than half of its NICs",
                 )  # fmt: skip
                 continue
             wrong += [_Misplaced(nic, (nic.leaf, port)) for nic in nics if nic.port != port]
@@ -138,8 +141,9 @@ class PortPositions(FabricCheck):
 class Attached(FabricCheck):
     """Every host has all its NICs on the fabric, every group all its leaves.
 
-    Expected results: a host's NICs are those that two thirds of its group's hosts have; a group has
-    as many leaves as two thirds of the groups.
+    Expected results: a host's NICs are those that more than half of its group's hosts have, or of
+    all hosts where the group has fewer than three or cannot decide. Hosts that have no more than
+    half of these NICs are of another role where two or more are alike; one alone is unknown.
     """
 
     id = "be.topo.attached"
@@ -150,64 +154,120 @@ class Attached(FabricCheck):
         if not fabric.by_host:
             yield self.unknown("no NIC says which host's it is")
             return
-        usual = [(group, _usual(fabric, group)) for group in fabric.groups]
-        if not any(labels for _, labels in usual):
-            yield self.unknown("no group has three hosts, most of them with the same NICs")
+        everywhere = majority(_labels(fabric, host) for host in fabric.by_host) or frozenset()
+        usual = [_usual(fabric, group) or everywhere for group in fabric.groups]
+        if not any(usual):
+            yield self._undecided(fabric)
             return
-        for group, labels in usual:
-            yield from self._hosts(fabric, group, labels)
-        yield from self._leaves(fabric, usual)
+        own = [own_vote(_labels(fabric, host) for host in group.hosts) or frozenset()
+               for group in fabric.groups]  # fmt: skip
+        absent = 0
+        for group, labels in zip(fabric.groups, usual, strict=True):
+            whole = labels < everywhere and 2 * len(labels) > len(everywhere)
+            for result in self._group(fabric, group, everywhere if whole else labels):
+                absent += result.suspect is Suspect.SWITCH
+                yield result
+            wider = max((more for more in own if labels < more), key=len, default=labels)
+            if not whole and labels < wider and _nearly(labels, wider):
+                absent += 1
+                lacked = ", ".join(sorted(wider - labels))
+                yield self.unknown(f"no host has {lacked}, which others have: a leaf is absent, or "
+                                   "these hosts are of another role", group.name)  # fmt: skip
+        if not absent:
+            yield from self._dark_leaves(fabric)
 
-    def _hosts(self, fabric: Cabling, group: Group, labels: frozenset[str]) -> Iterator[Result]:
+    def _dark_leaves(self, fabric: Cabling) -> Iterator[Result]:
+        """A leaf that took its hosts along leaves a gap in the ports of all its spines."""
+        for plane in fabric.planes(0) if len(fabric.tiers) > 1 else ():
+            gap = port_gap(plane.turned())
+            if gap.absent:
+                yield self.unknown(
+                    f"port {gap.dark} dark on {gap.why}, between ports that lead to leaves: as "
+                    f"many as {gap.absent} leaves take; absent, or reserved",
+                    f"below {pattern(plane.uppers)}",
+                )
+
+    def _undecided(self, fabric: Cabling) -> Result:
+        """Too few hosts, or no NICs that more than half of them have."""
+        votes = Votes[str]()
+        for host in fabric.by_host:
+            votes.add(host, " ".join(sorted(_labels(fabric, host))))
+        decision = votes.decide()
+        if decision.disputed:
+            return self.unknown(f"NICs of a host: {decision.why}")
+        return self.result(Status.NOT_COMPARED, FABRIC, evidence=decision.why)
+
+    def _group(self, fabric: Cabling, group: Group, labels: frozenset[str]) -> Iterator[Result]:
+        lacks = {host: labels - _labels(fabric, host) for host in group.hosts
+                 if _labels(fabric, host) < labels}  # fmt: skip
+        roles = Counter(_labels(fabric, host) for host in lacks)
+        yield from self._leaves(fabric, group, lacks)
+        everybody = _shared(group, lacks)
+        for host, missing in lacks.items():
+            has = _labels(fabric, host)
+            alone = roles[has] == 1
+            if 2 * len(has) > len(labels) or (alone and 2 * len(has) == len(labels)):
+                yield from self._host(fabric, group, host, missing - everybody)
+            elif alone:
+                yield self.unknown(
+                    f"it has {', '.join(sorted(has))}, others {len(labels)} NICs: it is of "
+                    "another role, or its other links are down", host,
+                )  # fmt: skip
+
+    def _host(
+        self, fabric: Cabling, group: Group, host: str, missing: frozenset[str]
+    ) -> Iterator[Result]:
         places = {
             label: majority(nic.leaf for nic in votes)
             for label, votes in _by_label(fabric, group).items()
         }
-        for host in group.hosts:
-            has = {nic.label for nic in fabric.by_host[host]}
-            if not has < labels:
-                continue  # complete, or of another role
-            port = mode(nic.port for nic in fabric.by_host[host])
-            for label in sorted(labels - has):
-                leaf = places.get(label)
-                there = fabric.at_port.get((leaf or "", port or ""))
-                if there is not None and not there.host:
-                    continue  # it is there, and does not say its name: that is told elsewhere
-                yield self.result(
-                    Status.FAIL, f"{host}/{label}", "no link",
-                    f"on {leaf or group.name}" + (f" port {port}" if leaf and port else ""),
-                    f"{host} has {', '.join(sorted(has))} only",
-                )  # fmt: skip
+        port = own_vote(nic.port for nic in fabric.by_host[host])
+        has = ", ".join(sorted(_labels(fabric, host)))
+        for label in sorted(missing):
+            leaf = places.get(label)
+            there = fabric.at_port.get((leaf or "", port or ""))
+            if there is not None and not there.host:
+                continue  # it is there, and does not say its name: that is told elsewhere
+            yield self.result(
+                Status.FAIL, f"{host}/{label}", "no link",
+                f"on {leaf or group.name}" + (f" port {port}" if leaf and port else ""),
+                f"{host} has {has} only",
+            )  # fmt: skip
 
     def _leaves(
-        self, fabric: Cabling, usual: Sequence[tuple[Group, frozenset[str]]]
+        self, fabric: Cabling, group: Group, lacks: Mapping[str, frozenset[str]]
     ) -> Iterator[Result]:
-        count = majority(len(group.leaves) for group, _ in usual)
-        if count is None:
-            return
-        whole = [(group, labels) for group, labels in usual if len(group.leaves) == count]
-        for group, labels in usual:
-            lacks = {
-                label: leaf
-                for other, more in whole
-                if labels < more
-                for label in sorted(more - labels)
-                if (leaf := _leaf_of(fabric, other, label))
-            }
-            if len(group.leaves) >= count or not lacks:
-                continue
-            for label, like in sorted(lacks.items()):
-                hosts = ", ".join(group.hosts)
-                yield self.result(
-                    Status.FAIL,
-                    _absent_name(group, like, fabric, whole) or f"{group.name}/{label}",
-                    "absent",
-                    f"{count} leaves in {group.name}",
-                    f"{len(group.hosts)} hosts lack {label}, which others have on {like}: {hosts}",
-                    meaning="a leaf switch is down, unmanaged or not cabled",
-                    remedy="look for the switch: power, then its uplinks, then its configuration",
-                    suspect=Suspect.SWITCH,
-                )
+        """A NIC that no host of the group has: its leaf is absent."""
+        for label in sorted(_shared(group, lacks)):
+            like = next(leaf for other in fabric.groups if (leaf := _leaf_of(fabric, other, label)))
+            whole = next(each for each in fabric.groups if like in each.leaves)
+            yield self.result(
+                Status.FAIL,
+                _absent_name(group, like, fabric, whole) or f"{group.name}/{label}",
+                "absent",
+                f"{len(whole.leaves)} leaves in {group.name}",
+                f"{len(group.hosts)} hosts lack {label}, which others have on {like}: "
+                f"{', '.join(group.hosts)}",
+                meaning="a leaf switch is down, unmanaged or not cabled",
+                remedy="look for the switch: power, then its uplinks, then its configuration",
+                suspect=Suspect.SWITCH,
+            )  # fmt: skip
+
+
+def _nearly(labels: frozenset[str], wider: frozenset[str]) -> bool:
+    """More than half of them, or one of two."""
+    return 2 * len(labels) > len(wider) or (len(labels), len(wider)) == (1, 2)
+
+
+def _shared(group: Group, lacks: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """What each of several hosts of a group lacks."""
+    if len(group.hosts) < 2 or len(lacks) < len(group.hosts):
+        return frozenset()
+    return frozenset.intersection(*lacks.values())
+
+
+def _labels(fabric: Cabling, host: str) -> frozenset[str]:
+    return frozenset(nic.label for nic in fabric.by_host[host])
 
 
 def _by_label(fabric: Cabling, group: Group) -> Mapping[str, list[Attachment]]:
@@ -219,29 +279,22 @@ def _by_label(fabric: Cabling, group: Group) -> Mapping[str, list[Attachment]]:
     return found
 
 
-def _usual(fabric: Cabling, group: Group) -> frozenset[str]:
-    """What NICs more than half of the group's hosts have; nothing where that is undecided."""
-    often = Counter(frozenset(n.label for n in fabric.by_host[host]) for host in group.hosts)
-    if often.total() < MIN_PEERS:
-        return frozenset()
-    common, count = often.most_common(1)[0]
-    return common if count * 2 > often.total() else frozenset()
+def _usual(fabric: Cabling, group: Group) -> frozenset[str] | None:
+    """What NICs more than half of the group's hosts have; None where that is undecided."""
+    return majority(_labels(fabric, host) for host in group.hosts)
 
 
 def _leaf_of(fabric: Cabling, group: Group, label: str) -> str:
     return majority(nic.leaf for nic in _by_label(fabric, group).get(label, ())) or ""
 
 
-def _absent_name(
-    group: Group, like: str, fabric: Cabling, whole: Sequence[tuple[Group, frozenset[str]]]
-) -> str:
+def _absent_name(group: Group, like: str, fabric: Cabling, whole: Group) -> str:
     """The name that the absent leaf would have beside its siblings, where numbers tell.
 
     In ``leaf-01-01``, ``leaf-02-01`` of the group and ``leaf-03-02`` of another, the first
     number is the rail's, since it is what differs within a group.
     """
-    other = next(g.leaves for g, _ in whole if like in g.leaves)
-    siblings, cousins = _columns(group.leaves), _columns(other)
+    siblings, cousins = _columns(group.leaves), _columns(whole.leaves)
     if siblings is None or cousins is None or len(siblings) != len(cousins):
         return ""
     name = re.split(r"(\d+)", like)

@@ -10,8 +10,8 @@ class RoutingTables(Check):
     """Switches and hosts forward to every destination over as many next hops as they should.
 
     Expected results: with a topology, the neighbours on shortest ways and no others; without, what
-    most devices of the role have: a route wherever two thirds have one, and as many next hops as
-    is usual. No destination is thrown away, and no next hops lead in a circle.
+    more than half of the role's devices have: a route, and as many next hops; unknown where no
+    number of next hops is so. No destination is thrown away, and no next hops lead in a circle.
     """
 
     id = "be.topo.routes"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-import statistics
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.audit.cabling import cluster, ends, majority, mode, natural
+from syntony.audit.cabling import ends, natural, pattern
 from syntony.audit.fabric_check import FABRIC, FabricCheck
+from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
 from syntony.audit.result import Status, Suspect
 from syntony.fabric.names import cable_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from syntony.audit.cabling import Cabling
+    from syntony.audit.cabling import Cabling, Plane
+    from syntony.audit.majority import Decision
     from syntony.audit.result import Result
 
 OVERSUBSCRIBED = 1.0
-"""More host than uplink bandwidth; counted only where most leaves have no more."""
+"""More host than uplink bandwidth."""
 _LANE_GBPS = {
     "SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100,
     "XDR": 200,
@@ -30,8 +31,10 @@ _LANE_GBPS = {
 class Uplinks(FabricCheck):
     """Every leaf has as many links to every spine.
 
-    Expected results: among leaves that share spines, each pair has the most frequent number of
-    links; the same a tier higher.
+    Expected results: among leaves that share spines, each pair has the number of links that more
+    than half of the leaves have to more than half of their spines (of fewer than three leaves: that
+    spines have to leaves); where links do not divide evenly, each leaf has as many in all as more
+    than half of the leaves. The same a tier higher.
     """
 
     id = "be.topo.uplinks"
@@ -42,75 +45,138 @@ class Uplinks(FabricCheck):
         if len(fabric.tiers) < 2:
             yield self.skip("no switch above the leaves")
         for tier in range(len(fabric.tiers) - 1):
-            yield from self._tier(fabric.links(tier))
+            planes = fabric.planes(tier)
+            for plane in planes:
+                for upper, below in plane.strays.items():
+                    yield from self._stray(plane, upper, below)
+                yield from self._matrix(plane)
 
-    def _tier(self, links: Mapping[tuple[str, str], tuple[str, ...]]) -> Iterator[Result]:
-        above: dict[str, set[str]] = defaultdict(set)
-        for lower, upper in links:
-            above[upper].add(lower)
-        planes = cluster({upper: frozenset(lowers) for upper, lowers in above.items()})
-        for lowers in planes:
-            near = Counter(upper for lower, upper in links if lower in lowers)
-            uppers = [upper for upper, count in near.items() if 2 * count >= len(lowers)]
-            for upper, count in sorted(near.items()):
-                if upper not in uppers:
-                    yield from self._stray(links, lowers, upper, count)
-            yield from self._matrix(links, lowers, sorted(uppers, key=natural))
-
-    def _matrix(
-        self, links: Mapping[tuple[str, str], tuple[str, ...]], lowers: tuple[str, ...],
-        uppers: list[str],
-    ) -> Iterator[Result]:  # fmt: skip
-        pairs = [(lower, upper) for upper in uppers for lower in lowers]
-        usual = mode(len(links[pair]) for pair in pairs if pair in links)
-        if usual is None:
-            if pairs:
-                yield self.unknown("no number of links is the most frequent", lowers[0])
+    def _matrix(self, plane: Plane) -> Iterator[Result]:
+        total = _spread(plane)
+        if total is not None:
+            for lower in plane.lowers:
+                if plane.uplinks(lower) < total:
+                    yield self._short(plane, lower, total)
             return
-        total = sum(len(links.get(pair, ())) for pair in pairs)
-        for lower, upper in pairs:
-            ports = links.get((lower, upper), ())
-            if len(ports) == usual:
-                continue
-            own = sum(len(links.get((lower, other), ())) for other in uppers)
-            expected_ports = majority(links.get((other, upper), ()) for other in lowers) or ()
-            gone = [port for port in expected_ports if port and port not in ports]
-            where = f"; dark: port {', '.join(gone)} of {lower}" if gone else ""
+        decision = _usual(plane)
+        if decision.value is None:
+            if decision.disputed:
+                fewest = ", ".join(_fewest(plane))
+                yield self.unknown(
+                    f"links of a pair: {decision.why}; fewest: {fewest}", pattern(plane.lowers)
+                )
+            return
+        uneven = _uneven(plane, decision.value)
+        for upper in sorted(uneven, key=natural):
+            links = {plane.joined(lower, upper) for lower in plane.lowers}
             yield self.result(
-                Status.FAIL, cable_name(lower, upper), f"{len(ports)} links", f"{usual} links",
-                f"{lower} has {own} of {usual * len(uppers)} uplinks{where}; "
-                f"{total} of {usual * len(pairs)} in all",
-                meaning="" if len(ports) < usual else "a cable that belongs elsewhere",
-                remedy="" if len(ports) < usual else "compare with the cabling plan",
+                Status.WARN, upper, f"{min(links)} links to most switches below",
+                f"{decision.value} links", f"{decision.why} have {decision.value} to the others",
+                meaning="a line card is dark, or links do not divide evenly among the switches",
+                remedy="look at the switch; if it is meant so, give an expected file",
+                suspect=Suspect.SWITCH,
             )  # fmt: skip
+        for lower in plane.lowers:
+            for upper in plane.uppers:
+                if upper not in uneven and plane.joined(lower, upper) != decision.value:
+                    yield self._pair(plane, lower, upper, decision.value)
 
-    def _stray(
-        self, links: Mapping[tuple[str, str], tuple[str, ...]], lowers: tuple[str, ...], upper: str,
-        count: int,
-    ) -> Iterator[Result]:  # fmt: skip
+    def _pair(self, plane: Plane, lower: str, upper: str, usual: int) -> Result:
+        ports = plane.links.get((lower, upper), ())
+        expected = majority(plane.links.get((other, upper), ()) for other in plane.lowers) or ()
+        gone = [port for port in expected if port and port not in ports]
+        where = f"; dark: port {', '.join(gone)} of {lower}" if gone else ""
+        pairs = len(plane.uppers) * len(plane.lowers)
+        total = sum(map(plane.uplinks, plane.lowers))
+        few = len(ports) < usual
+        return self.result(
+            Status.FAIL, cable_name(lower, upper), f"{len(ports)} links", f"{usual} links",
+            f"{lower} has {plane.uplinks(lower)} of {usual * len(plane.uppers)} uplinks{where}; "
+            f"{total} of {usual * pairs} in all",
+            meaning="" if few else "a cable that belongs elsewhere",
+            remedy="" if few else "compare with the cabling plan",
+        )  # fmt: skip
+
+    def _short(self, plane: Plane, lower: str, total: int) -> Result:
+        """Of a leaf whose links do not divide evenly among the spines."""
+        counts = ", ".join(f"{plane.joined(lower, upper)} to {upper}" for upper in plane.uppers)
+        return self.result(
+            Status.FAIL, lower, f"{plane.uplinks(lower)} uplinks", f"{total} uplinks", counts,
+        )  # fmt: skip
+
+    def _stray(self, plane: Plane, upper: str, below: tuple[str, ...]) -> Iterator[Result]:
         """An upper switch that less than half of the leaves are linked to."""
-        mine = [lower for lower in lowers if (lower, upper) in links]
-        elsewhere = any(other == upper for lower, other in links if lower not in lowers)
-        if elsewhere:  # it has its own leaves: these links are in the wrong plane
+        mine = [lower for lower in below if lower in plane.lowers]
+        if len(mine) < len(below):  # it has its own leaves: these links are in the wrong plane
             for lower in mine:
                 yield self.result(
-                    Status.FAIL, cable_name(lower, upper), f"{len(links[lower, upper])} links",
+                    Status.FAIL, cable_name(lower, upper), f"{plane.joined(lower, upper)} links",
                     "0 links", f"{upper} serves other leaves; of these only {', '.join(mine)}",
                     meaning="a cable that belongs elsewhere", remedy="compare with the plan",
                 )  # fmt: skip
             return
         yield self.result(
-            Status.FAIL, upper, f"linked to {count} of {len(lowers)} leaves", "linked to all",
-            f"linked to {', '.join(mine)}", suspect=Suspect.SWITCH,
+            Status.FAIL, upper, f"linked to {len(mine)} of {len(plane.lowers)} leaves",
+            "linked to all", f"linked to {', '.join(mine)}", suspect=Suspect.SWITCH,
             remedy="look at the switch: most of its ports are dark",
         )  # fmt: skip
 
 
-class Bisection(FabricCheck):
-    """No leaf has more host bandwidth than uplink bandwidth where most have not.
+def _usual(plane: Plane) -> Decision[int]:
+    """Links of a pair: one vote of each lower switch; of fewer than three, of each upper one."""
+    lowers, uppers = Votes[int]("switches"), Votes[int]("upper switches")
+    for lower in plane.lowers:
+        lowers.add(lower, own_vote(plane.joined(lower, upper) for upper in plane.uppers))
+    for upper in plane.uppers:
+        uppers.add(upper, own_vote(plane.joined(lower, upper) for lower in plane.lowers))
+    decision = lowers.decide()
+    return decision if lowers.total >= MIN_VOTERS else uppers.decide()
 
-    Expected results: hosts' bandwidth over uplinks' at most 1 on every leaf, or at most the median
-    of all leaves in a fabric that is oversubscribed by design.
+
+def _fewest(plane: Plane) -> Iterator[str]:
+    """Pairs with the smallest number of links, with it."""
+    pairs = {
+        (lower, upper): plane.joined(lower, upper)
+        for lower in plane.lowers for upper in plane.uppers
+    }  # fmt: skip
+    least = min(pairs.values(), default=0)
+    yield from (f"{cable_name(*pair)} {count}" for pair, count in pairs.items() if count == least)
+
+
+def _uneven(plane: Plane, usual: int) -> frozenset[str]:
+    """Upper switches that more than half of all have another number of links to, all the same."""
+    found = set()
+    for upper in plane.uppers:
+        alike = majority(plane.joined(lower, upper) for lower in plane.lowers)
+        if alike not in {None, usual, 0}:
+            found.add(upper)
+    return frozenset(found)
+
+
+def _spread(plane: Plane) -> int | None:
+    """Uplinks of each lower switch where they cannot divide evenly; None where they do.
+
+    More than half of the switches have as many, one link more to some of the upper switches than to
+    the others, and these are not the same for all, so that the upper switches are as evenly loaded.
+    """
+    totals = majority(plane.uplinks(lower) for lower in plane.lowers)
+    if totals is None or totals % max(1, len(plane.uppers)) == 0:
+        return None
+    load = [sum(plane.joined(lower, upper) for lower in plane.lowers) for upper in plane.uppers]
+    even = [
+        max(counts) - min(counts) == 1
+        for lower in plane.lowers
+        if (counts := [plane.joined(lower, upper) for upper in plane.uppers])
+    ]
+    balanced = max(load) - min(load) < len(plane.lowers) / 2
+    return totals if 2 * sum(even) > len(plane.lowers) and balanced else None
+
+
+class Bisection(FabricCheck):
+    """No leaf has lost uplink bandwidth that its hosts can fill.
+
+    Expected results: on every leaf hosts' bandwidth over uplinks' at most 1, or as much uplink
+    bandwidth as more than half of the leaves have: a fabric that is oversubscribed by design.
     """
 
     id = "be.topo.bisection"
@@ -132,21 +198,29 @@ class Bisection(FabricCheck):
         if not ratios:
             yield self.unknown("no leaf has uplinks")
             return
-        design = max(OVERSUBSCRIBED, statistics.median(ratios.values()))
-        worst = sorted((leaf for leaf in ratios if ratios[leaf] > design), key=lambda n: -ratios[n])
+        usual = majority(up[leaf] for leaf in ratios) or 0.0
+        worst = sorted(
+            (leaf for leaf in ratios if ratios[leaf] > OVERSUBSCRIBED and up[leaf] < usual),
+            key=lambda leaf: -ratios[leaf],
+        )
         if worst:
             listed = ", ".join(f"{leaf} {ratios[leaf]:.2f}" for leaf in worst)
+            design = max(OVERSUBSCRIBED, ratios[worst[0]] * up[worst[0]] / usual)
             yield self.result(
                 Status.WARN, FABRIC, f"{ratios[worst[0]]:.2f}:1 at {worst[0]}",
                 f"{design:.2f}:1 at most", f"host over uplink bandwidth: {listed}",
             )  # fmt: skip
+            return
+        most = max(ratios, key=lambda leaf: ratios[leaf])
+        yield self.result(Status.PASS, FABRIC, f"{ratios[most]:.2f}:1 at {most}",
+                          evidence="host over uplink bandwidth of the fullest leaf")  # fmt: skip
 
 
 class Speeds(FabricCheck):
     """All links of a tier have one width and speed, told alike by both ends.
 
-    Expected results: the most frequent rate of the tier; warn where all NICs of a host have
-    another (a host of another role).
+    Expected results: the rate that more than half of the tier's hosts (or lower switches) have;
+    warn where all NICs of a host have another (a host of another role).
     """
 
     id = "be.topo.speed"
@@ -157,7 +231,7 @@ class Speeds(FabricCheck):
         if not fabric.rates:
             yield self.skip("the source tells no rates")
             return
-        tiers: dict[tuple[int, int], list[tuple[str, str, str, str]]] = defaultdict(list)
+        tiers: dict[tuple[int, int], list[_Rated]] = defaultdict(list)
         place = {name: level for level, tier in enumerate(fabric.tiers) for name in tier}
         for cable in fabric.topology.cables:
             a, b = ends(cable)
@@ -169,27 +243,45 @@ class Speeds(FabricCheck):
                     Status.FAIL, cable.name, " and ".join(rates), "one rate", f"{name}: ends differ"
                 )
             elif rates:
-                nic = next((end.device for end in (a, b) if end.device not in place), "")
-                tiers[level[0], level[1]].append((rates[0], cable.name, name, nic))
+                low = min((a, b), key=lambda end: place.get(end.device, -1)).device
+                nic = low not in place
+                owner = low.partition("/")[0] if nic else low
+                tiers[level[0], level[1]].append(_Rated(rates[0], cable.name, name, owner, nic))
         for links in tiers.values():
             yield from self._odd(links)
 
-    def _odd(self, links: list[tuple[str, str, str, str]]) -> Iterator[Result]:
-        usual = mode(rate for rate, *_ in links)
-        if usual is None:
-            yield self.unknown("no rate is the most frequent: " + ", ".join(sorted({x[0] for x in links})))  # fmt: skip  # noqa: E501
+    def _odd(self, links: list[_Rated]) -> Iterator[Result]:
+        """One vote of each host, or lower switch: what more than half of its links have."""
+        rates: dict[str, list[str]] = defaultdict(list)
+        for link in links:
+            rates[link.owner].append(link.rate)
+        votes = Votes[str]("hosts" if links[0].nic else "switches")
+        for owner, mine in sorted(rates.items()):
+            votes.add(owner, own_vote(mine))
+        decision = votes.decide()
+        if decision.value is None:
+            if decision.disputed:
+                yield self.unknown(f"rate: {decision.why}")
             return
-        hosts: dict[str, set[str]] = defaultdict(set)
-        for rate, *_, nic in links:
-            hosts[nic.partition("/")[0]].add(rate)
-        for rate, cable, name, nic in links:
-            if rate != usual:
-                alone = bool(nic) and usual not in hosts[nic.partition("/")[0]]
+        for link in links:
+            if link.rate != decision.value:
+                alone = link.nic and decision.value not in rates[link.owner]
                 yield self.result(
-                    Status.WARN if alone else Status.FAIL, cable, rate, usual,
-                    f"{name}; {sum(1 for x in links if x[0] == usual)} others have {usual}"
+                    Status.WARN if alone else Status.FAIL, link.cable, link.rate, decision.value,
+                    f"{link.ends}; {decision.why} have {decision.value}"
                     + ("; all links of this host are so" if alone else ""),
                 )  # fmt: skip
+
+
+class _Rated(NamedTuple):
+    """One cable whose ends agree on its rate."""
+
+    rate: str
+    cable: str
+    ends: str
+    owner: str
+    """The host, or the lower of two switches."""
+    nic: bool
 
 
 def _gbps(fabric: Cabling, device: str, port: str) -> float:

@@ -26,11 +26,12 @@ def junit(results: Sequence[Result]) -> str:
     suites = []
     for node in tree(results):
         counts = node.counts
+        skipped = counts[Status.SKIP] + counts[Status.NOT_COMPARED]
         cases = "\n".join(_case(result) for result in node.results)
         suites.append(
             f'  <testsuite name="{_xml(node.section.title)}" tests="{len(node.results)}" '
             f'failures="{counts[Status.FAIL]}" errors="{counts[Status.UNKNOWN]}" '
-            f'skipped="{counts[Status.SKIP]}">\n{cases}\n  </testsuite>'
+            f'skipped="{skipped}">\n{cases}\n  </testsuite>'
         )
     body = "\n".join(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{body}\n</testsuites>\n'
@@ -44,7 +45,7 @@ def _case(result: Result) -> str:
             inner = f'<failure message="{said}"/>'
         case Status.UNKNOWN:
             inner = f'<error message="{said}"/>'
-        case Status.SKIP:
+        case Status.SKIP | Status.NOT_COMPARED:
             inner = f'<skipped message="{said}"/>'
         case Status.WARN:
             inner = f"<system-out>warning: {said}</system-out>"
@@ -70,8 +71,8 @@ def sentence(result: Result) -> str:
 
 def markdown(results: Sequence[Result]) -> str:
     """For a ticket: counts, what is wrong, the table of ports."""
-    lines = ["## Fleet audit", "", "| section | fail | unknown | warn | pass | skip |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["## Fleet audit", "", f"| section | {' | '.join(ORDER)} |",
+             f"|---|{'---|' * len(ORDER)}"]  # fmt: skip
     for node in tree(results):
         cells = " | ".join(str(node.counts[status]) for status in ORDER)
         lines.append(f"| {node.section.title} | {cells} |")
@@ -107,7 +108,7 @@ table{border-collapse:collapse;width:100%;margin:.6rem 0 1.4rem}
 td,th{text-align:left;vertical-align:top;padding:.25rem .6rem;border-bottom:1px solid #ddd}
 th{font-weight:600;color:#555}summary{cursor:pointer;padding:.3rem 0;font-weight:600}
 .pass{color:#18794e}.fail{color:#c62a2f;font-weight:600}.warn{color:#ad5700}
-.unknown{color:#6e40c9}.skip{color:#777}.n{font-variant-numeric:tabular-nums}
+.unknown{color:#6e40c9}.skip,.not-compared{color:#777}.n{font-variant-numeric:tabular-nums}
 code{background:#f3f3f3;padding:0 .2rem}small{color:#666}
 @media(prefers-color-scheme:dark){body{background:#111;color:#eee}td,th{border-color:#333}
 th,small{color:#aaa}code{background:#222}.pass{color:#4cc38a}.fail{color:#ff6369}
@@ -148,7 +149,8 @@ def _detail(result: Result) -> list[str]:
     if result.suspect:
         do += f" <small>(suspect: {html.escape(result.suspect)})</small>"
     got = html.escape(result.got) + f"<br><small>{html.escape(result.evidence)}</small>"
-    return [_state(result.status), html.escape(result.subject), f"<code>{result.check}</code>", got,
+    check = f"<code>{html.escape(result.check)}</code>"
+    return [_state(result.status), html.escape(result.subject), check, got,
             html.escape(result.expected), do]  # fmt: skip
 
 
@@ -164,8 +166,12 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
+"""What Markdown (GFM) makes more of than text; an underscore within a word is one."""
+
+
 def _cell(text: str) -> str:
-    return " ".join(str(text).replace("|", "∣").split()) or " "
+    return _MARKDOWN.sub(lambda mark: f"\\{mark[0]}", " ".join(str(text).split())) or " "
 
 
 def _xml(text: str) -> str:

@@ -41,6 +41,14 @@ class PortRow(NamedTuple):
                 str(self.connectivity or "–"))  # fmt: skip
 
 
+def port_of(result: Result) -> tuple[str, str] | None:
+    """Host and ``DEVICE:NUMBER`` of a verdict on a port; what else a check names is none."""
+    host, slash, at = result.subject.partition("/")
+    if result.check == RailConnectivity.id and result.evidence.startswith(PORT_WORD):
+        at = result.evidence.removeprefix(PORT_WORD).partition(";")[0]
+    return (host, at) if slash and ":" in at else None
+
+
 def port_rows(results: Iterable[Result]) -> list[PortRow]:
     """A row for each NIC that a check of the back-end names, by host and name."""
     sections = {check.id: check.section for check in every_check()}
@@ -48,16 +56,14 @@ def port_rows(results: Iterable[Result]) -> list[PortRow]:
     indexes: dict[tuple[str, str], str] = {}
     for result in results:
         section = sections.get(result.check)
-        host, slash, nic = result.subject.partition("/")
-        if result.check == RailConnectivity.id and result.evidence.startswith(PORT_WORD):
-            nic = result.evidence.removeprefix(PORT_WORD).partition(";")[0]
-        # A port is DEVICE:NUMBER; what else a check names (a card, a service) is no row.
-        if section not in COLUMNS or not slash or ":" not in nic:
+        port = port_of(result)
+        if section not in COLUMNS or port is None:
             continue
-        seen = worst.setdefault((host, nic), {})
-        seen[section] = min(seen.get(section, Status.SKIP), result.status, key=ORDER.index)
+        seen = worst.setdefault(port, {})
+        status = Status.FAIL if result.follows else result.status
+        seen[section] = min(seen.get(section, Status.SKIP), status, key=ORDER.index)
         if result.evidence.startswith(_GID_INDEX):
-            indexes[host, nic] = result.got
+            indexes[port] = result.got
     return [_row(place, seen, indexes.get(place, "")) for place, seen in sorted(worst.items())]
 
 

@@ -31,11 +31,12 @@ def exit_code(statuses: Iterable[Status], style: ExitStyle = ExitStyle.NAGIOS) -
     """What the worst verdict means to the caller.
 
     A failure is worse than an unknown, an unknown worse than a warning: nobody knows how bad it is.
-    Nothing but skips, or nothing at all, is unknown: nothing was measured.
+    A value that there is nothing to compare with changes nothing. Where nothing was judged at all,
+    all is unknown.
     """
     seen = set(statuses)
-    measured = seen - {Status.SKIP}
-    unknown = Status.UNKNOWN in seen or not measured
+    judged = seen - {Status.SKIP, Status.NOT_COMPARED}
+    unknown = Status.UNKNOWN in seen or not judged
     if style is ExitStyle.SLURM:
         return 1 if Status.FAIL in seen else 0
     if style is ExitStyle.NPD:
@@ -66,7 +67,9 @@ def tree(results: Iterable[Result]) -> tuple[Node, ...]:
     return tuple(Node(section, tuple(found[section])) for section in Section if section in found)
 
 
-ORDER = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
+ORDER = (
+    Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.NOT_COMPARED, Status.SKIP
+)  # fmt: skip
 """Worst first."""
 
 

@@ -11,6 +11,8 @@ from syntony.errors import UsageError
 
 TIMEOUT_S = 1.0
 DEFAULT_PORT = 22
+P99_SAMPLES = 100
+"""Of fewer, the 99th percentile is the largest."""
 
 
 class Reached(NamedTuple):
@@ -20,7 +22,9 @@ class Reached(NamedTuple):
     tries: int
     lost: int
     p50_ns: int | None
+    max_ns: int | None
     p99_ns: int | None
+    """None of fewer than `P99_SAMPLES`: it would be the largest."""
     error: str
     """Of the last that failed."""
 
@@ -67,10 +71,11 @@ def _one(peer: str, host: str, port: int, count: int) -> Reached:
         except OSError as problem:
             error = problem.strerror or str(problem)
             if isinstance(problem, socket.gaierror):
-                return Reached(peer, count, count, None, None, error)
+                return Reached(peer, count, count, None, None, None, error)
             continue
         times.append(time.monotonic_ns() - started_ns)
     times.sort()
     p50 = times[len(times) // 2] if times else None
-    p99 = times[min(len(times) - 1, len(times) * 99 // 100)] if times else None
-    return Reached(peer, count, count - len(times), p50, p99, error)
+    p99 = times[len(times) * 99 // 100] if len(times) >= P99_SAMPLES else None
+    largest = times[-1] if times else None
+    return Reached(peer, count, count - len(times), p50, largest, p99, error)

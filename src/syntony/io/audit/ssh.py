@@ -5,16 +5,20 @@ The system's ssh with the user's configuration; nothing is installed there. One 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from syntony.audit.collecting import split_inputs
 from syntony.errors import MissingError, RemoteError
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from syntony.audit.result import HostReport
 
 CONNECT_S = 10
+LEAVE_S = 3.0
+"""How long the end of an audit waits for threads that are still busy with a tree."""
 LATER_S = 3.5
 """The second look of a recorded host: a little later than any check asks for."""
 ALONE_NS = 900 * S
@@ -49,15 +55,8 @@ def ssh_words(options: Sequence[str] = (), config: str = "") -> list[str]:
     return ["ssh", *file, *words, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 
 
-def ask_over_ssh(
-    checks: Sequence[HostCheck],
-    now_ns: Callable[[], int],
-    *,
-    words: Sequence[str] = tuple(ssh_words()),
-    sudo: bool = False,
-    deadline_ns: int,
-) -> Callable[[str], HostReport]:
-    """What asks one host by name.
+class SshAudits:
+    """Asks hosts over SSH; whatever ends it, no ssh, no tree and no traceback is left behind.
 
     Args:
         checks: what to ask.
@@ -66,18 +65,121 @@ def ask_over_ssh(
         sudo: read as root, without a password.
         deadline_ns: for connecting and recording together.
     """
-    script = recording_script(checks, deadline_ns - CONNECT_S * S)
 
-    def ask(host: str) -> HostReport:
-        name = host.rpartition("@")[2]
-        named = _named(name) + script
-        archive = _record(host, named, words, sudo=sudo, deadline_ns=deadline_ns)
-        with tempfile.TemporaryDirectory(prefix="syntony-audit-") as folder:
+    def __init__(
+        self,
+        checks: Sequence[HostCheck],
+        now_ns: Callable[[], int],
+        *,
+        words: Sequence[str] = tuple(ssh_words()),
+        sudo: bool = False,
+        deadline_ns: int,
+    ) -> None:
+        self._checks, self._now_ns = checks, now_ns
+        self._words, self._sudo, self._deadline_ns = words, sudo, deadline_ns
+        self._script = recording_script(checks, deadline_ns - CONNECT_S * S)
+        self._folder = Path()
+        self._lock = threading.Condition()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._asking = 0
+        self._over = False
+        self._signal: Any = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="syntony-audit-"))
+        if threading.current_thread() is threading.main_thread():
+            self._signal = signal.signal(signal.SIGTERM, _terminated)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends every ssh, waits a little for the threads that used them, removes their trees."""
+        with self._lock:
+            self._over = True
+            for process in self._running:
+                process.kill()
+            self._lock.wait_for(lambda: not self._asking, timeout=LEAVE_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._signal is not None:
+            signal.signal(signal.SIGTERM, self._signal)
+
+    def ask(self, host: str) -> HostReport:
+        """One host by name. Raises `RemoteError`, `MissingError`."""
+        with self._lock:
+            self._asking += 1
+        folder: Path | None = None
+        try:
+            name = host.rpartition("@")[2]
+            archive = self._record(host, _named(name) + self._script)
             _refuse_text(archive)
-            unpack(archive, Path(folder))
-            return examine_tree(recorded_host(Path(folder), name), checks, now_ns())
+            folder = self._new_folder()
+            unpack(archive, folder, self._go_on)
+            return examine_tree(recorded_host(folder, name), self._checks, self._now_ns())
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            with self._lock:
+                self._asking -= 1
+                self._lock.notify_all()
 
-    return ask
+    def _go_on(self) -> None:
+        if self._over:
+            raise RemoteError("the audit has ended")
+
+    def _new_folder(self) -> Path:
+        with self._lock:
+            self._go_on()
+            return Path(tempfile.mkdtemp(dir=self._folder))
+
+    def _record(self, host: str, script: bytes) -> bytes:
+        """The archive that the host sends."""
+        command = "sudo -n python3 -" if self._sudo else "python3 -"
+        process = self._start([*self._words, "--", host, command])
+        try:
+            output, complaint = process.communicate(script, timeout=self._deadline_ns / S)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise RemoteError(f"no answer over ssh in {self._deadline_ns / S:g} s") from error
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            _close(process)
+        self._go_on()
+        if process.returncode != 0:
+            said = complaint.decode("utf-8", "replace").strip().splitlines()
+            told = said[-1][:200] if said else f"exit status {process.returncode}"
+            raise RemoteError(f"ssh: {told.removeprefix('ssh: ')}")
+        return output
+
+    def _start(self, line: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            self._go_on()
+            try:
+                process = subprocess.Popen(
+                    line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                )
+            except FileNotFoundError as error:
+                raise MissingError("ssh is not installed here; install openssh-client") from error
+            except OSError as error:
+                raise RemoteError(f"{line[0]}: {error.strerror}") from error
+            self._running.add(process)
+        return process
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Whoever inherited ssh's pipes (a proxy command) cannot keep us waiting."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        with contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+    if process.poll() is None:
+        process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    """So that SIGTERM (a scheduler's time-out) leaves nothing behind either."""
+    raise SystemExit(128 + number)
 
 
 def _refuse_text(archive: bytes) -> None:
@@ -136,28 +238,13 @@ def _collector() -> str:
     return resources.files("syntony.io.audit").joinpath("collector.py").read_text("utf-8")
 
 
-def _record(
-    host: str, script: bytes, words: Sequence[str], *, sudo: bool, deadline_ns: int
-) -> bytes:
-    command = "sudo -n python3 -" if sudo else "python3 -"
-    line = [*words, "--", host, command]
-    try:
-        done = subprocess.run(
-            line, input=script, capture_output=True, timeout=deadline_ns / S, check=False
-        )
-    except FileNotFoundError as error:
-        raise MissingError("ssh is not installed here; install openssh-client") from error
-    except subprocess.TimeoutExpired as error:
-        raise RemoteError(f"no answer over ssh in {deadline_ns / S:g} s") from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        told = said[-1][:200] if said else f"exit status {done.returncode}"
-        raise RemoteError(f"ssh: {told.removeprefix('ssh: ')}")
-    return done.stdout
-
-
-def unpack(archive: bytes, folder: Path) -> None:
+def unpack(archive: bytes, folder: Path, go_on: Callable[[], None] = lambda: None) -> None:
     """A host's tree, as untrusted as the host: nothing is written outside `folder`.
+
+    Args:
+        archive: what the host sent.
+        folder: exists.
+        go_on: called before each entry; raises to end it.
 
     Raises:
         RemoteError: it is no archive, or too large.
@@ -166,6 +253,7 @@ def unpack(archive: bytes, folder: Path) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
             for number, entry in enumerate(tar):
+                go_on()
                 size += entry.size
                 if size > MAX_TREE_BYTES or number > MAX_ENTRIES:
                     raise RemoteError("the host sent more than an audit can hold")

@@ -28,8 +28,11 @@ MAX_AGE = 8
 
 
 class Steered(Policy):
-    """The very code that the controller runs (`traffic.place`, `traffic.mover`), its times scaled
-    to epochs."""
+    """The controller's own code (`traffic.place`, `traffic.mover`), its times scaled to epochs.
+
+    From `MANY` flows on, like ones are placed by edge colouring instead, which only the simulator
+    uses.
+    """
 
     name: ClassVar[str] = "syntony"
     moves: ClassVar[bool] = True
