@@ -146,3 +146,88 @@ def test_variances_stay_variances_however_often_it_is_asked(seed: int) -> None:
     for turn in range(60):
         tracked = pair.step(STUCK if turn % 7 == 0 else QUIET, advance_ns=S // 50)
         assert tracked is None or min(tracked.theta_var, tracked.drift_var) > 0, f"seed {seed}"
+
+
+FULL = Way(floor_ns=605e3)
+"""A shaper's queue that stays full delays all probes alike, as a longer route does."""
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("left_ns", [450e3, 305e3, 80e3])
+def test_a_full_queue_that_drains_a_little_moves_no_clock(seed: int, left_ns: float) -> None:
+    """What was taken for a longer route gets shorter, but not to a floor never seen before: how the
+    round trip is shared was known before it."""
+    pair = Pair(seed, stamps.kernel)
+    modes = pair.run([(QUIET, QUIET)] * 4 + [(FULL, QUIET)] * 6)
+    assert Mode.REBASED in modes, "else this test is about nothing"
+    draining = Way(load=0.9, floor_ns=left_ns)
+    for there in (draining, draining, FULL, draining, QUIET, QUIET):
+        tracked = pair.step(there, QUIET)
+        assert tracked is not None
+        assert abs(pair.error_ns(tracked)) < 1_500, (seed, there, tracked)
+        assert abs(pair.error_ns(tracked)) < 5 * pair.sigma_ns(tracked), (seed, there, tracked)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_floor_never_seen_before_is_shared_evenly(seed: int) -> None:
+    """Also after a longer route: the first one of all was not the shortest there is."""
+    pair = Pair(seed)
+    longer = Way(floor_ns=15e3)
+    modes = pair.run([(longer, longer)] * 3 + [(Way(floor_ns=40e3), longer)] * 6)
+    assert Mode.REBASED in modes, "else this test is about nothing"
+    pair.step()
+    tracked = pair.step()
+    assert tracked is not None
+    assert abs(pair.error_ns(tracked)) < 200, (seed, tracked)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("step_ns", [700.0, 3e3, -19e3, 10e6])
+@pytest.mark.parametrize("queued", [False, True])
+def test_told_of_a_step_only_the_paths_are_remembered(
+    seed: int, step_ns: float, queued: bool
+) -> None:
+    """Also of steps too small to be told from noise, and beside a queue in one direction, which is
+    known from the floor."""
+    pair = Pair(seed, stamps.kernel)
+    pair.run([(QUIET, QUIET)] * 4)
+    pair.clocks.step_ns[1] = step_ns
+    pair.clocks.drift_ppb[1] += 20_000.0
+    pair.tracker.forget()
+    there = Way(load=0.3, floor_ns=65e3) if queued else QUIET
+    tracked = pair.step(there, QUIET)
+    assert tracked is not None
+    assert tracked.mode is Mode.STEPPED
+    assert abs(pair.error_ns(tracked)) < 5 * pair.sigma_ns(tracked), (seed, tracked)
+    assert queued or pair.sigma_ns(tracked) < 1_500
+    tracked = pair.step(QUIET, QUIET)
+    assert tracked is not None
+    assert abs(pair.error_ns(tracked)) < 300, (seed, tracked)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("off_ns", [-683e3, 40e3])
+@pytest.mark.parametrize("excess_ns", [2e3, 3.5e3, 6e3, 20e3])
+def test_one_window_whose_line_went_wrong_moves_no_clock(
+    seed: int, off_ns: float, excess_ns: float
+) -> None:
+    """A queue can move the offset by half of what it adds to the round trip, not by more: beside a
+    vague prediction, too, such a window contradicts itself."""
+    pair = Pair(seed, stamps.kernel)
+    pair.run([(QUIET, QUIET)] * 4)
+    busy = Way(load=0.95, standing_ns=300e3)
+    for _ in range(4):
+        pair.step(busy, busy)
+    pair.at_ns += WINDOW_NS
+    span = (pair.at_ns - WINDOW_NS, pair.at_ns)
+    samples = probe_pairs(pair.clocks, (0, 1), span, 200, (QUIET, QUIET), stamps.kernel)
+    wrong = samples._replace(
+        fwd_rx=samples.fwd_rx + round(off_ns + excess_ns), rev_rx=samples.rev_rx - round(off_ns)
+    )
+    tracked = pair.tracker.step(Clouds.of(wrong))
+    if tracked is not None and tracked.mode is not Mode.STEPPED:
+        assert abs(pair.error_ns(tracked)) < 5_000, (seed, tracked)
+    for _ in range(3):
+        tracked = pair.step()
+    assert tracked is not None
+    assert abs(pair.error_ns(tracked)) < 1_000, (seed, tracked)

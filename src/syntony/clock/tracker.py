@@ -43,6 +43,8 @@ of points may lie alone below it: stamps gone wrong."""
 FLOOR_DOWN = 0.3
 FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
+LOST_DRIFT_SIGMA = 5e-4
+"""Doubt of the drift after a clock's rate changed: what chronyd and the kernel slew by at most."""
 UNPROVEN_SHARE = 0.25
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
 directions: then a queue may stand in one of them, and hide up to half the round trip."""
@@ -126,13 +128,22 @@ class PairTracker:
         self._base_ns = 0
         self._x = OffsetDrift()
         self._floors: _Floors | None = None
+        self._lowest: _Floors | None = None
+        """The floors that had been learned before others were taken for moved ones."""
         self._away_since_ns: int | None = None
         self._noise_ns = math.inf
+        self._lost = self._contradicted = False
+
+    def forget(self) -> None:
+        """A clock has stepped or changed its rate: only what the paths are like is still known."""
+        self._lost = True
 
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
+        if self._lost:
+            return self._resume(clouds, self._floors)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
         if stepped_inside(clouds, self._x.drift, math.sqrt(self._x.cov.drift)):
@@ -158,6 +169,25 @@ class PairTracker:
         self._learn_floors(_fit_lows(clouds, fit, self._noise_ns), fit)
         return self._tracked(mode)
 
+    def _resume(self, clouds: Clouds, floors: _Floors) -> Tracked | None:
+        """Offset and drift anew, beside floors that are known: what the round trip is above them
+        may be queued in one direction."""
+        fit = self._fitted(clouds, None)
+        if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
+            return None
+        self._lost = False
+        self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
+        self._x = OffsetDrift(cov=Covariance(drift=LOST_DRIFT_SIGMA**2))
+        self._start(fit, floors.asymmetry_ns)
+        lows = _fit_lows(clouds, fit, self._noise_ns)
+        excess_ns = lows.rtt_ns - floors.rtt_ns
+        slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
+        if excess_ns < -slack_ns:
+            self._learn_floors(lows, fit)
+        elif excess_ns > slack_ns:
+            self._x = self._x.doubt((excess_ns / 2) ** 2)
+        return self._tracked(Mode.STEPPED)
+
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
         if math.isinf(slope_var):
@@ -171,6 +201,7 @@ class PairTracker:
 
         Only a pile-up in both directions shows that no queue stands in one of them.
         """
+        self._lowest = None
         doubt_var = 0.0 if fit.sharp else (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
         theta_ns = fit.line.theta_ns
         self._floors = _Floors(
@@ -192,10 +223,17 @@ class PairTracker:
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
             return self._tracked(self._away(clouds, fit, floors, overlap))
-        self._away_since_ns = None
+        self._away_since_ns, self._contradicted = None, False
         asymmetry_ns = floors.asymmetry_ns
         if excess_ns < -slack_ns and fit.apart > TORN_APART:
             return None
+        if self._lowest is not None and -slack_ns > excess_ns:
+            lowest, self._lowest = self._lowest, None
+            if lows.rtt_ns >= lowest.rtt_ns - slack_ns:
+                # Not a better floor than any before: what was taken for a longer route was a queue,
+                # or has become shorter, and how the round trip was shared before it is known.
+                self._floors = lowest
+                return self._told(clouds, fit, lowest, overlap)
         if excess_ns < -slack_ns:
             # A better floor than any before: how it is shared starts from even again.
             self._x = self._x.doubt((excess_ns / 2) ** 2 + asymmetry_ns**2)
@@ -220,6 +258,8 @@ class PairTracker:
         lows = _fit_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         if self._ambiguous(excess_ns, lows):
+            if self._contradicts(fit, floors, excess_ns):
+                return Mode.HELD
             self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
             if fit.sharp and self._moved_for_good(clouds.span_ns):
                 self._follow_floors(lows, 1.0)
@@ -232,6 +272,18 @@ class PairTracker:
         if not fit.sharp:
             self._away_since_ns = None
         return mode
+
+    def _contradicts(self, fit: WindowFit, floors: _Floors, excess_ns: float) -> bool:
+        """Whether the offset is further from the prediction than queues can move it (half of what
+        they add to the round trip). Once, the window's line went wrong; twice in a row, a
+        clock stepped."""
+        off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._x.theta_ns)
+        sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
+        stepped = off_ns > excess_ns / 2 + max(STEP_NS, STEP_SIGMAS * sigma_ns)
+        again, self._contradicted = self._contradicted, stepped
+        if stepped and again:
+            self._start(fit, floors.asymmetry_ns)
+        return stepped and not again
 
     def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
         """Whether the prediction is too vague to say in which direction the excess is."""
@@ -287,6 +339,7 @@ class PairTracker:
         """New floors around the predicted offset: no clock moves because a route did."""
         if self._floors is None:
             return
+        self._lowest = self._lowest or self._floors
         theta_ns = self._x.theta_ns
         forward_ns, reverse_ns = lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns
         longer_ns = forward_ns - self._floors.forward_ns - reverse_ns + self._floors.reverse_ns
