@@ -96,15 +96,21 @@ void syn_clock_page_close(struct syn_clock_page *page)
 }
 
 void syn_clock_page_write(struct syn_clock_page *page, const struct syn_clock_piece *piece,
-                          int64_t local_ns, int64_t mono_ns, int64_t void_after_ns)
+                          const struct syn_clock_moment *now, const struct syn_clock_pace *pace,
+                          int64_t void_after_ns)
 {
+    struct syn_clock_pace next = *pace;
+    next.never = INT64_MAX;
+    next.raw_ns = now->raw_ns;
+    next.width_ns = now->width_ns;
     uint32_t odd = __atomic_load_n(&page->generation, __ATOMIC_RELAXED) | 1;
     __atomic_store_n(&page->generation, odd, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     if (piece != NULL)
         page->pieces[page->written++ % SYN_CLOCK_PIECES] = *piece;
-    page->local_ns = local_ns;
-    page->mono_ns = mono_ns;
+    memcpy(&page->pieces[page->written % SYN_CLOCK_PIECES], &next, sizeof next);
+    page->local_ns = now->local_ns;
+    page->mono_ns = now->mono_ns;
     page->void_after_ns = void_after_ns;
     uint32_t even = odd + 1 == 0 ? 2 : odd + 1;
     __atomic_store_n(&page->generation, even, __ATOMIC_RELEASE);

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -10,11 +12,17 @@
 
 #include "syn_clock_page.h"
 
-enum { TRIES = 1000000 };
-/* CLOCK_MONOTONIC is slewed with CLOCK_REALTIME, so only a step drives them apart; a synthetic clock
- * may drift by 500 ppm besides. 20 us is what two readings of a quiet machine may differ by. */
-static const int64_t STEP_NS = 20000;
-static const double STEP_PPB = 5e5;
+enum { SPINS = 1000, LOOKS = 5 };
+/* For so long a writer may be kept from finishing an update, which takes it a microsecond. */
+static const int64_t PATIENCE_NS = 100000000;
+/* A moment read within this is not read again. */
+static const int64_t TIGHT_NS = 250;
+/* What two readings of clocks that run alike may differ by besides: rounding, processors. */
+static const int64_t EDGE_NS = 20;
+/* The width of a moment whose writer told none. */
+static const int64_t UNTOLD_NS = 40000;
+/* A bound beyond this is none (see docs/reference/clock-page.md). */
+static const double MAX_BOUND_NS = 1e6;
 
 static int64_t clock_ns(clockid_t id)
 {
@@ -57,6 +65,7 @@ void syn_clock_reader_close(struct syn_clock_reader *reader)
 
 struct view {
     struct syn_clock_piece piece;
+    struct syn_clock_pace pace;
     int64_t local_ns, mono_ns, void_after_ns;
     double sigmas, walk, ramp, swing;
     int found;
@@ -72,6 +81,7 @@ static void find(const struct syn_clock_page *page, int64_t local_ns, struct vie
         at--;
     view->found = at > oldest;
     view->piece = page->pieces[(at - 1) % SYN_CLOCK_PIECES];
+    memcpy(&view->pace, &page->pieces[end % SYN_CLOCK_PIECES], sizeof view->pace);
     view->local_ns = page->local_ns;
     view->mono_ns = page->mono_ns;
     view->void_after_ns = page->void_after_ns;
@@ -84,16 +94,23 @@ static void find(const struct syn_clock_page *page, int64_t local_ns, struct vie
 static int look(const struct syn_clock_reader *reader, int64_t local_ns, struct view *view)
 {
     const struct syn_clock_page *page = reader->page;
-    for (int i = 0; i < TRIES; i++) {
+    int64_t end_ns = 0;
+    for (int i = 1;; i++) {
         uint32_t before = __atomic_load_n(&page->generation, __ATOMIC_ACQUIRE);
-        if (before & 1)
+        if (!(before & 1)) {
+            find(page, local_ns, view);
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            if (__atomic_load_n(&page->generation, __ATOMIC_RELAXED) == before)
+                return before == 0 || !view->found ? ENODATA : 0;
+        }
+        if (i % SPINS != 0)
             continue;
-        find(page, local_ns, view);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (__atomic_load_n(&page->generation, __ATOMIC_RELAXED) == before)
-            return before == 0 || !view->found ? ENODATA : 0;
+        int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+        end_ns = end_ns != 0 ? end_ns : now_ns + PATIENCE_NS;
+        if (now_ns > end_ns)
+            return EAGAIN;
+        sched_yield(); /* it may wait for this very processor */
     }
-    return EAGAIN;
 }
 
 static void unbounded(struct syn_clock_reading *out, int32_t status)
@@ -103,12 +120,14 @@ static void unbounded(struct syn_clock_reading *out, int32_t status)
     out->latest_ns = INT64_MAX;
 }
 
-static void convert(const struct view *view, int64_t local_ns, struct syn_clock_reading *out)
+/* `slewed_ns`: how far the clock has gone from its pace since the writer looked. */
+static void convert(const struct view *view, int64_t local_ns, double slewed_ns,
+                    struct syn_clock_reading *out)
 {
     const struct syn_clock_piece *piece = &view->piece;
     double away_ns = (double)(local_ns - piece->ref_ns), s = fabs(away_ns) * 1e-9;
-    double slewed_ns = piece->slew_ppb * 1e-9 * (double)(local_ns - piece->from_ns);
-    double left_ns = fmax(0, fabs(piece->residual_ns) - fmax(0, slewed_ns));
+    double gone_ns = piece->slew_ppb * 1e-9 * (double)(local_ns - piece->from_ns);
+    double left_ns = fmax(0, fabs(piece->residual_ns) - fmax(0, gone_ns));
     double shift_ns = piece->offset_ns + piece->drift_ppb * 1e-9 * away_ns +
                       copysign(left_ns, piece->residual_ns);
     out->fleet_ns = local_ns + llrint(shift_ns);
@@ -116,11 +135,12 @@ static void convert(const struct view *view, int64_t local_ns, struct syn_clock_
     out->steps = piece->steps;
     double drift_ns = piece->drift_sigma_ppb * s, walk_ns = view->walk * s * sqrt(s / 3);
     double sigma_ns = hypot(hypot(piece->sigma_ns, drift_ns), walk_ns);
-    double bound_ns = piece->asymmetry_ns + left_ns + view->sigmas * sigma_ns +
+    double bound_ns = piece->asymmetry_ns + left_ns + slewed_ns + view->sigmas * sigma_ns +
                       fmin(view->ramp * s * s / 2, view->swing * s);
-    if (piece->status == SYN_CLOCK_UNKNOWN || piece->status == SYN_CLOCK_DISRUPTED ||
-        !(bound_ns < 4e18)) {
-        unbounded(out, piece->status);
+    if (!(bound_ns <= MAX_BOUND_NS) && piece->status != SYN_CLOCK_UNKNOWN)
+        out->status = SYN_CLOCK_DISRUPTED;
+    if (out->status == SYN_CLOCK_UNKNOWN || out->status == SYN_CLOCK_DISRUPTED) {
+        unbounded(out, out->status);
         return;
     }
     out->earliest_ns = out->fleet_ns - (int64_t)ceil(bound_ns) - 1;
@@ -132,28 +152,66 @@ static int can_read(const struct syn_clock_reader *reader)
     return reader->local != NULL || reader->page->local_clock == SYN_CLOCK_REALTIME;
 }
 
-/* The host's clock, between two readings of one that never steps. */
-struct instant {
-    int64_t before_ns, local_ns, after_ns;
-};
-
-static struct instant read_clocks(const struct syn_clock_reader *reader)
+static int64_t local_now(const struct syn_clock_reader *reader)
 {
-    struct instant now = {.before_ns = clock_ns(CLOCK_MONOTONIC)};
-    now.local_ns = reader->local ? reader->local(reader->context) : clock_ns(CLOCK_REALTIME);
-    now.after_ns = clock_ns(CLOCK_MONOTONIC);
-    return now;
+    return reader->local ? reader->local(reader->context) : clock_ns(CLOCK_REALTIME);
+}
+
+static int64_t mono_now(const struct syn_clock_reader *reader)
+{
+    return reader->local ? reader->steady(reader->context) : clock_ns(CLOCK_MONOTONIC);
+}
+
+static int64_t raw_now(const struct syn_clock_reader *reader)
+{
+    return reader->local ? reader->raw(reader->context) : clock_ns(CLOCK_MONOTONIC_RAW);
+}
+
+void syn_clock_look(const struct syn_clock_reader *reader, struct syn_clock_moment *out)
+{
+    out->width_ns = INT64_MAX;
+    for (int i = 0; i < LOOKS && out->width_ns > TIGHT_NS; i++) {
+        int64_t before_ns = mono_now(reader);
+        int64_t raw_ns = raw_now(reader);
+        int64_t local_ns = local_now(reader);
+        int64_t width_ns = mono_now(reader) - before_ns;
+        if (width_ns < out->width_ns)
+            *out = (struct syn_clock_moment){local_ns, before_ns + width_ns / 2, raw_ns, width_ns};
+    }
+}
+
+/* The present moment; for a clock that is not ours and has no others beside it, that clock alone. */
+static void read_clocks(const struct syn_clock_reader *reader, struct syn_clock_moment *now)
+{
+    if (reader->local == NULL || (reader->steady != NULL && reader->raw != NULL))
+        syn_clock_look(reader, now);
+    else
+        *now = (struct syn_clock_moment){.local_ns = local_now(reader), .width_ns = -1};
 }
 
 /* How far the clock has jumped since the writer last looked; 0: it has not. */
-static int64_t stepped_ns(const struct view *view, const struct instant *now)
+static int64_t stepped_ns(const struct view *view, const struct syn_clock_moment *now)
 {
-    int64_t gone_ns = now->local_ns - view->local_ns;
-    int64_t least_ns = now->before_ns - view->mono_ns, most_ns = now->after_ns - view->mono_ns;
-    int64_t slack_ns = STEP_NS + (int64_t)(STEP_PPB * 1e-9 * (double)llabs(most_ns));
-    if (gone_ns < least_ns - slack_ns)
-        return gone_ns - least_ns;
-    return gone_ns > most_ns + slack_ns ? gone_ns - most_ns : 0;
+    if (now->width_ns < 0)
+        return 0;
+    int told = view->pace.never == INT64_MAX;
+    int64_t step_ns = now->local_ns - view->local_ns - (now->mono_ns - view->mono_ns);
+    int64_t widths_ns = now->width_ns + (told ? view->pace.width_ns : UNTOLD_NS);
+    return llabs(step_ns) > widths_ns / 2 + EDGE_NS ? step_ns : 0;
+}
+
+/* How far the clock may have been slewed out of its pace since then; 0: not to be seen. */
+static double slewed_ns(const struct view *view, const struct syn_clock_moment *now)
+{
+    const struct syn_clock_pace *pace = &view->pace;
+    if (now->width_ns < 0 || pace->never != INT64_MAX)
+        return 0;
+    double gone_ns = (double)(now->raw_ns - pace->raw_ns);
+    double ahead_ns = (double)(now->mono_ns - view->mono_ns) - gone_ns;
+    double off_ns = fabs(ahead_ns - pace->rate_ppb * 1e-9 * gone_ns);
+    double widths_ns = (double)(now->width_ns + pace->width_ns) / 2 + (double)EDGE_NS;
+    double least_ns = widths_ns + pace->rate_tolerance_ppb * 1e-9 * fabs(gone_ns);
+    return off_ns > least_ns ? off_ns + widths_ns : 0;
 }
 
 int syn_clock_reader_to_fleet(const struct syn_clock_reader *reader, int64_t local_ns,
@@ -165,16 +223,19 @@ int syn_clock_reader_to_fleet(const struct syn_clock_reader *reader, int64_t loc
     int failed = look(reader, local_ns, &view);
     if (failed)
         return failed;
-    convert(&view, local_ns, out);
-    if (!can_read(reader))
+    if (!can_read(reader)) {
+        convert(&view, local_ns, 0, out);
         return 0;
-    struct instant now = read_clocks(reader);
+    }
+    struct syn_clock_moment now;
+    read_clocks(reader, &now);
     int64_t step_ns = stepped_ns(&view, &now);
+    convert(&view, local_ns, local_ns > view.local_ns ? slewed_ns(&view, &now) : 0, out);
     /* Stamps of after a step that the writer has not seen yet. A dead writer's page says what was,
      * but not of instants it did not see. */
     if (step_ns != 0 && local_ns > view.local_ns + (step_ns < 0 ? step_ns : 0))
         unbounded(out, SYN_CLOCK_DISRUPTED);
-    else if (now.before_ns > view.void_after_ns && local_ns > view.local_ns)
+    else if (clock_ns(CLOCK_MONOTONIC) > view.void_after_ns && local_ns > view.local_ns)
         unbounded(out, SYN_CLOCK_UNKNOWN);
     return 0;
 }
@@ -182,16 +243,18 @@ int syn_clock_reader_to_fleet(const struct syn_clock_reader *reader, int64_t loc
 int syn_clock_reader_now(const struct syn_clock_reader *reader, struct syn_clock_reading *out)
 {
     struct view view;
+    struct syn_clock_moment now;
     *out = (struct syn_clock_reading){0};
     unbounded(out, SYN_CLOCK_UNKNOWN);
     if (!can_read(reader))
         return ENOTSUP;
-    struct instant now = read_clocks(reader);
+    read_clocks(reader, &now);
     int failed = look(reader, now.local_ns, &view);
     if (failed)
         return failed == ENODATA ? 0 : failed;
-    convert(&view, now.local_ns, out);
-    if (now.before_ns > view.void_after_ns)
+    int64_t mono_ns = reader->local ? clock_ns(CLOCK_MONOTONIC) : now.mono_ns;
+    convert(&view, now.local_ns, slewed_ns(&view, &now), out);
+    if (mono_ns > view.void_after_ns)
         unbounded(out, SYN_CLOCK_UNKNOWN);
     else if (stepped_ns(&view, &now) != 0)
         unbounded(out, SYN_CLOCK_DISRUPTED);

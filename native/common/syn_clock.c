@@ -8,12 +8,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -219,6 +222,19 @@ static int64_t smooth_error(struct syn_clock *clock, int64_t real_ns)
     return clock->spec.offset_ns + ((phase + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS);
 }
 
+static int64_t machine_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The half of the count that changes: futexes are of 32 bits. */
+static uint32_t *count_word(const struct syn_clock *clock)
+{
+    return (uint32_t *)&clock->tape->count + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
 static uint64_t tape_count(const struct syn_clock *clock)
 {
     if (clock->tape == NULL)
@@ -245,6 +261,23 @@ static int64_t taped_error(const struct syn_clock *clock, int64_t real_ns)
 {
     uint64_t count = lines_until(clock, real_ns);
     return count == 0 ? 0 : line_error(&clock->tape->lines[count - 1], real_ns);
+}
+
+/* What of a line's phase was a step rather than the line before it run on. */
+static int64_t line_step(const struct syn_clock *clock, uint64_t line)
+{
+    const struct syn_clock_line *at = &clock->tape->lines[line];
+    return at->phase_ns - (line == 0 ? 0 : line_error(at - 1, at->at_ns));
+}
+
+/* What the tape has added at a machine instant but for its steps. */
+static int64_t taped_slew(const struct syn_clock *clock, int64_t real_ns)
+{
+    uint64_t count = lines_until(clock, real_ns);
+    int64_t slew_ns = count == 0 ? 0 : line_error(&clock->tape->lines[count - 1], real_ns);
+    for (uint64_t line = 0; line < count; line++)
+        slew_ns -= line_step(clock, line);
+    return slew_ns;
 }
 
 static int64_t map_locked(struct syn_clock *clock, int64_t real_ns)
@@ -365,7 +398,29 @@ int syn_clock_adjust(struct syn_clock *clock, int64_t at_ns, int64_t step_ns, do
     clock->tape->lines[count] = (struct syn_clock_line){
         at_ns, line_error(&last, at_ns) + step_ns, isnan(rate_ppb) ? last.rate_ppb : rate_ppb};
     __atomic_store_n(&clock->tape->count, count + 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, count_word(clock), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return 0;
+}
+
+int syn_clock_wait(struct syn_clock *clock, uint64_t *seen, int timeout_ms)
+{
+    struct timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    if (clock->tape == NULL) {
+        nanosleep(&timeout, NULL);
+        return 0;
+    }
+    if (timeout_ms > 0 && tape_count(clock) == *seen)
+        syscall(SYS_futex, count_word(clock), FUTEX_WAIT, (uint32_t)*seen, &timeout, NULL, 0);
+    int stepped = 0;
+    for (uint64_t count = tape_count(clock); *seen < count; ++*seen) {
+        if (line_step(clock, *seen) == 0)
+            continue;
+        stepped = 1;
+        int64_t ahead_ns = clock->tape->lines[*seen].at_ns - machine_now();
+        if (ahead_ns > 0)
+            nanosleep(&(struct timespec){ahead_ns / 1000000000, ahead_ns % 1000000000}, NULL);
+    }
+    return stepped;
 }
 
 double syn_clock_rate_ppb(struct syn_clock *clock, int64_t real_ns)
@@ -380,9 +435,30 @@ double syn_clock_rate_ppb(struct syn_clock *clock, int64_t real_ns)
     return (double)(at.to - at.from) / (1 << FRACTION_BITS) / KNOT_NS * 1e9 + taped_ppb;
 }
 
+int64_t syn_clock_raw(struct syn_clock *clock, int64_t real_ns)
+{
+    pthread_mutex_lock(&clock->lock);
+    int64_t raw_ns = real_ns + smooth_error(clock, real_ns);
+    pthread_mutex_unlock(&clock->lock);
+    return raw_ns;
+}
+
+int64_t syn_clock_steady(struct syn_clock *clock, int64_t real_ns)
+{
+    return syn_clock_raw(clock, real_ns) + taped_slew(clock, real_ns);
+}
+
 int64_t syn_clock_now(struct syn_clock *clock)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return syn_clock_map(clock, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+    return syn_clock_map(clock, machine_now());
+}
+
+int64_t syn_clock_steady_now(struct syn_clock *clock)
+{
+    return syn_clock_steady(clock, machine_now());
+}
+
+int64_t syn_clock_raw_now(struct syn_clock *clock)
+{
+    return syn_clock_raw(clock, machine_now());
 }

@@ -10,7 +10,7 @@
 
 /* --- declarations --- */
 /* Bumped with every change of a declaration in an installed header. */
-enum { SYN_ABI = 3 };
+enum { SYN_ABI = 4 };
 
 /* The number the library was built with. */
 uint32_t syn_abi(void);
@@ -77,6 +77,18 @@ int64_t syn_clock_unmap(struct syn_clock *clock, int64_t local_ns);
 double syn_clock_rate_ppb(struct syn_clock *clock, int64_t real_ns);
 /* This clock now. */
 int64_t syn_clock_now(struct syn_clock *clock);
+
+/* The other clocks of a host with this one, as Linux has them: CLOCK_MONOTONIC runs at this clock's
+ * rate but takes no step, CLOCK_MONOTONIC_RAW takes no adjustment of the rate either. */
+int64_t syn_clock_steady(struct syn_clock *clock, int64_t real_ns);
+int64_t syn_clock_raw(struct syn_clock *clock, int64_t real_ns);
+int64_t syn_clock_steady_now(struct syn_clock *clock);
+int64_t syn_clock_raw_now(struct syn_clock *clock);
+
+/* Wait until the tape steps the clock, as a timerfd with TFD_TIMER_CANCEL_ON_SET waits for a step of
+ * CLOCK_REALTIME. `seen` is the number of lines known to the caller, and is brought up to date. 1: the
+ * clock has stepped; 0: not in time. */
+int syn_clock_wait(struct syn_clock *clock, uint64_t *seen, int timeout_ms);
 /* --- end of declarations --- */
 
 #pragma GCC visibility pop

@@ -110,6 +110,11 @@ static void a_tape_adjusts_every_follower(void)
     CHECK_EQUAL(syn_clock_map(other, BASE + 20 * SECOND), BASE + 20 * SECOND + 8507);
     CHECK_EQUAL(syn_clock_map(other, BASE + 22 * SECOND), BASE + 22 * SECOND + 6507);
     CHECK_EQUAL((int64_t)syn_clock_rate_ppb(other, BASE + 22 * SECOND), -1000);
+    /* The host's other clocks: one without the steps (7 ns of them from the spec), one without all. */
+    CHECK_EQUAL(syn_clock_steady(other, BASE + 12 * SECOND), BASE + 12 * SECOND + 2000);
+    CHECK_EQUAL(syn_clock_steady(other, BASE + 20 * SECOND), BASE + 20 * SECOND + 10000);
+    CHECK_EQUAL(syn_clock_steady(other, BASE + 22 * SECOND), BASE + 22 * SECOND + 8000);
+    CHECK_EQUAL(syn_clock_raw(other, BASE + 22 * SECOND), BASE + 22 * SECOND);
     for (int64_t at = BASE; at < BASE + 40 * SECOND; at += SECOND / 7 + 5000) {
         int64_t again = syn_clock_unmap(other, syn_clock_map(clock, at));
         CHECK(again >= at - 1 && again <= at + 1);
@@ -123,8 +128,51 @@ static void a_tape_adjusts_every_follower(void)
     unlink(path);
 }
 
+struct waiting {
+    struct syn_clock *clock;
+    uint64_t seen;
+    int stepped;
+};
+
+static void *wait_for_step(void *argument)
+{
+    struct waiting *waiting = argument;
+    for (int i = 0; i < 50 && !waiting->stepped; i++)
+        waiting->stepped = syn_clock_wait(waiting->clock, &waiting->seen, 1000);
+    return NULL;
+}
+
+/* A change of the rate wakes nobody for good, a step does, in whichever process it is made. */
+static void a_step_on_the_tape_wakes_who_waits(void)
+{
+    struct syn_clock_spec spec = {.base_ns = BASE, .swing_period_ns = SECOND};
+    struct syn_clock *clock = syn_clock_open(&spec, NULL, 0), *other = syn_clock_open(&spec, NULL, 0);
+    char path[] = "/tmp/syn_clock_tape.XXXXXX";
+    int fd = mkstemp(path);
+    struct waiting waiting = {other, 0, 0};
+    pthread_t thread;
+    CHECK_EQUAL(syn_clock_wait(clock, &waiting.seen, 1), 0);
+    CHECK_EQUAL(ftruncate(fd, sizeof(struct syn_clock_tape)), 0);
+    CHECK_EQUAL(syn_clock_follow(clock, path), 0);
+    CHECK_EQUAL(syn_clock_follow(other, path), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + SECOND, 0, 500000), 0);
+    CHECK_EQUAL(syn_clock_wait(other, &waiting.seen, 1000), 0);
+    CHECK_EQUAL(waiting.seen, 1);
+    CHECK_EQUAL(pthread_create(&thread, NULL, wait_for_step, &waiting), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + 2 * SECOND, 0, 1000), 0);
+    CHECK_EQUAL(syn_clock_adjust(clock, BASE + 3 * SECOND, 1, NAN), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(waiting.stepped, 1);
+    CHECK_EQUAL(waiting.seen, 3);
+    syn_clock_close(clock);
+    syn_clock_close(other);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
+    a_step_on_the_tape_wakes_who_waits();
     a_tape_adjusts_every_follower();
     the_order_of_questions_does_not_matter();
     plain_drift_is_exact();

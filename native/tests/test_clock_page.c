@@ -2,8 +2,11 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/timex.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,10 +41,20 @@ static struct syn_clock_piece piece_from(int64_t from_ns)
                                     .sigma_ns = 25, .status = SYN_CLOCK_SYNCHRONIZED};
 }
 
+static const struct syn_clock_reader MACHINE;
+static const struct syn_clock_pace PACE = {.rate_tolerance_ppb = 2000};
+
+static void write_at(struct syn_clock_page *page, const struct syn_clock_piece *piece,
+                     struct syn_clock_moment now)
+{
+    syn_clock_page_write(page, piece, &now, &PACE, clock_ns(CLOCK_MONOTONIC) + 10 * SECOND);
+}
+
 static void write_now(struct syn_clock_page *page, const struct syn_clock_piece *piece)
 {
-    int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
-    syn_clock_page_write(page, piece, clock_ns(CLOCK_REALTIME), mono_ns, mono_ns + 10 * SECOND);
+    struct syn_clock_moment now;
+    syn_clock_look(&MACHINE, &now);
+    write_at(page, piece, now);
 }
 
 static void a_page_that_was_never_written_is_unknown(void)
@@ -110,7 +123,7 @@ static void the_past_keeps_its_own_piece(void)
         write_now(page, &piece);
     }
     CHECK_EQUAL(syn_clock_reader_open(&reader, path), 0);
-    int64_t oldest = 2 * SYN_CLOCK_PIECES + 1;
+    int64_t oldest = 2 * SYN_CLOCK_PIECES + 2; /* one place is the pace's */
     for (int64_t i = oldest; i <= 3 * SYN_CLOCK_PIECES; i += 97) {
         CHECK_EQUAL(syn_clock_reader_to_fleet(&reader, i * SECOND + 7, &then), 0);
         CHECK_EQUAL(then.fleet_ns, i * SECOND + 7 + i);
@@ -126,16 +139,19 @@ static void a_dead_writer_and_a_step_are_noticed(void)
     struct syn_clock_page *page = fresh_page();
     struct syn_clock_reader reader;
     struct syn_clock_reading now;
-    int64_t real_ns = clock_ns(CLOCK_REALTIME), mono_ns = clock_ns(CLOCK_MONOTONIC);
-    struct syn_clock_piece piece = piece_from(real_ns - 5 * SECOND);
-    syn_clock_page_write(page, &piece, real_ns, mono_ns, mono_ns - 1);
+    struct syn_clock_moment seen;
+    syn_clock_look(&MACHINE, &seen);
+    struct syn_clock_piece piece = piece_from(seen.local_ns - 5 * SECOND);
+    syn_clock_page_write(page, &piece, &seen, &PACE, seen.mono_ns - 1);
     CHECK_EQUAL(syn_clock_reader_open(&reader, path), 0);
     CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
     CHECK_EQUAL(now.status, SYN_CLOCK_UNKNOWN);
     CHECK_EQUAL(now.latest_ns, INT64_MAX);
     for (int64_t step_ns = -10 * SECOND / 1000; step_ns < SECOND; step_ns += SECOND / 500) {
-        real_ns = clock_ns(CLOCK_REALTIME), mono_ns = clock_ns(CLOCK_MONOTONIC);
-        syn_clock_page_write(page, NULL, real_ns - step_ns, mono_ns, mono_ns + 10 * SECOND);
+        syn_clock_look(&MACHINE, &seen);
+        int64_t real_ns = seen.local_ns;
+        seen.local_ns -= step_ns;
+        write_at(page, NULL, seen);
         CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
         CHECK_EQUAL(now.status, step_ns == 0 ? SYN_CLOCK_SYNCHRONIZED : SYN_CLOCK_DISRUPTED);
         /* A stamp of after the step, one of before it. */
@@ -148,6 +164,137 @@ static void a_dead_writer_and_a_step_are_noticed(void)
     CHECK_EQUAL(syn_clock_reader_now(&reader, &now), ENOTSUP);
     syn_clock_reader_close(&reader);
     syn_clock_page_close(page);
+}
+
+/* A host whose clocks are numbers. */
+struct host {
+    int64_t local_ns, mono_ns, raw_ns;
+};
+
+static int64_t local_of(void *host)
+{
+    return ((struct host *)host)->local_ns;
+}
+
+static int64_t mono_of(void *host)
+{
+    return ((struct host *)host)->mono_ns;
+}
+
+static int64_t raw_of(void *host)
+{
+    return ((struct host *)host)->raw_ns;
+}
+
+static void small_steps_and_slews_are_seen_before_the_writer_sees_them(void)
+{
+    struct syn_clock_page *page = fresh_page();
+    struct host host = {1000 * SECOND, 70 * SECOND, 60 * SECOND};
+    struct syn_clock_piece piece = piece_from(900 * SECOND);
+    struct syn_clock_reader reader;
+    struct syn_clock_reading now;
+    piece.ref_ns = host.local_ns;
+    page->local_clock = SYN_CLOCK_SYNTHETIC;
+    CHECK_EQUAL(syn_clock_reader_open(&reader, path), 0);
+    reader.context = &host;
+    reader.local = local_of, reader.steady = mono_of, reader.raw = raw_of;
+    struct syn_clock_pace pace = {.rate_ppb = 30000, .rate_tolerance_ppb = 50};
+    struct syn_clock_moment seen = {host.local_ns, host.mono_ns, host.raw_ns, 100};
+    int64_t void_ns = clock_ns(CLOCK_MONOTONIC) + 100 * SECOND;
+    syn_clock_page_write(page, &piece, &seen, &pace, void_ns);
+    /* 200 ms later; the clock runs 30 ppm fast, as it did. */
+    host = (struct host){host.local_ns + 200006000, host.mono_ns + 200006000,
+                         host.raw_ns + 200000000};
+    CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+    CHECK_EQUAL(now.status, SYN_CLOCK_SYNCHRONIZED);
+    CHECK_EQUAL(now.latest_ns - now.fleet_ns, 101);
+    for (int64_t step_ns = -19000; step_ns <= 19000; step_ns += 250) {
+        struct host stepped = {host.local_ns + step_ns, host.mono_ns, host.raw_ns};
+        reader.context = &stepped;
+        CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+        CHECK_EQUAL(now.status, step_ns ? SYN_CLOCK_DISRUPTED : SYN_CLOCK_SYNCHRONIZED);
+    }
+    /* Slewed since somewhere between: by 20 and 500 ppm, and until nothing is known any more. */
+    for (int64_t by_ns = -128000; by_ns <= 128000; by_ns += 2000) {
+        struct host slewed = {host.local_ns + by_ns, host.mono_ns + by_ns, host.raw_ns};
+        reader.context = &slewed;
+        CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+        CHECK_EQUAL(now.status, SYN_CLOCK_SYNCHRONIZED);
+        CHECK(now.earliest_ns <= host.local_ns + 1000 && now.latest_ns >= host.local_ns + 1000);
+        CHECK(now.latest_ns - now.fleet_ns <= llabs(by_ns) + 300);
+        CHECK_EQUAL(syn_clock_reader_to_fleet(&reader, seen.local_ns - 5, &now), 0);
+        CHECK_EQUAL(now.latest_ns - now.fleet_ns, 101);
+    }
+    struct host slewed = {host.local_ns + SECOND, host.mono_ns + SECOND, host.raw_ns};
+    reader.context = &slewed;
+    CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+    CHECK_EQUAL(now.status, SYN_CLOCK_DISRUPTED);
+    reader.steady = NULL; /* a program that knows only the clock itself */
+    CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+    CHECK_EQUAL(now.status, SYN_CLOCK_SYNCHRONIZED);
+    syn_clock_reader_close(&reader);
+    syn_clock_page_close(page);
+}
+
+static void no_bound_is_wider_than_a_millisecond(void)
+{
+    struct syn_clock_page *page = fresh_page();
+    struct syn_clock_reader reader;
+    struct syn_clock_reading then;
+    struct syn_clock_piece piece = piece_from(SECOND);
+    CHECK_EQUAL(syn_clock_reader_open(&reader, path), 0);
+    for (int wide = 0; wide < 2; wide++) {
+        piece.from_ns += wide;
+        piece.asymmetry_ns = 999000 + 1000 * wide;
+        piece.sigma_ns = 1;
+        write_now(page, &piece);
+        CHECK_EQUAL(syn_clock_reader_to_fleet(&reader, 2 * SECOND, &then), 0);
+        CHECK_EQUAL(then.status, wide ? SYN_CLOCK_DISRUPTED : SYN_CLOCK_SYNCHRONIZED);
+        CHECK_EQUAL(then.latest_ns == INT64_MAX, wide);
+    }
+    syn_clock_reader_close(&reader);
+    syn_clock_page_close(page);
+}
+
+/* As a page was written before there was a pace in it. */
+static void an_older_writers_page_is_read_as_ever(void)
+{
+    struct syn_clock_page *page = fresh_page();
+    struct syn_clock_reader reader;
+    struct syn_clock_reading now;
+    struct syn_clock_moment seen;
+    syn_clock_look(&MACHINE, &seen);
+    struct syn_clock_piece piece = piece_from(seen.local_ns - SECOND);
+    piece.ref_ns = seen.local_ns;
+    seen.local_ns += 15000;
+    write_at(page, &piece, seen);
+    CHECK_EQUAL(syn_clock_reader_open(&reader, path), 0);
+    CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+    CHECK_EQUAL(now.status, SYN_CLOCK_DISRUPTED);
+    memset(&page->pieces[1], 0, sizeof page->pieces[1]);
+    CHECK_EQUAL(syn_clock_reader_now(&reader, &now), 0);
+    CHECK_EQUAL(now.status, SYN_CLOCK_SYNCHRONIZED);
+    syn_clock_reader_close(&reader);
+    syn_clock_page_close(page);
+}
+
+/* Somebody sets CLOCK_REALTIME: here we, by a nanosecond forwards and one back, where we may. */
+static void the_kernel_tells_when_the_clock_is_set(void)
+{
+    int fd = syn_set_watch_open();
+    CHECK(fd >= 0);
+    CHECK_EQUAL(syn_set_watch_wait(fd, 0), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        struct timex by = {.modes = ADJ_SETOFFSET | ADJ_NANO,
+                           .time = {turn ? -1 : 0, turn ? 999999999 : 1}};
+        if (clock_adjtime(CLOCK_REALTIME, &by) < 0) {
+            printf("not tried: CLOCK_REALTIME cannot be set here: %s\n", strerror(errno));
+            break;
+        }
+        CHECK_EQUAL(syn_set_watch_wait(fd, 1000), 1);
+        CHECK_EQUAL(syn_set_watch_wait(fd, 0), 0);
+    }
+    close(fd);
 }
 
 static void a_successor_goes_on_and_foreign_files_are_refused(void)
@@ -188,9 +335,11 @@ static atomic_bool enough;
 static void *write_much(void *argument)
 {
     for (int64_t i = 1; i <= 400000 || (!atomic_load(&enough) && i < INT64_C(1) << 28); i++) {
-        struct syn_clock_piece piece = {i, i, (double)i, 0, 0, 0, (double)i, 0, (double)i,
+        double small = (double)(i % 100000);
+        struct syn_clock_piece piece = {i, i, (double)i, 0, 0, 0, small, 0, small,
                                         SYN_CLOCK_SYNCHRONIZED, (uint32_t)i};
-        syn_clock_page_write(argument, &piece, i, i, i);
+        struct syn_clock_moment now = {i, i, i, i};
+        syn_clock_page_write(argument, &piece, &now, &PACE, i);
     }
     atomic_store(&done, 1);
     return NULL;
@@ -215,7 +364,7 @@ static void readers_never_see_half_a_piece(void)
         CHECK(i >= newest);
         newest = i;
         CHECK_EQUAL(then.fleet_ns, (INT64_C(1) << 40) + i);
-        CHECK_EQUAL(then.latest_ns - then.fleet_ns, 5 * i + 1);
+        CHECK_EQUAL(then.latest_ns - then.fleet_ns, 5 * (i % 100000) + 1);
         if (++reads == 100)
             atomic_store(&enough, 1);
     }
@@ -282,6 +431,10 @@ int main(void)
     a_slew_shrinks_and_widens_the_bound();
     the_past_keeps_its_own_piece();
     a_dead_writer_and_a_step_are_noticed();
+    small_steps_and_slews_are_seen_before_the_writer_sees_them();
+    no_bound_is_wider_than_a_millisecond();
+    an_older_writers_page_is_read_as_ever();
+    the_kernel_tells_when_the_clock_is_set();
     a_successor_goes_on_and_foreign_files_are_refused();
     readers_never_see_half_a_piece();
     clock_bounds_layouts();

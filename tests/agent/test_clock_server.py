@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,18 +39,19 @@ class Host:
         self.config = ClockConfig(dir=str(place), clockbound_dir=str(place / "cb"))
         self.server = ClockServer(self.config, self.clock)
 
-    def solved(self) -> Timeline:
+    def solved(self, rate_ppb: float = 0.0) -> Timeline:
         now_ns = real_ns()
         local_ns = self.clock.map_ns(now_ns)
         return Timeline(
             node="h0",
             ref_ns=local_ns,
             offset_ns=float(now_ns - local_ns),
-            drift_ppb=-DRIFT_PPB,
+            drift_ppb=-DRIFT_PPB - rate_ppb,
             sigma_ns=50.0,
             drift_sigma_ppb=5.0,
             state=ClockState.SYNCHRONIZED,
             component="h0",
+            epoch=self.server.epoch,
         )
 
     def step(self, by_ns: int) -> None:
@@ -63,8 +65,8 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made.server.close()
 
 
-def synchronized(host: Host) -> FleetClock:
-    host.server.take([host.solved()])
+def synchronized(host: Host, rate_ppb: float = 0.0) -> FleetClock:
+    host.server.take([host.solved(rate_ppb)])
     reader = FleetClock(host.place)
     end_s = time.monotonic() + 20
     while reader.now().status is not ClockState.SYNCHRONIZED:
@@ -98,12 +100,64 @@ def test_no_reader_believes_a_stepped_clock(host: Host, by_ns: int) -> None:
         assert reader.to_fleet(host.clock.now_ns()).status is ClockState.DISRUPTED
     host.server.take([old])
     assert reader.now().bound_ns is None
-    assert host.server.tick(), "and says so once"
-    assert not host.server.tick()
+    assert host.server.tick() is not None, "and says so once"
+    assert host.server.tick() is None
     host.server.take([host.solved()])
     again = synchronized(host)
     check_truth(again)
     assert again.now().steps > 0
+
+
+@pytest.mark.parametrize("by_ns", [3_000, 15_000, -19_000])
+def test_small_steps_too(host: Host, by_ns: int) -> None:
+    """Readings are as wide as a busy machine makes them: such a step may be seen a look later."""
+    reader = synchronized(host)
+    host.server.tick()
+    host.step(by_ns)
+    end_s = time.monotonic() + 20
+    while reader.now().status is ClockState.SYNCHRONIZED:
+        assert time.monotonic() < end_s
+    assert reader.now().bound_ns is None
+    while host.server.tick() is None:
+        assert time.monotonic() < end_s
+    host.server.take([host.solved()])
+    check_truth(synchronized(host))
+
+
+def test_steps_wake_who_waits_for_them(host: Host) -> None:
+    clock = SyntheticClock("h0", host.clock.spec)
+    waiting = threading.Thread(target=clock.wait_for_step, args=(60.0,))
+    waiting.start()
+    host.step(3_000)
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize("by_ppb", [20_000.0, 500_000.0, -500_000.0])
+def test_slews_are_followed_within_the_bound(host: Host, by_ppb: float) -> None:
+    """Started and stopped, with a controller that takes a while to measure the clock anew."""
+    reader = synchronized(host)
+    looks_until(host, reader, 3.0)
+    assert reader.now().status is ClockState.SYNCHRONIZED
+    for rate_ppb in (by_ppb, 0.0):
+        host.clock.adjust(real_ns(), rate_ppb=rate_ppb)
+        looks_until(host, reader, 1.5)
+        assert reader.now().status is ClockState.HOLDOVER
+        host.server.take([host.solved(rate_ppb)])
+        synchronized(host, rate_ppb)
+        looks_until(host, reader, 1.0)
+        assert host.server.disruptions == 0
+    assert reader.now().steps == 0, "one continuous timeline"
+
+
+def looks_until(host: Host, reader: FleetClock, seconds: float) -> None:
+    """The agent looks five times a second, a program all the time."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        host.server.tick()
+        for _ in range(50):
+            check_truth(reader)
+            time.sleep(0.004)
 
 
 def test_a_successor_notices_what_happened_meanwhile(host: Host) -> None:
@@ -134,9 +188,9 @@ def test_without_a_place_to_write_the_agent_goes_on(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     host = Host(tmp_path)
     server = ClockServer(ClockConfig(dir=str(tmp_path / "file" / "x")), host.clock)
-    server.take([host.solved()])
+    server.take([msgspec.structs.replace(host.solved(), epoch=server.epoch)])
     assert server.synchronized
-    assert not server.tick()
+    assert server.tick() is None
     server.close()
     host.server.close()
 
@@ -155,7 +209,7 @@ def test_a_step_of_fleet_time_is_taken_once(host: Host) -> None:
     host.server.take([host.solved()], step=0)
     piece = host.server.served()
     assert piece is not None
-    assert piece.residual_ns != 0, "a controller that has just started knows of no step: slewed"
+    assert (piece.residual_ns, piece.steps) == (0, first.steps + 2), "too far to be slewed"
 
 
 def test_clockbounds_own_client_reads_our_segment(host: Host) -> None:

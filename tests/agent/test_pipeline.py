@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 
 from syntony.agent.pipeline import Pipeline, agent_row
@@ -91,6 +92,37 @@ def test_a_new_plan_keeps_the_window_of_paths_that_stay() -> None:
     assert len(pipeline.edges(T0 + S)) == 1
     pipeline.plan(plan(8))
     assert pipeline.edges(T0 + S) == ()
+
+
+def knowing(epoch: int) -> Timeline:
+    return msgspec.structs.replace(line("h1"), epoch=epoch)
+
+
+def test_a_new_epoch_of_a_clock_forgets_what_was_measured_with_it() -> None:
+    """The host's own, or a peer's as the controller tells it; edges say which they speak of."""
+    pipeline = Pipeline("h0")
+    pipeline.begin_epoch(11)
+    pipeline.plan(plan(7))
+    pipeline.add(probes(50))
+    (edge,) = pipeline.edges(T0 + S)
+    assert (edge.a_epoch, edge.b_epoch) == (11, 0)
+    pipeline.timelines([line("h0"), knowing(21)])
+    (edge,) = pipeline.edges(T0 + S)
+    assert (edge.a_epoch, edge.b_epoch) == (11, 21), "nothing is lost where it is first told"
+    pipeline.timelines([line("h0"), knowing(22)])
+    assert pipeline.edges(T0 + S) == ()
+    pipeline.add(probes(50))
+    (edge,) = pipeline.edges(T0 + S)
+    assert (edge.a_epoch, edge.b_epoch) == (11, 22)
+    pipeline.begin_epoch(12, T0 + S // 4)
+    assert pipeline.edges(T0 + S) == ()
+    under_way = probes(25)
+    pipeline.add(under_way)
+    assert pipeline.edges(T0 + S) == (), "sent before, back after"
+    pipeline.add(probes(50))
+    (edge,) = pipeline.edges(T0 + S)
+    assert (edge.a_epoch, edge.b_epoch) == (12, 22)
+    assert edge.probes < 50
 
 
 def test_heard_rows_count_what_came_since_the_last_call() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 from syntony.clock.anchored import AnchoredSolver, FleetMemory
 from syntony.clock.anchors import Anchor
 from syntony.clock.network import NetworkSolver
-from syntony.model import MS, ClockState, Edge, S, UtcReading
+from syntony.model import MS, ClockState, Edge, S, Timeline, UtcReading
 from syntony.sim.clocks import EPOCH_NS, ClockKind
 from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Way
 
@@ -100,6 +102,34 @@ def test_what_is_inherited_is_told_to_nobody_before_it_is_seen_again() -> None:
     solver = NetworkSolver()
     solver.inherit(fleet.solver.memory().lines)
     assert solver.solve(0) == ()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fleet_time_survives_a_controller_killed_again_and_again(seed: int) -> None:
+    """At any window, with whatever part of the fleet back by then; clocks are minutes apart, so
+    that a timeline begun anew is far away. What was told to any agent was kept before."""
+    chance = random.Random(seed)
+    nodes = 6
+    fleet = SimulatedFleet(
+        seed=seed, nodes=nodes, kind=ClockKind(max_offset_ns=300e9, wander_ppb=3.0)
+    )
+    known: dict[str, Timeline] = {}
+    for life in range(8):
+        successor = AnchoredSolver()
+        successor.inherit(fleet.solver.memory())
+        fleet.solver = successor
+        back = chance.sample(range(nodes), chance.randint(2, nodes))
+        fleet.dead = set(range(nodes)) - set(back)
+        for _ in range(chance.randint(1, 3)):
+            for reading in fleet.step(lambda _window, _a, _b: (Way(0.4), QUIET)):
+                line = reading.line
+                if line.state is not ClockState.SYNCHRONIZED:
+                    continue
+                if line.node in known:
+                    told_ns = known[line.node].to_fleet_ns(line.ref_ns)
+                    moved_ns = line.to_fleet_ns(line.ref_ns) - told_ns
+                    assert abs(moved_ns) < 1 * MS, f"seed {seed}, life {life}, {line.node}"
+                known[line.node] = line
 
 
 @pytest.mark.parametrize("later", [1, 2])

@@ -110,6 +110,47 @@ def test_a_stepped_clock_is_disrupted_and_the_others_do_not_move() -> None:
     assert {line.state for line in fleet.step()} == {ClockState.SYNCHRONIZED}
 
 
+def in_epochs(edges: list[Edge], epochs: dict[str, int]) -> list[Edge]:
+    return [
+        msgspec.structs.replace(edge, a_epoch=epochs.get(edge.a, 0), b_epoch=epochs.get(edge.b, 0))
+        for edge in edges
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3, NODES])
+@pytest.mark.parametrize("by_ns", [3e3, 15e3, -19e3, 700.0])
+def test_what_was_measured_before_a_step_is_forgotten(count: int, by_ns: float) -> None:
+    """Of a step that its host tells of: no edge of before is used, whoever measured it and however
+    late it comes, and fleet time is nobody's to move."""
+    fleet = Fleet(seed=5, count=count)
+    old = {name(1): 77}
+    for _ in range(2):
+        fleet.now_ns += 2 * S
+        fleet.solver.update(in_epochs(fleet.edges(), old), fleet.now_ns, old)
+        before = {line.node: line for line in fleet.solver.solve(fleet.now_ns)}
+    stale = in_epochs(fleet.edges(), old)
+    fleet.clocks.step_ns[1] = by_ns
+    new = {name(1): 78}
+    fleet.solver.update([], fleet.now_ns, new)
+    lines = {line.node: line for line in fleet.solver.solve(fleet.now_ns)}
+    assert lines[name(1)].state is ClockState.UNKNOWN
+    assert lines[name(1)].epoch == 78
+    fleet.solver.update(stale, fleet.now_ns + S, {})
+    lines = {line.node: line for line in fleet.solver.solve(fleet.now_ns + S)}
+    assert lines[name(1)].state is ClockState.UNKNOWN
+    fleet.now_ns += 4 * S
+    fleet._estimators.clear()
+    fleet.solver.update(in_epochs(fleet.edges(), new), fleet.now_ns, new)
+    after = {line.node: line for line in fleet.solver.solve(fleet.now_ns)}
+    assert {line.state for line in after.values()} == {ClockState.SYNCHRONIZED}
+    assert after[name(1)].epoch == 78
+    true_ns = EPOCH_NS + fleet.now_ns
+    for node, line in after.items():
+        moved_ns = fleet.fleet_ns(line, true_ns) - fleet.fleet_ns(before[node], true_ns)
+        expected_ns = -by_ns if node == name(1) else 0.0
+        assert moved_ns == pytest.approx(expected_ns, abs=250), node
+
+
 def test_islands_are_told_apart_and_join_again() -> None:
     fleet = Fleet(seed=3)
     lines = fleet.step(islands=2)

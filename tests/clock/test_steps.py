@@ -1,41 +1,146 @@
-"""What counts as a disruption of the local clock."""
+"""What counts as a disruption of the local clock, and what as a change of its rate."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from syntony.clock.steps import READING_NS, Disruption, Moment, StepWatch
+from syntony.clock.steps import EDGE_NS, ClockWatch, Disruption, Moment, Slew
 from syntony.model import MS, S
 
-FIRST = Moment(local_ns=1000 * S, mono_ns=50 * S, boot_ns=60 * S)
+FIRST = Moment(local_ns=1000 * S, mono_ns=50 * S, boot_ns=60 * S, raw_ns=49 * S, width_ns=300)
 
 
 def later(gone_ns: int, *, step_ns: int = 0, slept_ns: int = 0, marker: int = 0) -> Moment:
-    return Moment(
-        FIRST.local_ns + gone_ns + step_ns,
-        FIRST.mono_ns + gone_ns,
-        FIRST.boot_ns + gone_ns + slept_ns,
-        marker,
+    return FIRST._replace(
+        local_ns=FIRST.local_ns + gone_ns + step_ns,
+        mono_ns=FIRST.mono_ns + gone_ns,
+        boot_ns=FIRST.boot_ns + gone_ns + slept_ns,
+        raw_ns=FIRST.raw_ns + gone_ns,
+        marker=marker,
     )
 
 
 @pytest.mark.parametrize(
-    ("now", "rate_ppb", "what"),
+    ("now", "what"),
     [
-        (later(S), 0, None),
-        (later(S, step_ns=READING_NS), 0, None),
-        (later(S, step_ns=40_000), 50_000, None),
-        (later(S, step_ns=40_000), 0, (FIRST.local_ns + 1, 40_000)),
-        (later(S, step_ns=10 * MS), 50_000, (FIRST.local_ns + 1, 10 * MS)),
-        (later(S, step_ns=-10 * MS), 0, (FIRST.local_ns + 1 - 10 * MS, -10 * MS)),
-        (later(S, slept_ns=S), 0, (FIRST.local_ns + 1, 0)),
-        (later(S, step_ns=S, slept_ns=S), 0, (FIRST.local_ns + 1, S)),
-        (later(S, marker=1), 0, (FIRST.local_ns + 1, 0)),
+        (later(S), None),
+        (later(S, step_ns=300 + EDGE_NS), None),
+        (later(S, step_ns=400), (FIRST.local_ns + 1, 400)),
+        (later(S, step_ns=-400), (FIRST.local_ns - 399, -400)),
+        (later(S, step_ns=40_000), (FIRST.local_ns + 1, 40_000)),
+        (later(S, step_ns=-10 * MS), (FIRST.local_ns + 1 - 10 * MS, -10 * MS)),
+        (later(S, slept_ns=S), (FIRST.local_ns + 1, 0)),
+        (later(S, step_ns=S, slept_ns=S), (FIRST.local_ns + 1, S)),
+        (later(S, marker=1), (FIRST.local_ns + 1, 0)),
     ],
 )
-def test_disruptions(now: Moment, rate_ppb: float, what: tuple[int, int] | None) -> None:
-    watch = StepWatch(rate_ppb)
+def test_disruptions(now: Moment, what: tuple[int, int] | None) -> None:
+    watch = ClockWatch()
     assert watch.look(FIRST) is None
     found: Disruption | None = watch.look(now)
     assert (None if found is None else found[:2]) == what
     assert watch.look(now) is None
+
+
+def test_the_kernels_word_is_enough() -> None:
+    watch = ClockWatch()
+    assert watch.look(FIRST, was_set=True) is None, "there is nothing before it"
+    found = watch.look(later(S), was_set=True)
+    assert found is not None
+    assert found.step_ns == 0
+
+
+class Machine:
+    """Clocks of a host, read now and then as a busy machine does: each reading's order and delays
+    are drawn, and the width is all that the watch learns of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.raw_ns = float(self.chance.randrange(S, 10**6 * S))
+        self.fast_ns = self.chance.uniform(-S, S)
+        """CLOCK_MONOTONIC minus the raw clock."""
+        self.stepped_ns = self.chance.randrange(1_700_000_000 * S)
+        self.rate_ppb = self.chance.uniform(-80_000, 80_000)
+
+    def rest(self, for_ns: float) -> None:
+        self.raw_ns += for_ns
+        self.fast_ns += self.rate_ppb * 1e-9 * for_ns
+
+    def read(self) -> Moment:
+        busy = self.chance.random() < 0.1
+        waits = [self.chance.uniform(20, 2_000 if busy else 60) for _ in range(3)]
+        before_ns = self.mono()
+        self.rest(waits[0])
+        raw_ns = self.raw_ns
+        self.rest(waits[1])
+        local_ns = self.mono() + self.stepped_ns
+        self.rest(waits[2])
+        width_ns = self.mono() - before_ns
+        mono_ns = before_ns + width_ns // 2
+        return Moment(local_ns, mono_ns, mono_ns, raw_ns=round(raw_ns), width_ns=width_ns)
+
+    def mono(self) -> int:
+        return round(self.raw_ns + self.fast_ns)
+
+
+def looks(machine: Machine, watch: ClockWatch, seconds: float) -> list[Disruption | Slew]:
+    """Five a second, give or take what a busy machine does; everything that was found."""
+    found: list[Disruption | Slew] = []
+    end_ns = machine.raw_ns + seconds * S
+    while machine.raw_ns < end_ns:
+        machine.rest(machine.chance.uniform(0.1, 0.3) * S)
+        disruption = watch.look(machine.read())
+        slew = watch.slew()
+        if disruption is not None:
+            found.append(disruption)
+        elif watch.left_pace and slew is not None:
+            found.append(slew)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clock_left_alone_is_left_alone(seed: int) -> None:
+    machine, watch = Machine(seed), ClockWatch()
+    assert looks(machine, watch, 120) == [], seed
+    off_ppb = abs(watch.pace.rate_ppb - machine.rate_ppb)
+    assert off_ppb <= watch.pace.tolerance_ppb < 100, seed
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("step_ns", [3_000, 15_000, -19_000, 700])
+def test_small_steps_are_seen_at_the_next_look(seed: int, step_ns: int) -> None:
+    machine, watch = Machine(seed), ClockWatch()
+    looks(machine, watch, 3)
+    machine.stepped_ns += step_ns
+    machine.rest(0.2 * S)
+    found = watch.look(machine.read())
+    while found is None and abs(step_ns) < 2_000:  # a look may be as wide as that
+        found = watch.look(machine.read())
+    assert found is not None, seed
+    assert found.step_ns == pytest.approx(step_ns, abs=2_100), seed
+    assert looks(machine, watch, 10) == [], seed
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("by_ppb", [20_000.0, -20_000.0, 500_000.0, -500_000.0, 300.0])
+def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
+    """Within a look where it is fast; whoever follows it knows how far the clock has gone."""
+    machine, watch = Machine(seed), ClockWatch()
+    looks(machine, watch, 10)
+    before_ppb, raw_ns, fast_ns = machine.rate_ppb, machine.raw_ns, machine.fast_ns
+    machine.rate_ppb += by_ppb
+    found = looks(machine, watch, 1.0 if abs(by_ppb) > 1_000 else 4.0)
+    assert found, seed
+    assert not any(isinstance(each, Disruption) for each in found), seed
+    looks(machine, watch, 5)
+    slew = watch.slew()
+    assert slew is not None
+    expected_ns = fast_ns + before_ppb * 1e-9 * (machine.raw_ns - raw_ns)
+    assert abs(slew.phase_ns - (machine.fast_ns - expected_ns)) <= slew.tolerance_ns, seed
+    assert slew.tolerance_ns < 20_000, seed
+    assert slew.rate_ppb == pytest.approx(by_ppb, abs=150), seed
+    watch.settle()
+    assert watch.slew() is None
+    assert looks(machine, watch, 20) == [], seed

@@ -104,3 +104,12 @@ def test_whatever_is_kept_solves_to_finite_times(edges: list[Edge]) -> None:
     assert all(math.isfinite(line.offset_ns) for line in lines.values())
     apart = lines["h4"].offset_ns - lines["h3"].offset_ns
     assert abs(abs(apart) - 1e3) < 500
+
+
+def test_a_host_names_the_epochs_of_its_own_clocks_only() -> None:
+    """Else one agent could have every other's edges forgotten."""
+    said = {"h0": 7, "h0/nic": 8, "h1": 9, "h0/invented": 10}
+    found, left_out = credible("h0", Edges(edges=(), epochs=said), CLOCKS.__contains__)
+    assert (found.epochs, left_out) == ({"h0": 7, "h0/nic": 8}, 2)
+    found, left_out = credible("h0", Edges(edges=(), epochs={"h0": -1}), CLOCKS.__contains__)
+    assert (found.epochs, left_out) == ({}, 1)

@@ -154,6 +154,15 @@ def test_one_liar_does_not_move_the_fleets_now(lie: int) -> None:
     assert time.now(0) == 1000 * S
 
 
+def test_the_past_counts_only_until_there_is_something_newer() -> None:
+    """A store that was left 80 s ago, and one host back."""
+    time = FleetTime()
+    time.remember(920 * S, 0)
+    assert time.now(S) == 921 * S
+    time.observe("h0", 1000 * S, S)
+    assert time.now(S) == 1000 * S
+
+
 def test_what_is_long_silent_is_forgotten() -> None:
     time = FleetTime()
     time.observe("h0", 1000 * S, 0)

@@ -15,7 +15,7 @@ from syntony.controller.client import ask
 from syntony.controller.timeline_file import NAME, TimelineFile
 from syntony.errors import ConfigError
 from syntony.model import ClockState, Edge, S, Timeline
-from syntony.wire.clocks import ClockQuery, Clocks
+from syntony.wire.clocks import ClockQuery, Clocks, Timelines
 
 REF_NS = 1_700_000_000 * S
 MEMORY = FleetMemory(
@@ -88,6 +88,7 @@ def solved(controller: ControllerProcess, edges: list[Edge]) -> dict[str, Timeli
         for edge in edges:  # only clocks of the fleet are solved
             others.enter_context(attached(controller.agent_config(edge.b)))
         wait_until(send)
+        wait_until(lambda: one.of(Timelines) != [])
     return found
 
 
@@ -106,3 +107,22 @@ def test_fleet_time_goes_on_after_a_restart(tmp_path: Path) -> None:
     for node in ("p1", "p2"):
         assert abs(after[node].offset_ns - before[node].offset_ns) < 1
         assert after[node].state is ClockState.SYNCHRONIZED
+
+
+def test_fleet_time_survives_kills_at_any_moment(tmp_path: Path) -> None:
+    """Within moments of the first timelines that an agent was told. The mean of the clocks that are
+    back, where fleet time would begin anew, is far away each time."""
+    controller = ControllerProcess(tmp_path)
+    theta_ns = {"p2": 100.0, "p3": 3e9, "p4": -80e9}
+    told: dict[str, Timeline] = {}
+    try:
+        for peers in (["p2", "p3"], ["p2"], ["p3", "p4"], ["p4"], ["p2", "p3", "p4"]):
+            controller.start()
+            after = solved(controller, [edge(peer, theta_ns[peer]) for peer in peers])
+            controller.end(signal.SIGKILL)
+            for node, line in after.items():
+                if node in told:
+                    assert abs(line.offset_ns - told[node].offset_ns) < 1_000, (node, peers)
+            told |= after
+    finally:
+        controller.end(signal.SIGKILL)

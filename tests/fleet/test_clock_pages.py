@@ -22,7 +22,7 @@ pytestmark = pytest.mark.lab
 
 HOSTS = ("h0", "h1", "h2", "h3")
 NAME = "t-pages"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +140,41 @@ def test_a_step_is_noticed_and_absorbed(lab: LiveLab) -> None:
     after = {host: clock_of(lab, host).now().steps for host in HOSTS}
     assert after.pop("h1") > steps.pop("h1")
     assert after == steps
+
+
+@pytest.mark.parametrize("by_ns", [3_000, 15_000, -19_000])
+def test_small_steps_break_no_bound(lab: LiveLab, by_ns: int) -> None:
+    """Nobody's: not of the host whose clock steps, not of its peers, before, at and after it."""
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    clock = SyntheticClock("h1", lab.file().clocks["h1"])
+    for _ in range(5):
+        check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+    clock.adjust(time.clock_gettime_ns(time.CLOCK_REALTIME), step_ns=by_ns)
+    check_for(lab, 6.0)
+    wait_for(lambda: all_synchronized(lab), "absorbed")
+    check_for(lab, 2.0)
+
+
+@pytest.mark.parametrize("by_ppb", [20_000.0, 500_000.0])
+def test_slews_break_no_bound(lab: LiveLab, by_ppb: float) -> None:
+    """A daemon like chronyd slews a clock for a while, then no more."""
+    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    clock = SyntheticClock("h2", lab.file().clocks["h2"])
+    for rate_ppb in (by_ppb, 0.0):
+        clock.adjust(time.clock_gettime_ns(time.CLOCK_REALTIME), rate_ppb=rate_ppb)
+        check_for(lab, 6.0)
+    wait_for(lambda: all_synchronized(lab), "absorbed")
+    check_for(lab, 2.0)
+
+
+def check_for(lab: LiveLab, seconds: float) -> None:
+    """What every host tells of the present, and of what it had told a little before."""
+    clocks = lab.file().clocks
+    hosts = {host: (clock_of(lab, host), SyntheticClock(host, clocks[host])) for host in HOSTS}
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        real_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        check_overlap(
+            {host: fleet.to_fleet(clock.map_ns(real_ns)) for host, (fleet, clock) in hosts.items()}
+        )
+        time.sleep(0.01)

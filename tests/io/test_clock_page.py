@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import sys
 import time
 from pathlib import Path
 
@@ -13,10 +15,10 @@ from hypothesis import strategies as st
 
 from syntony import clock
 from syntony.clock.served import LEAD_NS, SLEW_PPB, Piece
-from syntony.clock.steps import Moment
+from syntony.clock.steps import Moment, Pace
 from syntony.errors import MissingError, RemoteError, UsageError
-from syntony.io import fleet_clock
-from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter
+from syntony.io import clock_page, fleet_clock
+from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter, Reading
 from syntony.io.clocks import KernelClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.io.moments import disruption_marker, read_moment
@@ -49,12 +51,13 @@ def publish(path: Path, *pieces: Piece, ahead_ns: int = 10 * S) -> PageWriter:
     writer = PageWriter(path, synthetic=False)
     for each in pieces:
         now = read_moment(CLOCK)
-        writer.write(each, now, now.mono_ns + ahead_ns)
+        void_ns = now.mono_ns + ahead_ns
+        writer.write(each, now, Pace(tolerance_ppb=100.0), epoch=7, void_after_ns=void_ns)
     return writer
 
 
 @settings(max_examples=50)
-@given(st.floats(-1e9, 1e9), st.floats(-1e6, 1e6), st.integers(0, 3600 * S))
+@given(st.floats(-1e9, 1e9), st.floats(-9e5, 9e5), st.integers(0, 1000 * S))
 def test_c_and_python_say_the_same(offset_ns: float, residual_ns: float, later_ns: int) -> None:
     import tempfile
 
@@ -75,14 +78,16 @@ def test_a_successor_finds_what_was_left(tmp_path: Path) -> None:
     publish(tmp_path / "clock", known).close()
     left = PageWriter(tmp_path / "clock", synthetic=False).left_by_predecessor()
     assert left is not None
-    assert left[0] == known
-    assert isinstance(left[1], Moment)
+    assert (left.piece, left.epoch) == (known, 7)
+    assert isinstance(left.seen, Moment)
+    assert 0 < CLOCK.now_ns() - left.seen.local_ns < 60 * S
     other = PageWriter(tmp_path / "clock", synthetic=True)
     assert other.left_by_predecessor() is None, "another kind of clock: nothing to go on from"
 
 
 def test_the_public_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fleet_clock.DIR_VARIABLE, str(tmp_path))
+    fleet_clock.default.cache_clear()
     with pytest.raises(MissingError, match="needs a running agent"):
         clock.now()
     with pytest.raises(RemoteError, match=r"no fleet time after 0\.01 s"):
@@ -172,3 +177,34 @@ def test_the_hypervisors_disruption_marker(tmp_path: Path) -> None:
 def test_an_infinite_bound_is_none() -> None:
     known = piece(0)._replace(state=ClockState.DISRUPTED)
     assert known.bound_ns(5) == math.inf
+
+
+def test_the_extension_says_what_cffi_says(tmp_path: Path) -> None:
+    """In every state, without a reference too many or too few, and after its page is gone."""
+    extension = clock_page._now_extension()
+    if extension is None:
+        pytest.skip("built without Python's headers")
+    local_ns = CLOCK.now_ns()
+    for state in ClockState:
+        writer = publish(tmp_path / "clock", piece(local_ns)._replace(state=state))
+        reader = PageReader(tmp_path / "clock")
+        fast, slow = reader.read(), reader._read()
+        assert isinstance(fast, Reading)
+        assert isinstance(slow, Reading)
+        assert type(fast) is Reading
+        assert fast.status is slow.status is state
+        assert (fast.steps, fast.bound_ns) == (3, slow.bound_ns)
+        assert fast.fleet_ns <= slow.fleet_ns < fast.fleet_ns + S
+        writer.close()
+    before = sys.getrefcount(state)
+    for _ in range(10_000):
+        reader.read()
+    assert abs(sys.getrefcount(state) - before) < 100
+    read = reader.read
+    del reader
+    gc.collect()
+    assert isinstance(read(), Reading), "the mapping lives as long as whoever reads it"
+    with pytest.raises(TypeError):
+        extension.NowReader(0, 0, int, (), None)
+    with pytest.raises(TypeError):
+        extension.NowReader(0, 0, Reading, [], None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.clock.served import Piece, Served
-from syntony.clock.steps import Moment, StepWatch
+from syntony.clock.steps import ClockWatch, Moment
 from syntony.errors import MissingError
-from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, PageWriter
+from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, Left, PageWriter
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.moments import coarse_monotonic_ns, read_moment, realtime_ns
 from syntony.io.peers_file import Peers, write_peers
@@ -28,8 +29,12 @@ VOID_NS = 10 * S
 REFRESH_NS = 1 * S
 """How often ClockBound's segments are written; between, their bound grows at max_drift."""
 SYNTHETIC_RATE_PPB = 250_000.0
-"""A synthetic clock runs no further than this from CLOCK_MONOTONIC: the lab draws ±40 ppm, a servo
+"""A synthetic clock runs no further than this from CLOCK_REALTIME: the lab draws ±40 ppm, a servo
 adds its limit."""
+UNDER_WAY_NS = 1 * S
+"""A probe that is answered at all is answered within this."""
+SEEN_NS = 1 * S
+"""The kernel's word that the clock was set is of a step that was seen this shortly before."""
 MARGIN_NS = 100
 """What a reader of CLOCK_REALTIME may see later than the agent did, rounding included."""
 
@@ -48,19 +53,35 @@ class ClockServer:
         self._bounds: list[BoundWriter] = []
         self.disruptions = 0
         """Steps of the local clock noticed since this began."""
-        self._disrupted = False
+        self.slews = 0
+        """Changes of its rate noticed."""
+        self._torn_ns: int | None = None
+        self._disrupted_ns: int | None = None
         self._step = 0
         self._bounds_due_ns = 0
-        self._watch = self._new_watch()
-        self._served = Served(step_ns=config.step_ns or math.inf)
+        self._watch = ClockWatch()
+        self._served = Served(step_ns=config.step_ns or math.inf, epoch=clock.now_ns())
         self._open(config)
 
-    def tick(self) -> bool:
-        """Several times a second: look for steps, keep the pages alive. Whether there was one."""
-        now = self._look()
+    def tick(self, *, was_set: bool = False) -> int | None:
+        """Several times a second: look for steps and slews, keep the pages alive.
+
+        Args:
+            was_set: the kernel says that the clock was set.
+
+        Returns:
+            Where the clock was disrupted, or its rate changed: a local instant before which nothing
+            that was measured with it says anything of it as it is now.
+        """
+        now = self._look(was_set=was_set)
         self._publish(self._served.tick(now.local_ns), now)
-        disrupted, self._disrupted = self._disrupted, False
-        return disrupted
+        torn_ns, self._torn_ns = self._torn_ns, None
+        return torn_ns
+
+    @property
+    def epoch(self) -> int:
+        """Names the clock's last disruption or change of rate."""
+        return self._served.epoch
 
     def take(self, timelines: Sequence[Timeline], step: int = 0) -> None:
         """What the controller says of this host's clocks and its peers'; `step` names the fleet
@@ -73,6 +94,8 @@ class ClockServer:
         stepped = step not in {0, self._step}
         self._step = step or self._step
         piece = self._served.take(line, now.local_ns, stepped=stepped)
+        if piece is not None:
+            self._watch.settle()
         if piece is not None and (before is None or before.state is not piece.state):
             _log.info(
                 "fleet time state=%s bound_ns=%.0f", piece.state, piece.bound_ns(now.local_ns)
@@ -82,29 +105,53 @@ class ClockServer:
 
     def adjusted(self, rate_ppb: float, *, coarse: bool) -> None:
         """The agent itself has just made the clock run faster by `rate_ppb`, or jump."""
-        now = read_moment(self._clock)
         if coarse:
-            self._watch = self._new_watch()
+            now = read_moment(self._clock)
+            self._watch = ClockWatch()
             self._watch.look(now)
-        self._publish(self._served.adjusted(now.local_ns, rate_ppb, coarse=coarse), now)
+            self._disrupt(now.local_ns, 0, now)
+            return
+        now = self._look()
+        self._watch.changed()
+        self._publish(self._served.adjusted(now.local_ns, rate_ppb), now)
 
     def served(self) -> Piece | None:
         """The newest piece of the served timeline."""
         return self._served.newest
 
-    def _new_watch(self) -> StepWatch:
-        return StepWatch(SYNTHETIC_RATE_PPB if self._synthetic else 0.0)
-
-    def _look(self) -> Moment:
+    def _look(self, *, was_set: bool = False) -> Moment:
         """The present moment; nothing is published before it was checked for a step."""
         now = read_moment(self._clock)
-        found = self._watch.look(now)
+        if was_set and self._disrupted_ns is not None:
+            was_set = now.mono_ns - self._disrupted_ns > SEEN_NS
+        found = self._watch.look(now, was_set=was_set)
         if found is not None:
             _log.warning("local clock disrupted reason=%r step_ns=%d", found.reason, found.step_ns)
             self.disruptions += 1
-            self._disrupted = True
-            self._publish(self._served.disrupt(found.from_ns, found.step_ns), now)
+            self._disrupted_ns = now.mono_ns
+            self._disrupt(found.from_ns, found.step_ns, now)
+        elif self._watch.left_pace:
+            self._leave_pace(now)
+        slew = self._watch.slew()
+        if slew is not None and self._served.following:
+            self._publish(self._served.follow(slew, now.local_ns), now)
         return now
+
+    def _disrupt(self, from_ns: int, step_ns: int, now: Moment) -> None:
+        self._publish(self._served.disrupt(from_ns, self._new_epoch(now)), now)
+        # Probes under way at a step backwards were sent at readings that are still to come.
+        self._torn_ns = now.local_ns + min(max(0, -step_ns), UNDER_WAY_NS)
+
+    def _leave_pace(self, now: Moment) -> None:
+        slew = self._watch.slew()
+        if slew is not None:
+            _log.info("local clock slewed phase_ns=%.0f by_ppb=%.0f", slew.phase_ns, slew.rate_ppb)
+        self.slews += 1
+        self._served.leave_pace(self._new_epoch(now))
+        self._torn_ns = now.local_ns
+
+    def _new_epoch(self, now: Moment) -> int:
+        return max(now.local_ns, self._served.epoch + 1)
 
     @property
     def synchronized(self) -> bool:
@@ -134,7 +181,7 @@ class ClockServer:
         if left is None:
             self._write_peers(())
         else:
-            self._go_on(*left, config)
+            self._go_on(left, config)
 
     def _write_peers(self, timelines: Sequence[Timeline]) -> None:
         if self._page is None:
@@ -145,18 +192,23 @@ class ClockServer:
             Peers(host=self._clock.node, synthetic_clock=spec, timelines=tuple(timelines)),
         )
 
-    def _go_on(self, piece: Piece, seen: Moment, config: ClockConfig) -> None:
+    def _go_on(self, left: Left, config: ClockConfig) -> None:
         """Where the agent before this one left off, unless the clock stepped since."""
         now = read_moment(self._clock)
-        self._watch.look(
-            seen._replace(boot_ns=now.boot_ns - now.mono_ns + seen.mono_ns, marker=now.marker)
-        )
-        self._served = Served(piece, step_ns=config.step_ns or math.inf)
+        boot_ns = now.boot_ns - now.mono_ns + left.seen.mono_ns
+        self._watch.look(left.seen._replace(boot_ns=boot_ns, marker=now.marker))
+        self._served = Served(left.piece, step_ns=config.step_ns or math.inf, epoch=left.epoch)
 
     def _publish(self, piece: Piece | None, now: Moment) -> None:
         if self._page is None:
             return
-        self._page.write(piece, now, now.mono_ns + VOID_NS)
+        self._page.write(
+            piece,
+            now,
+            self._watch.expected,
+            epoch=self._served.epoch,
+            void_after_ns=time.monotonic_ns() + VOID_NS,
+        )
         if self._bounds and (piece is not None or now.mono_ns >= self._bounds_due_ns):
             self._bounds_due_ns = now.mono_ns + REFRESH_NS
             bound = self._clock_bound()

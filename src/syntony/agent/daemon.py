@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,12 +28,13 @@ from syntony.agent.spool import Spool
 from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
 from syntony.clock.cross import CrossStamps
+from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.interfaces import address, addresses
 from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
-from syntony.io.process import own_usage
+from syntony.io.process import name_thread, own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import HOLD_NS, Columns
@@ -53,6 +55,8 @@ _log = logging.getLogger(__name__)
 
 TURN_NS = 200 * MS
 """Longest rest of the loop: a step of the local clock is seen within it."""
+SET_WAIT_S = 5.0
+"""Between two looks of the clock's thread whether the agent goes down."""
 ESTIMATE_SECONDS = 2
 """Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
 COLD_ESTIMATE_NS = 500 * MS
@@ -95,6 +99,10 @@ def run_agent(config: AgentConfig, stop: threading.Event) -> None:
         spool.close()
 
 
+class ClockSet(NamedTuple):
+    """Somebody has set the host's clock."""
+
+
 class Agent:
     """The loop. `hello` and `inbox` serve the uplink's thread, everything else the caller's."""
 
@@ -130,7 +138,11 @@ class Agent:
         )
         self._steering = PathService(config, [Overheard(self._links.heard)])
         self._steering.probe_with(self._engine)
-        self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape | ClockSet] = (
+            queue.SimpleQueue()
+        )
+        self._pipeline.begin_epoch(self._clock_server.epoch)
+        self._was_set = False
         self._scraping = self._open_metrics()
         self._audits: AuditService | None = None
 
@@ -147,6 +159,7 @@ class Agent:
     def run(self, uplink: Uplink, stop: threading.Event) -> None:
         """Until `stop` is set."""
         self._links.start(carriers=self._steering.control is None)
+        threading.Thread(target=self._watch_clock, args=(stop,), name="clock", daemon=True).start()
         config = self._config
         self._audits = AuditService(
             config.host, config.audit.mode, config.clock.dir, uplink.send_audit
@@ -154,15 +167,38 @@ class Agent:
         while not stop.is_set():
             for scrape in self._take_messages(self._pause_ns()):
                 scrape.answer.put(self._sheet(uplink))
-            if self._clock_server.tick():
-                self._drain()
-                self._pipeline.clock_disrupted()
+            self._check_clock(uplink)
             self._begin_plan()
             self._steering.pace()
             if self._flows_are_due():
                 self._tell_flows(uplink)
             with uplink.together():
                 self._report_due(uplink)
+
+    def _watch_clock(self, stop: threading.Event) -> None:
+        """A thread of its own: the loop's rest ends where the clock is set."""
+        name_thread("clock")
+        try:
+            while not stop.is_set():
+                if self._clock.wait_for_step(SET_WAIT_S):
+                    self.inbox.put(ClockSet())
+        except MissingError as error:
+            _log.warning("steps of the clock are seen late: %s", error)
+
+    def _check_clock(self, uplink: Uplink) -> None:
+        """Where the host's clock stepped or changed its rate, everybody begins anew with it."""
+        was_set, self._was_set = self._was_set, False
+        torn_ns = self._clock_server.tick(was_set=was_set)
+        if torn_ns is None:
+            return
+        self._drain()
+        self._pipeline.begin_epoch(self._clock_server.epoch, torn_ns)
+        for _, stamps in self._crossings:
+            stamps.forget()
+        uplink.send_edges((), (), self._epochs())
+
+    def _epochs(self) -> dict[str, int]:
+        return {self._config.host: self._clock_server.epoch}
 
     def _report_due(self, uplink: Uplink) -> None:
         """Everything that is told second by second, as far as it is due."""
@@ -257,8 +293,8 @@ class Agent:
         self._drain()
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
         edges = self._pipeline.edges(local_ns) + self._cross_edges()
-        if edges:
-            uplink.send_edges(edges, self._utc_readings())
+        # Also without any: peers may have measured this clock, whose epoch must be known.
+        uplink.send_edges(edges, self._utc_readings(), self._epochs())
 
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
@@ -323,7 +359,7 @@ class Agent:
 
     def _cross_edges(self) -> tuple[Edge, ...]:
         edges = [stamps.edge() for _, stamps in self._crossings]
-        return tuple(edge for edge in edges if edge is not None)
+        return tuple(self._pipeline.in_epochs(edge) for edge in edges if edge is not None)
 
     def _utc_readings(self) -> tuple[UtcReading, ...]:
         if self._config.utc != "kernel":
@@ -356,6 +392,8 @@ class Agent:
                 _log.error("controller refuses this agent reason=%s", message.reason)
             elif isinstance(message, metrics.Scrape):
                 scrapes.append(message)
+            elif isinstance(message, ClockSet):
+                self._was_set = True
 
     def _order(self, order: AuditOrder) -> None:
         local_ns = self._clock.now_ns()
@@ -374,9 +412,6 @@ class Agent:
             if change is None or line.node != self._config.host:
                 continue
             self._clock_server.adjusted(change.rate_ppb, coarse=change.coarse)
-            if change.coarse:
-                self._drain()
-                self._pipeline.clock_disrupted()
 
     def _take_plan(self, sent: Plan) -> None:
         found = usable(sent, self._nic_ids, self._config.family)

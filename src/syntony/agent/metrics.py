@@ -64,6 +64,7 @@ def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: i
     state = ClockState.UNKNOWN if piece is None else piece.state
     sheet.state("clock_state", (each.value for each in ClockState), state.value)
     sheet.put("clock_disruptions_total", server.disruptions)
+    sheet.put("clock_slews_total", server.slews)
     if piece is None:
         return
     line = piece.line

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from syntony.clock.fit import WindowFitter, fit_window
@@ -31,6 +32,8 @@ class Pipeline:
         """Where UTC is on the fleet timeline, as last heard; None without anchors."""
         self._seconds = PathSeconds()
         self._windows = PairWindows(fit=fit)
+        self._epochs: dict[str, int] = {}
+        """Of every clock, as last told."""
         self._heard: dict[tuple[int, int], int] = {}
         self._tell_from_ns = 0
 
@@ -70,6 +73,9 @@ class Pipeline:
         """Take what the network solve says of this agent's clocks and its peers', and of UTC."""
         self._timelines = {line.node: line for line in timelines}
         self.utc = utc
+        for line in timelines:
+            if line.node != self._host and line.epoch:
+                self._begin_epoch(line.node, line.epoch)
 
     def fleet_ns(self, local_ns: int) -> int | None:
         """Fleet time of an instant of the host's clock; None before the first timeline."""
@@ -88,13 +94,29 @@ class Pipeline:
         self._seconds.add(records if told.all() else records[told])
         self._windows.add(records)
 
-    def clock_disrupted(self) -> None:
-        """The host's clock jumped: windows begin anew."""
-        self._windows.forget()
+    def begin_epoch(self, epoch: int, local_ns: int = 0) -> None:
+        """The host's clock jumped or changed its rate: windows begin anew.
+
+        Args:
+            epoch: its new name.
+            local_ns: probes sent before this are of no use.
+        """
+        self._begin_epoch(self._host, epoch, local_ns)
+
+    def _begin_epoch(self, node: str, epoch: int, local_ns: int = 0) -> None:
+        known = self._epochs.get(node)
+        self._epochs[node] = epoch
+        if known is not None and known != epoch:
+            self._windows.forget(node, local_ns)
 
     def edges(self, local_ns: int) -> tuple[Edge, ...]:
         """What the pairs say of the clocks now."""
-        return self._windows.edges(local_ns)
+        return tuple(map(self.in_epochs, self._windows.edges(local_ns)))
+
+    def in_epochs(self, edge: Edge) -> Edge:
+        """An edge of now, with the epochs it speaks of."""
+        epochs = self._epochs
+        return structs.replace(edge, a_epoch=epochs.get(edge.a, 0), b_epoch=epochs.get(edge.b, 0))
 
     def probe_rows(self, fleet_now_ns: int) -> Columns | None:
         """`probe_1s` rows of the seconds that are over and settled."""

@@ -14,7 +14,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -173,15 +173,21 @@ class Uplink:
         else:
             self._changed.notify_all()
 
-    def send_edges(self, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> None:
+    def send_edges(
+        self,
+        edges: Sequence[Edge],
+        utc: Sequence[UtcReading] = (),
+        epochs: Mapping[str, int] | None = None,
+    ) -> None:
         """Replace the edges waiting to be sent; without a connection they are simply replaced.
 
         Args:
             edges: of the agent's own pairs.
             utc: what the host says of UTC at the same time.
+            epochs: of the host's clocks, by node.
         """
         with self._changed:
-            self._edges = Edges(edges=tuple(edges), utc=tuple(utc))
+            self._edges = Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {}))
             self._tell()
 
     def close(self) -> None:

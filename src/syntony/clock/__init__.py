@@ -43,4 +43,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import syntony.io.fleet_clock
 
-    return getattr(syntony.io.fleet_clock, name)
+    found = globals()[name] = getattr(syntony.io.fleet_clock, name)
+    return found

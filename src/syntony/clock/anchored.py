@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -48,9 +48,11 @@ class AnchoredSolver:
         """Where UTC is; None without anchors or before the first solve."""
         return self._servo.utc
 
-    def update(self, edges: Sequence[Edge], now_ns: int) -> None:
+    def update(
+        self, edges: Sequence[Edge], now_ns: int, epochs: Mapping[str, int] | None = None
+    ) -> None:
         """Take edges; see `NetworkSolver.update`."""
-        self._solver.update(edges, now_ns)
+        self._solver.update(edges, now_ns, epochs)
 
     def hear(self, readings: Iterable[UtcReading]) -> None:
         """Take what hosts say of UTC; only anchors are listened to."""
@@ -81,11 +83,18 @@ class AnchoredSolver:
         return lines
 
     def memory(self) -> FleetMemory:
-        """As of the last solve: the best clocks' timelines and what is known of UTC."""
+        """As of the last solve: the best clocks' timelines and what is known of UTC.
+
+        After a restart most clocks may not be back yet. They are remembered, too: if this process
+        ends before they are, a successor may see them first.
+        """
         part = _main_part(self._lines)
-        of_part = [line for line in self._lines if line.component == part and _sound(line)]
-        best = sorted(of_part, key=lambda line: line.sigma_ns)[:REMEMBERED_LINES]
-        return FleetMemory(lines=tuple(best), utc=self._servo.memory())
+        if part is None:
+            return FleetMemory(lines=(), utc=self._servo.memory())
+        fresh = {line.node: line for line in self._lines if line.component == part and _sound(line)}
+        away = self._solver.away()
+        best = sorted(fresh.values(), key=lambda line: line.sigma_ns)
+        return FleetMemory(lines=(*best, *away)[:REMEMBERED_LINES], utc=self._servo.memory())
 
     def inherit(self, memory: FleetMemory) -> None:
         """Go on from a predecessor's memory; to be called before the first solve."""

@@ -30,6 +30,10 @@ class CrossStamps:
             self._stamps.popleft()
         self._stamps.append((host_ns, nic_ns, uncertainty_ns))
 
+    def forget(self) -> None:
+        """The host's clock has stepped, or changed its rate."""
+        self._stamps.clear()
+
     def edge(self) -> Edge | None:
         """NIC minus host by weighted least squares; None while there are too few readings.
 

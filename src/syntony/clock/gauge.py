@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -23,13 +23,20 @@ STEP_SIGMAS = 10.0
 """A clock that is this far (both) from where it was predicted has stepped."""
 
 
-def carried(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> dict[str, Timeline]:
+def carried(
+    fresh: Mapping[str, Timeline],
+    previous: Mapping[str, Timeline],
+    torn: Collection[str] = (),
+) -> dict[str, Timeline]:
     """Shift offset and rate so that the fleet timeline goes on where it was; flag clock steps.
+
+    Clocks whose hosts have told of a step or a slew (`torn`) carry nothing on while there are
+    others, and need no flag.
 
     Where parts join, the one that gives most clocks keeps its time and the others' clocks are told
     that theirs has moved.
     """
-    known = _heirs(fresh, previous)
+    known = _heirs(fresh, previous, torn)
     if not known:
         gauge_ns = math.fsum(line.offset_ns for line in fresh.values()) / len(fresh)
         return {node: _shifted(line, -gauge_ns, 0.0) for node, line in fresh.items()}
@@ -40,7 +47,9 @@ def carried(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> 
     for node, line in fresh.items():
         off_ns = jumps.get(node, gauge_ns) - gauge_ns
         shifted = _shifted(line, gauge_ns, gauge_ppb)
-        if abs(off_ns) > max(STEP_NS, STEP_SIGMAS * _step_sigma(line, previous.get(node))):
+        if node not in torn and abs(off_ns) > max(
+            STEP_NS, STEP_SIGMAS * _step_sigma(line, previous.get(node))
+        ):
             reason = shifted.reason or f"stepped by {format_ns(-off_ns)} against the others"
             shifted = msgspec.structs.replace(shifted, state=ClockState.DISRUPTED, reason=reason)
         result[node] = shifted
@@ -68,7 +77,9 @@ def led(line: Timeline, lead: Lead) -> Timeline:
     return _shifted(line, lead.step_ns - lead.rate_ppb * since_s, lead.rate_ppb)
 
 
-def _heirs(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> list[str]:
+def _heirs(
+    fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], torn: Collection[str]
+) -> list[str]:
     """Clocks whose past decides the gauge: those of the part that gives most of them."""
     honest = [
         node
@@ -79,7 +90,8 @@ def _heirs(fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline]) -> l
         return []
     parts = Counter(previous[node].component for node in honest)
     heir = min(parts, key=lambda part: (-parts[part], part))
-    return [node for node in honest if previous[node].component == heir]
+    heirs = [node for node in honest if previous[node].component == heir]
+    return [node for node in heirs if node not in torn] or heirs
 
 
 def _predicted(before: Timeline, now: Timeline) -> float:

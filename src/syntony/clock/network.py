@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from syntony.clock.gauge import carried, held, led
 from syntony.clock.lead import Lead
@@ -24,6 +25,7 @@ DRIFT_CHANGE_PPB = 10.0
 MAX_THETA_NS = 1 << 61
 """Clocks further apart (73 years) are of different worlds; twice this still fits 64 bits."""
 
+NOT_YET = "its clock stepped or changed its rate, and was not measured since"
 MAX_DRIFT_PPB = 5e8
 """Beyond, it is not drift but a clock in another unit."""
 
@@ -46,22 +48,50 @@ class NetworkSolver:
         self._last: dict[str, tuple[int, Timeline]] = {}
         self._inherited: dict[str, Timeline] = {}
         self._fresh: frozenset[str] = frozenset()
+        self._epochs: dict[str, int] = {}
         self.verdicts: tuple[EdgeVerdict, ...] = ()
         """One per edge of the last solve."""
 
-    def update(self, edges: Sequence[Edge], now_ns: int) -> None:
+    def update(
+        self, edges: Sequence[Edge], now_ns: int, epochs: Mapping[str, int] | None = None
+    ) -> None:
         """Take the newest edges of some probers; each prober's earlier ones are replaced.
 
         Args:
-            edges: measured edges; those that are not finite or join a clock to itself are ignored.
+            edges: measured edges; those that are not finite, join a clock to itself or speak of
+                another epoch of a clock than its present one are ignored.
             now_ns: monotonic instant.
+            epochs: the present ones of some clocks, by node; edges of others are forgotten.
         """
+        for node, epoch in (epochs or {}).items():
+            self._begin_epoch(node, epoch)
         by_prober: dict[str, list[Edge]] = defaultdict(list)
         for edge in edges:
-            if _sane(edge):
+            if _sane(edge) and self._of_present(edge):
                 by_prober[edge.a].append(edge)
         for prober, mine in by_prober.items():
             self._edges[prober] = (now_ns, tuple(mine))
+
+    def _begin_epoch(self, node: str, epoch: int) -> None:
+        if self._epochs.get(node) == epoch:
+            return
+        known = node in self._epochs
+        self._epochs[node] = epoch
+        for prober, (taken_ns, edges) in self._edges.items() if known else ():
+            whole = tuple(edge for edge in edges if node not in {edge.a, edge.b})
+            self._edges[prober] = (taken_ns, whole)
+
+    def _of_present(self, edge: Edge) -> bool:
+        """Whether the edge was measured in the present epochs of its clocks. A prober that has just
+        started does not know its peers' yet (0)."""
+        a, b = self._epochs.get(edge.a, edge.a_epoch), self._epochs.get(edge.b, edge.b_epoch)
+        return edge.a_epoch == a and edge.b_epoch in {0, b}
+
+    def _torn(self, lines: Mapping[str, Timeline]) -> set[str]:
+        """Clocks that have stepped, or changed their rate, since these timelines."""
+        return {
+            node for node, line in lines.items() if self._epochs.get(node, line.epoch) != line.epoch
+        }
 
     def forget(self, probers: Iterable[str]) -> None:
         """Their edges say nothing any more: they measured, and what they measured was no edge."""
@@ -81,11 +111,12 @@ class NetworkSolver:
             for edge in edges
         ]
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
+        torn = self._torn(previous)
         solved: dict[str, Timeline] = {}
         verdicts: list[EdgeVerdict] = []
         for part in connected_parts(fresh):
             nodes, solution = _solved(part, previous)
-            solved.update(carried(_timelines(nodes, solution), previous))
+            solved.update(carried(_timelines(nodes, solution, self._epochs), previous, torn))
             verdicts.extend(_verdicts(part, nodes, solution))
         self.verdicts = tuple(verdicts)
         for node, timeline in solved.items():
@@ -109,6 +140,11 @@ class NetworkSolver:
         """
         self._inherited = {line.node: held(line, 0) for line in lines}
 
+    def away(self) -> tuple[Timeline, ...]:
+        """Last timelines of clocks that are held over, or not back since a predecessor's end."""
+        held_over = [line for node, (_, line) in self._last.items() if node not in self._fresh]
+        return (*held_over, *self._inherited.values())
+
     def _hold(self, solved: dict[str, Timeline], now_ns: int) -> None:
         for node, (since_ns, timeline) in list(self._last.items()):
             if node in solved:
@@ -117,7 +153,11 @@ class NetworkSolver:
                 del self._last[node]
                 self._edges.pop(node, None)
                 continue
-            solved[node] = held(timeline, now_ns - since_ns)
+            line = held(timeline, now_ns - since_ns)
+            epoch = self._epochs.get(node, line.epoch)
+            if epoch != line.epoch:
+                line = structs.replace(line, state=ClockState.UNKNOWN, epoch=epoch, reason=NOT_YET)
+            solved[node] = line
 
 
 def solve_component(edges: Sequence[Edge], previous: Mapping[str, Timeline]) -> dict[str, Timeline]:
@@ -128,7 +168,7 @@ def solve_component(edges: Sequence[Edge], previous: Mapping[str, Timeline]) -> 
         previous: last timelines, for the gauge and for step detection.
     """
     nodes, solution = _solved(edges, previous)
-    return carried(_timelines(nodes, solution), previous)
+    return carried(_timelines(nodes, solution, {}), previous)
 
 
 def _solved(
@@ -151,7 +191,9 @@ def _predicted(nodes: Sequence[str], previous: Mapping[str, Timeline]) -> Predic
     )
 
 
-def _timelines(nodes: Sequence[str], solution: MeshSolution) -> dict[str, Timeline]:
+def _timelines(
+    nodes: Sequence[str], solution: MeshSolution, epochs: Mapping[str, int]
+) -> dict[str, Timeline]:
     columns = zip(
         nodes,
         solution.local_ns.tolist(),
@@ -175,6 +217,7 @@ def _timelines(nodes: Sequence[str], solution: MeshSolution) -> dict[str, Timeli
             component=nodes[0],
             asymmetry_ns=asymmetry_ns,
             reason="falseticker: most of its peers contradict it" if liar else "",
+            epoch=epochs.get(node, 0),
         )
         for node, local_ns, offset_ns, drift, sigma_ns, drift_sigma, asymmetry_ns, liar in columns
     }

@@ -60,6 +60,10 @@ class PairEstimator:
             path_correction_ns=paths.correction_ns,
         )
 
+    def forget(self) -> None:
+        """One of the clocks has stepped, or changed its rate."""
+        self._tracker.forget()
+
     def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> Disagreement:
         """Each path beside the relation of all of them together."""
         # The tracker tells the relation of another instant, and in the same base.

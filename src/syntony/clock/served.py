@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from syntony.clock.steps import Slew
 from syntony.model import MS, ClockState, S, Timeline
 
 SLEW_PPB = 200_000.0
@@ -22,14 +23,10 @@ one up to there, so that time does not go backwards while the piece is being wri
 SILENCE_NS = 5 * S
 """Without a new timeline for this long (solves come every second) the clock is in holdover."""
 MAX_BOUND_NS = 1 * MS
-"""A bound beyond this is none: 25 minutes of holdover at the worst temperature ramp. NTP would do
-better than that."""
-RECOVERY_NS = 30 * S
-"""A clock that stepped is believed again after this long, whatever the timelines say of the step:
-some seven windows of the estimator."""
-ADJUSTED_NS = 8 * S
-"""After a coarse change of the clock's rate, timelines that speak of an instant this soon after it
-may rest on windows (4 s) or on a tracker's memory with the old rate in them."""
+"""A bound beyond this is none, and no such time is served: 25 minutes of holdover at the worst
+temperature ramp. NTP would do better than that."""
+FOLLOW_NS = 20.0
+"""A clock that has left its pace is followed again once it is this far from what is served."""
 HISTORY_PIECES = 4096
 """Pieces remembered: over an hour of one per second (SYN_CLOCK_PIECES of the page)."""
 
@@ -73,16 +70,21 @@ class Served:
 
     Args:
         piece: where a predecessor (an agent that restarted) left off; served time goes on from it.
-        step_ns: a new timeline further away than this is stepped to instead; infinite: never,
-            except at the first one and after a disruption, when no time was served.
+        step_ns: a new timeline further away than this is stepped to instead; one further away than
+            `MAX_BOUND_NS` always is.
+        epoch: of the clock, at that.
     """
 
-    def __init__(self, piece: Piece | None = None, *, step_ns: float = math.inf) -> None:
+    def __init__(
+        self, piece: Piece | None = None, *, step_ns: float = math.inf, epoch: int = 0
+    ) -> None:
         self._pieces: list[Piece] = [] if piece is None else [piece]
-        self._step_ns = step_ns
+        self._step_ns = min(step_ns, MAX_BOUND_NS)
         self._taken_ns: int | None = None
-        self._disrupted: tuple[int, int] | None = None
-        self._adjusted_ns: int | None = None
+        self._left: Piece | None = None
+        """The last piece before the clock left its pace, while no timeline knows of it."""
+        self.epoch = epoch
+        """Names the clock's last disruption or change of rate."""
 
     @property
     def newest(self) -> Piece | None:
@@ -97,50 +99,84 @@ class Served:
     def take(self, line: Timeline, local_ns: int, *, stepped: bool = False) -> Piece | None:
         """A newly solved timeline; returns the piece that follows, if it is of use.
 
+        A timeline of another epoch of the clock is of none, and one with a bound beyond
+        `MAX_BOUND_NS` is worse than holding over.
+
         Args:
             stepped: fleet time itself was stepped, so that what is served steps as well.
         """
-        if line.state is ClockState.UNKNOWN or not self._credible(line, local_ns):
+        if line.state is ClockState.UNKNOWN or line.epoch != self.epoch:
             return None
-        self._taken_ns, self._disrupted = local_ns, None
-        return self._add(self._towards(line, local_ns + LEAD_NS, stepped=stepped))
+        from_ns = local_ns + LEAD_NS
+        if line.state is not ClockState.DISRUPTED and line.bound_ns(from_ns) > MAX_BOUND_NS:
+            return None
+        self._taken_ns, self._left = local_ns, None
+        return self._add(self._towards(line, from_ns, stepped=stepped))
 
     def tick(self, local_ns: int) -> Piece | None:
         """Time has passed; returns a piece if that changes the state."""
         last = self.newest
         if last is None or last.state is ClockState.DISRUPTED:
             return None
-        if last.state is not ClockState.SYNCHRONIZED and last.bound_ns(local_ns) > MAX_BOUND_NS:
+        if last.bound_ns(local_ns) > MAX_BOUND_NS:
+            self._left = None
             return self._add(self._continued(last, local_ns, ClockState.DISRUPTED))
         silent = self._taken_ns is None or local_ns - self._taken_ns > SILENCE_NS
         if silent and last.state is ClockState.SYNCHRONIZED:
             return self._add(self._continued(last, local_ns, ClockState.HOLDOVER))
         return None
 
-    def disrupt(self, from_ns: int, step_ns: int) -> Piece | None:
-        """The local clock jumped by `step_ns` (0: it may have), no earlier than at `from_ns`."""
+    def disrupt(self, from_ns: int, epoch: int) -> Piece | None:
+        """The local clock cannot be extrapolated across `from_ns`; a new epoch of it begins."""
+        self.epoch, self._left = epoch, None
         last = self.newest
         if last is None:
             return None
-        self._disrupted = (from_ns, step_ns)
         return self._add(
             last._replace(from_ns=from_ns, state=ClockState.DISRUPTED, steps=last.steps + 1)
         )
 
-    def adjusted(self, from_ns: int, rate_ppb: float, *, coarse: bool) -> Piece | None:
-        """We ourselves made the local clock run faster by `rate_ppb`.
+    @property
+    def following(self) -> bool:
+        """Whether served time is held over through a change of the clock's rate."""
+        return self._left is not None
+
+    def leave_pace(self, epoch: int) -> None:
+        """The local clock's rate has changed, and a new epoch of it begins: `follow` it."""
+        self.epoch = epoch
+        if self._left is None:
+            last = self.newest
+            self._left = None if last is None or last.state is ClockState.DISRUPTED else last
+
+    def follow(self, slew: Slew, local_ns: int) -> Piece | None:
+        """Fleet time goes on through a change of the local clock's rate: held over, by what
+        CLOCK_MONOTONIC_RAW says of it."""
+        left, last = self._left, self.newest
+        if left is None or last is None:
+            return None
+        ahead_ns = local_ns - left.line.ref_ns
+        line = structs.replace(
+            left.line,
+            offset_ns=left.line.offset_ns - slew.phase_ns + slew.rate_ppb * 1e-9 * ahead_ns,
+            drift_ppb=left.line.drift_ppb - slew.rate_ppb,
+            asymmetry_ns=left.line.asymmetry_ns + slew.tolerance_ns,
+        )
+        bare = Piece(local_ns, line, 0.0, SLEW_PPB, ClockState.HOLDOVER, last.steps)
+        apart_ns = _apart(last, bare)
+        if last is not left and abs(apart_ns - last.left_ns(local_ns)) < FOLLOW_NS:
+            return None
+        return self._add(bare._replace(residual_ns=apart_ns))
+
+    def adjusted(self, from_ns: int, rate_ppb: float) -> Piece | None:
+        """We ourselves made the local clock run faster, by no more than a quartz does.
 
         Args:
             from_ns: local reading at that.
             rate_ppb: the change.
-            coarse: so much, or a step, that timelines are worth nothing for a while.
         """
         last = self.newest
         if last is None:
             return None
-        if coarse:
-            self._adjusted_ns = from_ns
-            return self.disrupt(from_ns, 0)
         line = last.line
         drift_ppb = line.drift_ppb - rate_ppb
         # The same at from_ns, told around the same instant, so that the bound goes on from there.
@@ -153,27 +189,12 @@ class Served:
             )
         )
 
-    def _credible(self, line: Timeline, local_ns: int) -> bool:
-        """After a step: whether this timeline knows of it."""
-        if self._adjusted_ns is not None and line.ref_ns < self._adjusted_ns + ADJUSTED_NS:
-            return False
-        last = self.newest
-        if self._disrupted is None or last is None:
-            return True
-        from_ns, step_ns = self._disrupted
-        if local_ns - from_ns > RECOVERY_NS:
-            return True
-        if step_ns == 0:
-            return line.ref_ns > from_ns
-        moved_ns = line.to_fleet_ns(local_ns) - last.to_fleet_ns(local_ns)
-        return abs(moved_ns + step_ns) <= abs(step_ns) / 2
-
     def _towards(self, line: Timeline, from_ns: int, *, stepped: bool) -> Piece:
         last = self.newest
         bare = Piece(from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps)
         if last is None:
             return bare
-        residual_ns = last.shift_ns(from_ns) - bare.shift_ns(from_ns)
+        residual_ns = _apart(last, bare)
         told = stepped or last.state is ClockState.DISRUPTED
         if told or abs(residual_ns) > self._step_ns:
             return bare._replace(steps=last.steps + 1)
@@ -188,3 +209,8 @@ class Served:
         del self._pieces[: -HISTORY_PIECES + 1]
         self._pieces.append(piece)
         return piece
+
+
+def _apart(last: Piece, bare: Piece) -> float:
+    """What keeps served time continuous where the second piece begins."""
+    return last.shift_ns(bare.from_ns) - bare.shift_ns(bare.from_ns)

@@ -1,15 +1,34 @@
-"""Steps of the local clock, suspended and migrated machines: seen from clocks that cannot step."""
+"""Steps and slews of the local clock, suspended and migrated machines: seen from other clocks.
+
+CLOCK_MONOTONIC is slewed together with CLOCK_REALTIME but never stepped, CLOCK_MONOTONIC_RAW is
+neither. The three are read within a known width of each other, so that differences between them
+are known as intervals: where two intervals exclude each other, something has happened.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from typing import NamedTuple
 
-from syntony.model import US
+from syntony.model import US, S
 
-READING_NS = 20 * US
-"""Two readings of clocks one after the other may differ by this on a busy machine."""
+EDGE_NS = 20
+"""Clocks that run alike may be read as different by this besides: rounding, other processors."""
 SUSPENDED_NS = 100 * US
 """CLOCK_BOOTTIME ahead of CLOCK_MONOTONIC by this much more than before: the machine slept."""
+PACE_NS = 8 * S
+"""The clock's rate is judged over this long: two estimator windows. With readings good to 100 ns it
+sees changes from some 30 ppb on; smaller ones are what quartzes do by themselves in that time."""
+UNSEEN_NS = 2 * S
+"""A change of some 100 ppb and more is seen within this."""
+VAGUE_PPB = 20_000.0
+"""A rate known no better is not known: a look's width over the time between two."""
+UNKNOWN_PPB = 1e6
+"""Tolerance of a rate that nothing is known of."""
+
+
+_ANYWHERE = (-(1 << 63), 1 << 63)
 
 
 class Moment(NamedTuple):
@@ -22,6 +41,10 @@ class Moment(NamedTuple):
     """CLOCK_BOOTTIME: the same, but it counts on while the machine sleeps."""
     marker: int = 0
     """The hypervisor's count of disruptions (migration, restored snapshot); 0 without one."""
+    raw_ns: int = 0
+    """CLOCK_MONOTONIC_RAW: neither slewed nor stepped."""
+    width_ns: int = 0
+    """Local and raw were read within this around `mono_ns`."""
 
 
 class Disruption(NamedTuple):
@@ -34,30 +57,147 @@ class Disruption(NamedTuple):
     reason: str
 
 
-class StepWatch:
-    """Compares each moment with the one before.
+class Slew(NamedTuple):
+    """The clock has left the pace it had."""
 
-    Args:
-        rate_ppb: how much faster or slower than CLOCK_MONOTONIC the clock may run: 0 for
-            CLOCK_REALTIME.
-    """
+    phase_ns: float
+    """How far ahead of that pace it is by now."""
+    tolerance_ns: float
+    rate_ppb: float
+    """How much faster than at that pace it runs."""
 
-    def __init__(self, rate_ppb: float = 0.0) -> None:
-        self._rate_ppb = rate_ppb
+
+class Pace(NamedTuple):
+    """How much faster than CLOCK_MONOTONIC_RAW the clock runs, give or take the tolerance."""
+
+    rate_ppb: float = 0.0
+    tolerance_ppb: float = UNKNOWN_PPB
+
+
+class ClockWatch:
+    """Compares each moment with those before."""
+
+    def __init__(self) -> None:
         self._last: Moment | None = None
+        self._ahead = _ANYWHERE
+        """Interval of local minus CLOCK_MONOTONIC, constant but for steps."""
+        self._moments: deque[tuple[Moment, Pace]] = deque()
+        self._origin: tuple[Moment, Pace] | None = None
+        """A moment at the pace that was left, until `settle`."""
+        self.pace = Pace()
+        self.left_pace = False
+        """Whether the last look was the first one that another rate must have led to."""
 
-    def look(self, now: Moment) -> Disruption | None:
-        """What happened since the last call."""
+    def look(self, now: Moment, *, was_set: bool = False) -> Disruption | None:
+        """What happened since the last call.
+
+        Args:
+            was_set: the kernel says that the clock was set since then.
+        """
         last, self._last = self._last, now
-        if last is None:
+        found = None if last is None else self._compare(last, now, was_set=was_set)
+        if found is not None:
+            self._ahead = _ANYWHERE
+            self._moments.clear()
+            self.pace, self._origin = Pace(), None
+        least_ns, most_ns = _ahead_ns(now)
+        self._ahead = max(self._ahead[0], least_ns), min(self._ahead[1], most_ns)
+        self._follow(now)
+        return found
+
+    @property
+    def expected(self) -> Pace:
+        """At which whoever follows the clock takes it to run."""
+        slew = self.slew()
+        if slew is None or self._origin is None:
+            return self.pace
+        left = self._origin[1]
+        return Pace(left.rate_ppb + slew.rate_ppb, left.tolerance_ppb)
+
+    def slew(self) -> Slew | None:
+        """How the clock has left its pace, as of the last look; None: it has not."""
+        if self._origin is None or self._last is None:
             return None
-        gone_ns = now.mono_ns - last.mono_ns
-        step_ns = now.local_ns - last.local_ns - gone_ns
+        origin, pace = self._origin
+        now, gone_ns = self._last, self._last.raw_ns - origin.raw_ns
+        phase_ns = _fast_ns(now) - _fast_ns(origin) - pace.rate_ppb * 1e-9 * gone_ns
+        tolerance_ns = _widths_ns(origin, now) + pace.tolerance_ppb * 1e-9 * gone_ns
+        rate_ppb = self.pace.rate_ppb - pace.rate_ppb
+        if self.pace.tolerance_ppb > VAGUE_PPB:  # it has just changed
+            rate_ppb = phase_ns / max(gone_ns, 1) * 1e9
+        return Slew(phase_ns, tolerance_ns, rate_ppb)
+
+    def settle(self) -> None:
+        """The clock's present pace is its pace: whoever follows it has measured it anew."""
+        self._origin = None
+
+    def changed(self) -> None:
+        """The rate was changed on purpose, and whoever follows the clock knows."""
+        self._moments.clear()
+        self.pace = Pace()
+
+    def _compare(self, last: Moment, now: Moment, *, was_set: bool) -> Disruption | None:
+        least_ns, most_ns = _ahead_ns(now)
+        step_ns = 0
+        if least_ns > self._ahead[1] or most_ns < self._ahead[0]:
+            step_ns = (least_ns + most_ns - sum(self._ahead)) // 2
         from_ns = last.local_ns + 1 + min(0, step_ns)
-        if abs(step_ns) > READING_NS + self._rate_ppb * 1e-9 * gone_ns:
+        if step_ns:
             return Disruption(from_ns, step_ns, "clock stepped")
-        if now.boot_ns - last.boot_ns - gone_ns > SUSPENDED_NS:
+        if now.boot_ns - last.boot_ns - (now.mono_ns - last.mono_ns) > SUSPENDED_NS:
             return Disruption(from_ns, 0, "machine was suspended")
         if now.marker != last.marker:
             return Disruption(from_ns, 0, "machine was migrated or restored")
+        if was_set:
+            return Disruption(from_ns, 0, "clock was set, by less than can be seen")
         return None
+
+    def _follow(self, now: Moment) -> None:
+        """Whether one rate can have led from all moments of late to this one."""
+        moments = self._moments
+        while moments and now.raw_ns - moments[0][0].raw_ns > PACE_NS:
+            moments.popleft()
+        least, most = -math.inf, math.inf
+        for then, _ in moments:
+            gone_ns = now.raw_ns - then.raw_ns
+            if gone_ns <= 0:
+                continue
+            slope = (_fast_ns(now) - _fast_ns(then)) / gone_ns
+            doubt = _widths_ns(then, now) / gone_ns
+            least, most = max(least, slope - doubt), min(most, slope + doubt)
+        self.left_pace = least > most
+        if self.left_pace:
+            if self._origin is None:
+                self._origin = self._before(now)
+            moments.clear()
+            self.pace = Pace()
+        elif moments and math.isfinite(least):
+            self.pace = Pace((least + most) / 2 * 1e9, (most - least) / 2 * 1e9)
+        moments.append((now, self.pace))
+
+    def _before(self, now: Moment) -> tuple[Moment, Pace]:
+        """Where the clock's pace is best known from before it was left: a change is seen some time
+        after it began, and spoils what is estimated meanwhile."""
+
+        def doubt_ns(at: tuple[Moment, Pace]) -> float:
+            gone_ns = now.raw_ns - at[0].raw_ns
+            return at[0].width_ns / 2 + at[1].tolerance_ppb * 1e-9 * gone_ns
+
+        early = [at for at in self._moments if now.raw_ns - at[0].raw_ns >= UNSEEN_NS]
+        known = [at for at in early if at[1].tolerance_ppb <= VAGUE_PPB]
+        return min(known, key=doubt_ns) if known else self._moments[-1]
+
+
+def _ahead_ns(moment: Moment) -> tuple[int, int]:
+    """Interval of local minus CLOCK_MONOTONIC."""
+    ahead_ns, half_ns = moment.local_ns - moment.mono_ns, (moment.width_ns + EDGE_NS + 1) // 2
+    return ahead_ns - half_ns, ahead_ns + half_ns
+
+
+def _fast_ns(moment: Moment) -> int:
+    """How far CLOCK_MONOTONIC is ahead of the raw clock."""
+    return moment.mono_ns - moment.raw_ns
+
+
+def _widths_ns(one: Moment, other: Moment) -> float:
+    return (one.width_ns + other.width_ns) / 2 + EDGE_NS

@@ -43,6 +43,7 @@ class PairWindows:
         self._ids = np.zeros(0, dtype=np.uint32)
         self._pair_of = np.zeros(0, dtype=np.intp)
         self._parts: list[Records] = []
+        self._from_ns = 0
 
     def plan(self, pairs: Mapping[int, PairKey]) -> None:
         """Tell the pair of every flow id; pairs that stay keep their window and memory."""
@@ -64,12 +65,24 @@ class PairWindows:
         useful = among(records["flow_id"], self._ids)
         for stamp in ("t1_ns", "t2_ns", "t4_ns"):
             useful &= records[stamp] != 0
+        useful &= records["sent_ns"] > self._from_ns
         if useful.any():
             self._parts.append(records[useful])
 
-    def forget(self) -> None:
-        """Let go of all records: the host's clock stepped, and what was before says nothing now."""
-        self._parts = []
+    def forget(self, clock: str, sent_ns: int = 0) -> None:
+        """A clock stepped or changed its rate: what was measured with it says nothing of it now.
+
+        Args:
+            clock: node of that clock.
+            sent_ns: on the host's clock; of probes sent before it, some may still be under way.
+        """
+        self._from_ns = sent_ns or self._from_ns
+        torn = np.array([clock in key[2:] for key in self._estimators], dtype=np.bool_)
+        for estimator, lost in zip(self._estimators.values(), torn, strict=True):
+            if lost:
+                estimator.forget()
+        if len(torn):
+            self._parts = [part[~torn[self._pairs(part)]] for part in self._parts]
 
     def edges(self, now_local_ns: int) -> tuple[Edge, ...]:
         """An edge for every pair whose window supports one.
@@ -82,10 +95,13 @@ class PairWindows:
         records = np.concatenate(self._parts)
         records = records[np.abs(now_local_ns - records["sent_ns"]) <= self._window_ns]
         self._parts = [records]
-        pair = self._pair_of[np.searchsorted(self._ids, records["flow_id"])]
+        pair = self._pairs(records)
         windows = windows_of(_points(records, pair), len(self._estimators))
         edges = map(PairEstimator.see, self._estimators.values(), windows)
         return tuple(edge for edge in edges if edge is not None)
+
+    def _pairs(self, records: Records) -> NDArray[np.intp]:
+        return self._pair_of[np.searchsorted(self._ids, records["flow_id"])]
 
 
 def _points(records: Records, pair: NDArray[np.intp]) -> Points:

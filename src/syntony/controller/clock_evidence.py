@@ -44,10 +44,18 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
         for reading in said.utc
         if _is_of(host, reading.node) and is_clock(reading.node) and _possible_reading(reading)
     }
+    epochs = {
+        node: epoch
+        for node, epoch in said.epochs.items()
+        if _is_of(host, node) and is_clock(node) and 0 < epoch <= MAX_INSTANT_NS
+    }
     left_out = len(said.edges) - len(edges) + len(said.utc) - len(utc)
+    left_out += len(said.epochs) - len(epochs)
     if not left_out:
         return said, 0
-    kept = msgspec.structs.replace(said, edges=tuple(edges.values()), utc=tuple(utc.values()))
+    kept = msgspec.structs.replace(
+        said, edges=tuple(edges.values()), utc=tuple(utc.values()), epochs=epochs
+    )
     return kept, left_out
 
 

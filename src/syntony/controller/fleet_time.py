@@ -19,6 +19,11 @@ class FleetTime:
 
     def __init__(self) -> None:
         self._offsets: dict[str, tuple[int, int]] = {}
+        self._past_ns: int | None = None
+
+    def remember(self, fleet_ns: int, now_ns: int) -> None:
+        """The newest data from before a restart: better than nothing, until there are others."""
+        self._past_ns = fleet_ns - now_ns
 
     def observe(self, source: str, fleet_ns: int, now_ns: int) -> None:
         """`source` said `fleet_ns` at the local monotonic instant `now_ns`."""
@@ -35,4 +40,6 @@ class FleetTime:
             for offset_ns, seen_ns in self._offsets.values()
             if now_ns - seen_ns <= FORGET_NS
         ]
-        return now_ns + statistics.median_low(fresh) if fresh else None
+        if fresh:
+            return now_ns + statistics.median_low(fresh)
+        return None if self._past_ns is None else now_ns + self._past_ns

@@ -72,7 +72,6 @@ KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
 STOP_GRACE_S = 1.0
-_STORE_ORIGIN = "store"
 
 
 class Controller:
@@ -100,6 +99,7 @@ class Controller:
         self._solving = SolveLoop(solver)
         self._time = FleetTime()
         self._kept = TimelineFile(state_dir) if state_dir else None
+        self._kept_clocks = 0
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._locating = LocateLoop(store, config.topology, state_dir)
         self._hold_ns = hold_ns(config.probe_interval_ns)
@@ -207,14 +207,20 @@ class Controller:
         """Questions about the past can be asked before the first agent is back."""
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
-            self._time.observe(_STORE_ORIGIN, latest_ns, time.monotonic_ns())
+            self._time.remember(latest_ns, time.monotonic_ns())
         memory = None if self._kept is None else self._kept.load()
         if memory is not None:
             self._solving.inherit(memory)
             _log.info("fleet timeline goes on clocks=%d", len(memory.lines))
 
     def _fleet_now(self) -> int | None:
-        return self._time.now(time.monotonic_ns())
+        """Rows are of the past, those of a backlog of long ago; solved clocks are of now. Neither
+        is of the future."""
+        now_ns = time.monotonic_ns()
+        known = [
+            time_ns for time_ns in (self._time.now(now_ns), self._solving.now(now_ns)) if time_ns
+        ]
+        return max(known, default=None)
 
     # --- what the service hands on ---
 
@@ -246,7 +252,7 @@ class Controller:
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
         edges, refused = credible(session.host, edges, self._fleet.is_clock)
-        self._solving.take(session.host, edges.edges, edges.utc)
+        self._solving.take(session.host, edges.edges, edges.utc, edges.epochs)
         if refused:
             _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
 
@@ -348,6 +354,8 @@ class Controller:
         if not self._solving.due(now_ns):
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
+        if len(timelines) > self._kept_clocks:
+            await self._keep()  # before anybody is told: a successor goes on from what was told
         if self._solving.stepped_ns:
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
             self._time = FleetTime()
@@ -419,6 +427,7 @@ class Controller:
         memory = self._solving.memory()
         if self._kept is None or memory is None:
             return
+        self._kept_clocks = len(self._solving.timelines)
         try:
             await asyncio.to_thread(self._kept.save, memory)
         except OSError as error:

@@ -35,7 +35,9 @@ class Solver(Protocol):
 
     def inherit(self, memory: FleetMemory) -> None: ...
 
-    def update(self, edges: Sequence[Edge], now_ns: int) -> None: ...
+    def update(
+        self, edges: Sequence[Edge], now_ns: int, epochs: Mapping[str, int] | None = None
+    ) -> None: ...
 
     def solve(self, now_ns: int) -> tuple[Timeline, ...]: ...
 
@@ -50,6 +52,8 @@ class SolveLoop:
         self._solver = solver
         self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
         self._newest: dict[str, tuple[Edge, ...]] = {}
+        self._epochs: dict[str, int] = {}
+        self._new_epoch = False
         self._time = FleetTime()
         self._stream = secrets.token_hex(16)
         self._solved_ns: int | None = None
@@ -69,8 +73,23 @@ class SolveLoop:
         """By how much the last solve stepped fleet time."""
         return self._solver.stepped_ns
 
-    def take(self, host: str, edges: Sequence[Edge], utc: Sequence[UtcReading] = ()) -> int:
-        """The newest edges and UTC readings of one agent; returns how many were not its own."""
+    def take(
+        self,
+        host: str,
+        edges: Sequence[Edge],
+        utc: Sequence[UtcReading] = (),
+        epochs: Mapping[str, int] | None = None,
+    ) -> int:
+        """The newest edges and UTC readings of one agent, and its clocks' present epochs.
+
+        Returns:
+            How many edges and readings were not its own.
+        """
+        told = {node: epoch for node, epoch in (epochs or {}).items() if _is_of(host, node)}
+        self._new_epoch |= any(
+            self._epochs.get(node, epoch) != epoch for node, epoch in told.items()
+        )
+        self._epochs |= told
         own = tuple(edge for edge in edges if _is_of(host, edge.a))
         readings = tuple(reading for reading in utc if _is_of(host, reading.node))
         self._waiting[host] = (own, readings)
@@ -90,9 +109,17 @@ class SolveLoop:
         memory = self._solver.memory()
         return memory if memory.lines else None
 
+    def now(self, now_ns: int) -> int | None:
+        """Fleet time as of the newest timelines; None before any."""
+        return self._time.now(now_ns)
+
     def due(self, now_ns: int) -> bool:
-        """Once a second; at once for a clock that has no fleet time yet."""
-        if self._solved_ns is None or now_ns - self._solved_ns >= SOLVE_INTERVAL_NS:
+        """Once a second; at once for a clock that has no fleet time yet, or none any more."""
+        if (
+            self._new_epoch
+            or self._solved_ns is None
+            or now_ns - self._solved_ns >= SOLVE_INTERVAL_NS
+        ):
             return True
         known = {line.node for line in self.timelines}
         return any(edge.a not in known for edges, _ in self._waiting.values() for edge in edges)
@@ -100,8 +127,10 @@ class SolveLoop:
     def step(self, now_ns: int) -> tuple[Timeline, ...]:
         """Solve with what has arrived; `now_ns` is monotonic."""
         self._solved_ns = now_ns
+        self._new_epoch = False
         waiting, self._waiting = self._waiting, {}
-        self._solver.update([edge for edges, _ in waiting.values() for edge in edges], now_ns)
+        edges = [edge for edges, _ in waiting.values() for edge in edges]
+        self._solver.update(edges, now_ns, self._epochs.copy())
         self._solver.hear(reading for _, utc in waiting.values() for reading in utc)
         self.timelines = self._solver.solve(now_ns)
         if self._solver.stepped_ns:

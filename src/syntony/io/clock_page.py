@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +16,9 @@ from syntony.model import ClockState, Timeline
 from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB
 
 if TYPE_CHECKING:
-    from syntony.clock.steps import Moment
+    from collections.abc import Callable
+
+    from syntony.clock.steps import Moment, Pace
     from syntony.io.clocks import SyntheticClock
 
 STATES = (
@@ -26,6 +30,8 @@ STATES = (
 """enum syn_clock_status; ClockBound calls the third FREE_RUNNING."""
 PAGE = "clock"
 """File name of our page."""
+_NEVER_NS = (1 << 63) - 1
+"""What `struct syn_clock_pace` has where a piece has its beginning."""
 BOUND_FILES = {"shm": 1, "shm0": 2}
 """ClockBound's file names and the protocol version that each of its clients expects there."""
 
@@ -48,6 +54,15 @@ class Reading(NamedTuple):
         return (self.latest_ns - self.earliest_ns + 1) // 2
 
 
+class Left(NamedTuple):
+    """What an agent before this one left in the page."""
+
+    piece: Piece
+    seen: Moment
+    """The last moment it looked at."""
+    epoch: int
+
+
 class PageWriter:
     """Our page, written by the one agent of the host.
 
@@ -67,21 +82,52 @@ class PageWriter:
         self._page.ramp_ppb_per_s = RAMP_PPB_PER_S
         self._page.swing_ppb = SWING_PPB
 
-    def left_by_predecessor(self) -> tuple[Piece, Moment] | None:
-        """The newest piece of an agent before this one, and the last moment it saw."""
+    def left_by_predecessor(self) -> Left | None:
+        """Its newest piece; None where there is none, or none of this version."""
         from syntony.clock.steps import Moment
 
-        page = self._page
+        page, pieces = self._page, self._library.SYN_CLOCK_PIECES
         if page.written == 0 or page.void_after_ns == 0:
             return None
-        piece = _piece_of(page.pieces[(page.written - 1) % self._library.SYN_CLOCK_PIECES])
-        return piece, Moment(page.local_ns, page.mono_ns, 0)
+        pace = ffi.cast("struct syn_clock_pace *", page.pieces + page.written % pieces)
+        if pace.never != _NEVER_NS:
+            return None
+        seen = Moment(
+            local_ns=page.local_ns,
+            mono_ns=page.mono_ns,
+            boot_ns=0,
+            raw_ns=pace.raw_ns,
+            width_ns=pace.width_ns,
+        )
+        return Left(_piece_of(page.pieces[(page.written - 1) % pieces]), seen, pace.epoch)
 
-    def write(self, piece: Piece | None, now: Moment, void_after_ns: int) -> None:
-        """A new piece, if any, and that the writer lives."""
-        c_piece = ffi.NULL if piece is None else _c_piece(piece)
+    def write(
+        self, piece: Piece | None, now: Moment, pace: Pace, *, epoch: int, void_after_ns: int
+    ) -> None:
+        """A new piece, if any, the present moment, and that the writer lives.
+
+        Args:
+            pace: of the clock.
+            epoch: of the clock; for a successor.
+            void_after_ns: CLOCK_MONOTONIC.
+        """
+        moment = {
+            "local_ns": now.local_ns,
+            "mono_ns": now.mono_ns,
+            "raw_ns": now.raw_ns,
+            "width_ns": now.width_ns,
+        }
+        told = {
+            "rate_ppb": pace.rate_ppb,
+            "rate_tolerance_ppb": pace.tolerance_ppb,
+            "epoch": epoch,
+        }
         self._library.syn_clock_page_write(
-            self._page, c_piece, now.local_ns, now.mono_ns, void_after_ns
+            self._page,
+            ffi.NULL if piece is None else _c_piece(piece),
+            ffi.new("struct syn_clock_moment *", moment),
+            ffi.new("struct syn_clock_pace *", told),
+            void_after_ns,
         )
 
     def close(self) -> None:
@@ -113,11 +159,12 @@ class PageReader:
             )
         self._reader = ffi.gc(reader, self._library.syn_clock_reader_close)
         if clock is not None:
-            reader.local = ffi.cast(
-                "int64_t (*)(void *)", ffi.addressof(self._library, "syn_clock_now")
-            )
-            reader.context = clock.handle
+            clocks = clock.clocks
+            for name in ("local", "context", "steady", "raw"):
+                setattr(reader, name, getattr(clocks, name))
         self._out = ffi.typeof("struct syn_clock_reading *")
+        self.read: Callable[[], Reading | int] = _fast_now(self._reader) or self._read
+        """Fleet time now, or an errno: `now` for those in a hurry."""
 
     def now(self) -> Reading:
         """Fleet time.
@@ -125,9 +172,15 @@ class PageReader:
         Raises:
             MissingError: the page cannot be used.
         """
+        found = self.read()
+        if isinstance(found, int):
+            raise self._error(found)
+        return found
+
+    def _read(self) -> Reading | int:
         out = ffi.new(self._out)
-        self._check(self._library.syn_clock_reader_now(self._reader, out))
-        return _reading(out)
+        failed = self._library.syn_clock_reader_now(self._reader, out)
+        return int(failed) if failed else _reading(out)
 
     def to_fleet(self, local_ns: int) -> Reading:
         """Fleet time of a local instant, past ones included.
@@ -136,18 +189,37 @@ class PageReader:
             MissingError: the page cannot be used, or does not reach back that far.
         """
         out = ffi.new(self._out)
-        self._check(self._library.syn_clock_reader_to_fleet(self._reader, local_ns, out))
+        failed = self._library.syn_clock_reader_to_fleet(self._reader, local_ns, out)
+        if failed:
+            raise self._error(failed)
         return _reading(out)
 
-    def _check(self, code: int) -> None:
-        if code == 0:
-            return
+    def _error(self, code: int) -> MissingError:
         if code == errno.ENODATA:
-            raise MissingError(
+            return MissingError(
                 f"{self._path} remembers nothing of that instant: it goes back an hour, to when"
                 " the agent first knew fleet time"
             )
-        raise MissingError(f"{self._path}: {os.strerror(code)}")
+        return MissingError(f"{self._path}: {os.strerror(code)}")
+
+
+@functools.cache
+def _now_extension() -> Any:
+    """native/python/clock_now.c; None where it was not built, for want of Python's headers."""
+    try:
+        return importlib.import_module("syntony.io._native._now")
+    except ModuleNotFoundError:
+        return None
+
+
+def _fast_now(reader: Any) -> Any:
+    """`PageReader._read` in C, if it is there; valid as long as `reader` lives."""
+    extension = _now_extension()
+    if extension is None:
+        return None
+    function = ffi.addressof(library(), "syn_clock_reader_now")
+    addresses = (int(ffi.cast("uintptr_t", each)) for each in (function, reader))
+    return extension.NowReader(*addresses, Reading, STATES, reader).now
 
 
 class Bound(NamedTuple):

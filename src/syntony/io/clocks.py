@@ -30,8 +30,18 @@ class ClockSource(Protocol):
         """One phrase for a person."""
         ...
 
+    @property
+    def clocks(self) -> Any:
+        """A ``struct syn_clock_reader *`` without a page: this clock, and those beside it that take
+        no steps (CLOCK_MONOTONIC) or slews (CLOCK_MONOTONIC_RAW)."""
+        ...
+
     def now_ns(self) -> int:
         """Its reading."""
+        ...
+
+    def wait_for_step(self, timeout_s: float) -> bool:
+        """Sleep until the clock is set, at most so long. Whether it was. One thread only."""
         ...
 
 
@@ -40,11 +50,25 @@ class KernelClock:
 
     def __init__(self, node: str) -> None:
         self.node = node
+        self._watch_fd = -1
 
     @property
     def description(self) -> str:
         """One phrase for a person."""
         return "kernel clock (CLOCK_REALTIME)"
+
+    @property
+    def clocks(self) -> Any:
+        """CLOCK_REALTIME, CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW."""
+        return ffi.new("struct syn_clock_reader *")
+
+    def wait_for_step(self, timeout_s: float) -> bool:
+        """By a timerfd, which the kernel cancels when the clock is set."""
+        if self._watch_fd < 0:
+            self._watch_fd = library().syn_set_watch_open()
+        if self._watch_fd < 0:
+            raise MissingError(f"steps of the clock: timerfd: {os.strerror(-self._watch_fd)}")
+        return bool(library().syn_set_watch_wait(self._watch_fd, round(timeout_s * 1000)))
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""
@@ -81,11 +105,29 @@ class SyntheticClock:
             code = self._library.syn_clock_follow(self._handle, os.fsencode(spec.tape))
             if code != 0:
                 raise MissingError(f"{spec.tape} cannot be followed: {os.strerror(code)}")
+        self._lines = ffi.new("uint64_t *")
+        self._library.syn_clock_wait(self._handle, self._lines, 0)
 
     @property
     def description(self) -> str:
         """One phrase for a person."""
         return f"synthetic clock (seed {self.spec.seed})"
+
+    @property
+    def clocks(self) -> Any:
+        """Itself, without its steps, and without any adjustment; valid as long as this lives."""
+        reader = ffi.new("struct syn_clock_reader *")
+        reader.context = self._handle
+        reader.local, reader.steady, reader.raw = (
+            ffi.cast("int64_t (*)(void *)", ffi.addressof(self._library, name))
+            for name in ("syn_clock_now", "syn_clock_steady_now", "syn_clock_raw_now")
+        )
+        return reader
+
+    def wait_for_step(self, timeout_s: float) -> bool:
+        """By what is written on its tape."""
+        timeout_ms = round(timeout_s * 1000)
+        return bool(self._library.syn_clock_wait(self._handle, self._lines, timeout_ms))
 
     @property
     def handle(self) -> Any:

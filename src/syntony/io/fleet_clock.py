@@ -33,6 +33,7 @@ DEFAULT_DIR = "/run/syntony"
 DIR_VARIABLE = "SYNTONY_CLOCK_DIR"
 """Says where the agent's page is, if not there; set inside a lab's hosts."""
 _LOOK_NS = 20 * MS
+_UNKNOWN = ClockState.UNKNOWN
 _REOPEN_NS = 1 * S
 
 
@@ -61,11 +62,12 @@ class FleetClock:
         Raises:
             MissingError: the page went away.
         """
-        reading = self._reader.now()
-        if reading.status is ClockState.UNKNOWN and time.monotonic_ns() >= self._reopen_ns:
+        reading = self._read()
+        if isinstance(reading, Reading) and reading.status is not _UNKNOWN:
+            return reading
+        if time.monotonic_ns() >= self._reopen_ns:
             self._open()  # an agent of another version may have made a new page
-            reading = self._reader.now()
-        return reading
+        return self._reader.now()
 
     def to_fleet(self, local_ns: int) -> Reading:
         """Fleet time of an instant of this host's clock (CLOCK_REALTIME), up to an hour ago.
@@ -130,6 +132,7 @@ class FleetClock:
         if synthetic is not None:
             self._clock = synthetic
         self._reader = PageReader(self._directory / PAGE, synthetic)
+        self._read = self._reader.read
 
 
 def _find(peers: Peers, node: str) -> Timeline:
@@ -146,32 +149,29 @@ def clock_directory() -> Path:
 
 
 @functools.cache
-def _of(directory: Path) -> FleetClock:
-    return FleetClock(directory)
-
-
-def _default() -> FleetClock:
-    return _of(clock_directory())
+def default() -> FleetClock:
+    """This host's; where it is, is looked up once."""
+    return FleetClock(clock_directory())
 
 
 def now() -> Reading:
     """Fleet time with its bound and state; see `FleetClock.now`."""
-    return _default().now()
+    return default().now()
 
 
 def to_fleet(local_ns: int) -> Reading:
     """Fleet time of a past or present CLOCK_REALTIME instant; see `FleetClock.to_fleet`."""
-    return _default().to_fleet(local_ns)
+    return default().to_fleet(local_ns)
 
 
 def local_ns() -> int:
     """The host's own clock; see `FleetClock.local_ns`."""
-    return _default().local_ns()
+    return default().local_ns()
 
 
 def offset(a: str, b: str) -> Offset:
     """Clock `b` minus clock `a`; see `FleetClock.offset`."""
-    return _default().offset(a, b)
+    return default().offset(a, b)
 
 
 def wait_until_bound(ns: int, timeout_s: float = 30.0) -> Reading:
@@ -183,7 +183,7 @@ def wait_until_bound(ns: int, timeout_s: float = 30.0) -> Reading:
     end_ns = time.monotonic_ns() + round(timeout_s * S)
     while True:
         try:
-            clock = _default()
+            clock = default()
         except MissingError as error:
             if time.monotonic_ns() >= end_ns:
                 raise RemoteError(f"no fleet time after {timeout_s:g} s: {error}") from error

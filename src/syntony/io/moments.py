@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.clock.steps import Moment
+from syntony.io._library import ffi, library
 
 if TYPE_CHECKING:
     from syntony.io.clocks import ClockSource
@@ -18,22 +19,32 @@ VMCLOCK = Path("/dev/vmclock0")
 _VMCLOCK_MAGIC = 0x4B4C4356  # "VCLK"
 _VMCLOCK_HEAD = struct.Struct("<IIHBBIQ")
 """magic, size, version, counter, time type, sequence, disruption marker."""
+
+
 _TRIES = 3
 
 
 def read_moment(clock: ClockSource, vmclock: Path = VMCLOCK) -> Moment:
-    """The tightest of three tries."""
-    _, local_ns, mono_ns, boot_ns = min(_once(clock) for _ in range(_TRIES))
-    return Moment(local_ns, mono_ns, boot_ns, disruption_marker(vmclock))
+    """The tightest of a few tries."""
+    out = ffi.new("struct syn_clock_moment *")
+    library().syn_clock_look(clock.clocks, out)
+    _, slept_ns = min(_slept() for _ in range(_TRIES))
+    return Moment(
+        local_ns=out.local_ns,
+        mono_ns=out.mono_ns,
+        boot_ns=out.mono_ns + slept_ns,
+        marker=disruption_marker(vmclock),
+        raw_ns=out.raw_ns,
+        width_ns=out.width_ns,
+    )
 
 
-def _once(clock: ClockSource) -> tuple[int, int, int, int]:
-    """(width, local, monotonic in the middle of it, boot time at that)."""
+def _slept() -> tuple[int, int]:
+    """(width of the reading, CLOCK_BOOTTIME minus CLOCK_MONOTONIC)."""
     before_ns = time.monotonic_ns()
-    local_ns = clock.now_ns()
     boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     after_ns = time.monotonic_ns()
-    return after_ns - before_ns, local_ns, (before_ns + after_ns) // 2, boot_ns
+    return after_ns - before_ns, boot_ns - (before_ns + after_ns) // 2
 
 
 def disruption_marker(path: Path = VMCLOCK) -> int:

@@ -67,6 +67,7 @@ _CLOCK = (
     _agent("clock_drift_ratio", "gauge", "", "rate of the offset: 1e-6 is 1 ppm"),
     _agent("clock_slew_left_seconds", "gauge", "", "served minus solved time, still to be slewed"),
     _agent("clock_disruptions_total", "counter", "", "steps of the host's clock noticed"),
+    _agent("clock_slews_total", "counter", "", "changes of the host clock's rate noticed"),
     _agent("clock_utc_offset_seconds", "gauge", "", "UTC minus fleet time; absent without anchors"),
 )  # fmt: skip
 

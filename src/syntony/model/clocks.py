@@ -51,6 +51,10 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """How far the path furthest from the others is from them; 0 where they agree."""
     path_correction_ns: float = 0.0
     """What their disagreement added to `theta_ns`."""
+    a_epoch: int = 0
+    b_epoch: int = 0
+    """Epochs of both clocks that all of the window lies in, as the prober knows them; 0: it does
+    not."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Bound on the error of unequal path delays that no other path checks (half a round trip)."""
     reason: str = ""
     """For a person, where the state is not SYNCHRONIZED: why."""
+    epoch: int = 0
+    """Names the last step, or change of rate, of this clock; 0: nobody has told. What was measured
+    in another epoch says nothing of the clock."""
 
     def to_fleet_ns(self, local_ns: int) -> int:
         """Fleet time of a local instant, past or future."""

@@ -14,6 +14,8 @@ class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
     edges: tuple[Edge, ...]
     utc: tuple[UtcReading, ...] = ()
     """What the host says of UTC."""
+    epochs: dict[str, int] = {}
+    """The present epoch of the host's clock, by node (see `Timeline.epoch`)."""
 
 
 class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
