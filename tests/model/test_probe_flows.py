@@ -25,7 +25,7 @@ def test_among_says_what_isin_says(wanted: list[int], known: set[int]) -> None:
 def test_flags_are_the_engines() -> None:
     header = (Path(__file__).parents[2] / "native/probe/syn_probe.h").read_text()
     engine = {name: int(bit) for name, bit in re.findall(r"SYN_([A-Z0-9_]+) = (\d+),", header)}
-    ours = {str(flag.name): flag.value for flag in ProbeFlag}
+    ours = {name: flag.value for name, flag in ProbeFlag.__members__.items()}
     assert ours == {name: engine[name] for name in ours}
     assert {flag.name for flag in LOST} == {name for name in ours if name.startswith("LOST")}
     assert {flag.name for flag in STALLED} == {name for name in ours if name.startswith("STALL")}

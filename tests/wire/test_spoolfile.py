@@ -1,4 +1,4 @@
-"""The spool's bytes: whole frames come back, and every torn or damaged one ends the segment."""
+"""The spool's bytes: whole frames come back, whatever is torn or damaged beside them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from syntony.wire.spoolfile import (
     MAX_NAME_BYTES,
     SEGMENT_MAGIC,
     SLOT_BYTES,
+    Entry,
     Frame,
     SpoolState,
+    index_segment,
     pack_frame,
     pack_state,
     read_frame,
-    read_segment,
     read_state,
 )
 
@@ -33,25 +34,35 @@ STATES = st.builds(
 )
 
 
-@given(st.lists(FRAMES, max_size=6), st.data())
-def test_a_segment_reads_up_to_where_it_was_cut(frames: list[Frame], data: st.DataObject) -> None:
+@given(st.lists(FRAMES, max_size=6), st.integers(0, 2**60), st.data())
+def test_of_a_cut_or_damaged_segment_every_whole_frame_is_found(
+    drawn: list[Frame], first: int, data: st.DataObject
+) -> None:
+    frames = [frame._replace(seq=first + k) for k, frame in enumerate(drawn)]
     packed = [pack_frame(frame) for frame in frames]
     ends = [len(SEGMENT_MAGIC)]
     for each in packed:
         ends.append(ends[-1] + len(each))
     segment = SEGMENT_MAGIC + b"".join(packed)
-    whole = list(read_segment(segment))
-    assert [frame for frame, _, _ in whole] == frames
-    assert [(begin, end) for _, begin, end in whole] == list(pairwise(ends))
-    cut = data.draw(st.integers(0, len(segment)))
-    assert len(list(read_segment(segment[:cut]))) == sum(end <= cut for end in ends[1:])
-    if len(segment) > len(SEGMENT_MAGIC):
+    assert list(index_segment(segment, first)) == [
+        Entry(frame.seq, frame.rows, begin, end, intact=True)
+        for frame, (begin, end) in zip(frames, pairwise(ends), strict=True)
+    ]
+    places = list(pairwise(ends))
+    assert [read_frame(segment, begin) for begin, _ in places] == [
+        (frame, end) for frame, (_, end) in zip(frames, places, strict=True)
+    ]
+
+    def whole(of: bytes) -> list[tuple[int, int]]:
+        return [(e.start, e.end) for e in index_segment(of, first) if e.intact]
+
+    cut = data.draw(st.integers(len(SEGMENT_MAGIC), len(segment)))
+    assert whole(segment[:cut]) == [place for place in places if place[1] <= cut]
+    if frames:
         wrong = data.draw(st.integers(len(SEGMENT_MAGIC), len(segment) - 1))
         damaged = bytearray(segment)
         damaged[wrong] ^= 1 << data.draw(st.integers(0, 7))
-        kept = list(read_segment(bytes(damaged)))
-        assert len(kept) == sum(end <= wrong for end in ends[1:])
-    assert list(read_segment(b"x" + segment)) == []
+        assert whole(bytes(damaged)) == [(a, b) for a, b in places if not a <= wrong < b]
 
 
 def test_a_frame_is_laid_out_as_its_page_says() -> None:
