@@ -38,7 +38,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     theta_ns: float
     drift_ppb: float
     sigma_ns: float
-    """1-sigma of theta at `ref_ns`."""
+    """1-sigma of theta's random error at `ref_ns`; averaging over edges reduces it."""
     drift_sigma_ppb: float
     rtt_floor_ns: float
     probes: int
@@ -51,6 +51,9 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """How far the path furthest from the others is from them; 0 where they agree."""
     path_correction_ns: float = 0.0
     """What their disagreement added to `theta_ns`."""
+    doubt_ns: float = 0.0
+    """1-sigma of a systematic error of theta that the data do not exclude: a standing queue behind
+    a floor that no window has confirmed, a floor that was learned anew. No averaging reduces it."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
