@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian, Places
+from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian
 
 Mask = NDArray[np.bool_]
 
@@ -21,14 +21,17 @@ CONTRADICTION_SIGMAS = 4.0
 LEAST_REDUNDANCY = 0.1
 """Least part of an edge that the other edges confirm, for it to count as confirmed: a bridge has
 0, an edge of a mesh of n edges per node and end about 1 - 1/n."""
-UNCONFIRMED = 1e-9
+LEAST_LEFT = 0.02
+"""The same, as far as a residual is scaled up by it: a cycle of 50 edges."""
+UNCONFIRMED = 1e-6
 """The same of an edge that no other confirms: what contradicts it may all be its own fault."""
 MAJORITY = 0.6
 """Share of a node's peers that must agree with it; two of three do, one of two does not."""
 LEAST_PEERS = 3
 """That must: two that agree with a third clock may do so by chance."""
+ROUNDING = 1e-9
 DISPUTED = 0.2
-"""Share of contradicting edges, of a node and its peers, beyond which no majority is believed."""
+"""Share of contradicting edges, of a node and its peers, from which on no majority is believed."""
 
 
 class Claims(NamedTuple):
@@ -40,30 +43,44 @@ class Claims(NamedTuple):
     """1-sigma of a systematic error."""
     weights: Floats
     """With which the potentials were solved."""
+    left: Floats
+    """Part of each edge that the others confirm, 1 - leverage of its pair; 0 for a bridge."""
     excluded: Mask
     """Edges of clocks that are known to be wrong: they contradict nobody."""
 
 
-def contradictions(mesh: Laplacian, claims: Claims) -> Floats:
-    """How far each node may be off because edges contradict each other; shape (count,)."""
+class Disputes(NamedTuple):
+    """Errors that contradictions allow for; 0 where there are none."""
+
+    node_ns: Floats
+    """Of nodes that no majority confirms, shape (count,)."""
+    edge_ns: Floats
+    """Of edges that contradict others, or are held by nothing but such edges, shape (edges,)."""
+
+
+def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
+    """How far nodes and edges may be off because edges contradict each other."""
     away, bad = _deviations(mesh, claims)
-    result = np.zeros(mesh.count)
     if not bad.any():
-        return result
-    clear = _clear(mesh, claims, bad)
-    disputed = np.flatnonzero(bad)
-    worst = np.zeros(mesh.count)
-    for end in (mesh.plus, mesh.minus):
-        np.maximum.at(worst, end[disputed], away[disputed])
-    worst[clear] = 0.0
-    # A node that only unconfirmed edges hold is as doubtful as the nodes at their other ends.
-    held = ~clear & (worst == 0)
-    result[:] = worst
-    near = np.flatnonzero((held[mesh.plus] | held[mesh.minus]) & ~claims.excluded)
-    for end, other in ((mesh.plus[near], mesh.minus[near]), (mesh.minus[near], mesh.plus[near])):
-        mine = held[end]
-        np.maximum.at(result, end[mine], worst[other[mine]])
-    return result
+        return Disputes(np.zeros(mesh.count), np.zeros(len(bad)))
+    confirmed = _confirmed(mesh, claims, bad)
+    clear = _clear(mesh, claims, bad, confirmed)
+    disputed = np.where(bad, away, 0.0)
+    worst = _largest(mesh, disputed)
+    # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
+    loose = ~bad & ~confirmed & ~claims.excluded
+    edge_ns = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
+    node_ns = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge_ns)))
+    return Disputes(node_ns, edge_ns)
+
+
+def _largest(mesh: Laplacian, values: Floats) -> Floats:
+    """Largest value of each node's edges, shape (count,)."""
+    found = np.zeros(mesh.count)
+    some = np.flatnonzero(values)
+    np.maximum.at(found, mesh.plus[some], values[some])
+    np.maximum.at(found, mesh.minus[some], values[some])
+    return found
 
 
 def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
@@ -73,10 +90,8 @@ def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
     some = np.flatnonzero((away > claims.sigma) & ~claims.excluded)
     if not len(some):
         return away, bad
-    # The whole pair is left out: what its edges have in common confirms none of them.
     pair = mesh.pair
-    part = np.bincount(pair, claims.weights) * _first(pair, mesh.spans(claims.weights))
-    left = np.maximum(1 - part, UNCONFIRMED)[pair[some]]
+    left = np.maximum(claims.left[some], LEAST_LEFT)
     pull = np.bincount(pair, claims.weights)
     mean = np.bincount(pair, claims.weights * claims.residual) / np.where(pull > 0, pull, 1.0)
     common = np.where(pull > 0, mean, 0.0)[pair[some]]
@@ -87,17 +102,19 @@ def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
     return away, bad
 
 
-def _first(pair: Places, values: Floats) -> Floats:
-    """One of the values of each pair, all of which are the same."""
-    found = np.zeros(int(pair.max()) + 1)
-    found[pair] = values
-    return found
+def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
+    """Part of each edge that others confirm, shape (edges,).
+
+    The whole pair counts as one: what its edges have in common confirms none of them.
+    """
+    part = np.bincount(mesh.pair, weights)[mesh.pair] * mesh.spans(weights)
+    return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
 
 
-def _clear(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
+def _clear(mesh: Laplacian, claims: Claims, bad: Mask, confirmed: Mask) -> Mask:
     """Nodes that a majority of their peers confirms, shape (count,)."""
     votes = np.where(claims.excluded, 0.0, mesh.share)
-    agreeing = np.where(bad | ~_confirmed(mesh, claims, bad), 0.0, votes)
+    agreeing = np.where(bad | ~confirmed, 0.0, votes)
     # What contradicts most of its peers contradicts them wrongly: counted out first.
     wrong = mesh.degree(np.where(bad, votes, 0.0)) > mesh.degree(votes) / 2
     among = ~(wrong[mesh.plus] | wrong[mesh.minus])
@@ -105,24 +122,22 @@ def _clear(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
     own, disputed, good = (mesh.degree(each) for each in (votes, against, agreeing * among))
     # One wrong edge is its own fault, one in five of a neighbourhood is a fault of the claims.
     near = own + _beside(mesh, own, among)
-    quiet = disputed + _beside(mesh, disputed, among) <= DISPUTED * near
+    quiet = disputed + _beside(mesh, disputed, among) <= (DISPUTED - ROUNDING) * near
     most = np.maximum(MAJORITY * own, LEAST_PEERS)
-    return np.asarray(~wrong & quiet & (good > most - 1e-9), dtype=np.bool_)
+    return np.asarray(~wrong & quiet & (good > most - ROUNDING), dtype=np.bool_)
 
 
 def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
     """Sum of the neighbours' values over all edges to them, by votes; shape (count,)."""
     found = np.bincount(mesh.plus, mesh.share * among * values[mesh.minus], mesh.count)
     found += np.bincount(mesh.minus, mesh.share * among * values[mesh.plus], mesh.count)
-    return found
+    return np.asarray(found, dtype=np.float64)
 
 
 def _confirmed(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
     """Edges that others confirm which contradict nobody; in large meshes all of them."""
     if mesh.count > DENSE_NODES:
         return np.ones(len(bad), dtype=np.bool_)
-    weights = np.where(bad | claims.excluded, 0.0, mesh.share / claims.sigma**2)
-    if not weights.any():
-        return np.zeros(len(bad), dtype=np.bool_)
-    part = np.bincount(mesh.pair, weights)[mesh.pair] * mesh.spans(weights)
-    return np.asarray(1 - part >= LEAST_REDUNDANCY, dtype=np.bool_)
+    # Hardly any weight instead of none keeps the mesh in one part.
+    weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
+    return np.asarray(redundancy(mesh, weights) >= LEAST_REDUNDANCY, dtype=np.bool_)

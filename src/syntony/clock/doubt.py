@@ -20,15 +20,16 @@ def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
 
     Args:
         mesh: one connected part.
-        doubts: (edges,), 1-sigma.
-        weights: (edges,), with which potentials were solved; 0 where an edge was left out.
+        doubts: (edges,), 1-sigma; infinite for edges that are left out.
+        weights: (edges,), how much each edge pulls at its ends.
     """
-    used = weights > 0
+    used = np.isfinite(doubts)
     if not (doubts[used] > LEAST_DOUBT_NS).any():
         return np.zeros(mesh.count)
+    weights = np.where(used, weights, 0.0)
     total = mesh.degree(weights)
-    mean = mesh.degree(weights * doubts) / np.where(total > 0, total, 1.0)
-    return np.maximum(_bottlenecks(mesh, np.where(used, doubts, np.inf)), mean)
+    mean = mesh.degree(weights * np.where(used, doubts, 0.0)) / np.where(total > 0, total, 1.0)
+    return np.maximum(_bottlenecks(mesh, doubts), mean)
 
 
 def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
@@ -37,7 +38,7 @@ def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
     from scipy.sparse.csgraph import connected_components
 
     found = np.full(mesh.count, np.inf)
-    part = np.arange(mesh.count)
+    part = np.arange(mesh.count, dtype=np.intp)
     left = np.argsort(doubts, kind="stable")
     left = left[np.isfinite(doubts[left])]
     while len(left) and not np.isfinite(found).all():
@@ -47,7 +48,7 @@ def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
         ends = part[mesh.plus[some]], part[mesh.minus[some]]
         graph = coo_array((np.ones(count), ends), shape=(mesh.count, mesh.count))
         _, joined = connected_components(graph, directed=False)
-        part = joined[part]
+        part = np.asarray(joined[part], dtype=np.intp)
         sizes = np.bincount(part)
         largest = int(sizes.argmax())
         if 2 * sizes[largest] > mesh.count:

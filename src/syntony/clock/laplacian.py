@@ -21,6 +21,8 @@ FEW_PROBES = 2
 EXPANDER_TAIL = 0.3
 """Mean part of the variances, beyond the node's own edges, up to which it is one (random meshes of
 10 peers: 0.05); its error then hardly matters."""
+EXPANDER_MARGIN = 2.0
+"""There the mean stands for every node's, with this margin, unless its own sample is larger."""
 MANY_PROBES = 32
 PROBE_MARGIN = 4.0
 """Standard errors of a sampled variance that are added to it, so that it bounds the exact one."""
@@ -99,16 +101,15 @@ class Laplacian:
     def sigmas(self, weights: Floats) -> Floats:
         """1-sigma of each potential against the mean of all, weights being inverse variances.
 
-        The mean counts each node by its weights, so that a node of which little is known makes no
-        other's sigma larger. Up to `DENSE_NODES` exact, beyond it an estimate with a margin.
+        The mean counts each node by its own precision, so that nodes of which little is known make
+        no other's sigma larger. Up to `DENSE_NODES` exact, beyond it an estimate with a margin.
         """
         degree = self.degree(weights)
-        share = degree / degree.sum()
         if self.count <= DENSE_NODES:
             inverse = self._inverse(weights)
-            towards = inverse @ share
-            variances = np.diag(inverse) - 2 * towards + float(share @ towards)
-            return np.asarray(np.sqrt(np.maximum(variances, 0.0)), dtype=np.float64)
+            variances = _against(inverse, degree)
+            variances = _against(inverse, 1 / np.maximum(variances, variances.max() * GROUNDED))
+            return np.asarray(np.sqrt(variances), dtype=np.float64)
         degree = np.maximum(degree, degree.max() * GROUNDED)
         return np.asarray(np.sqrt(1 / degree + self._tail(weights, degree)), dtype=np.float64)
 
@@ -136,8 +137,9 @@ class Laplacian:
         rng = np.random.default_rng(len(weights))
         roots = np.sqrt(weights)
         tail = self._sampled(rng, FEW_PROBES, weights, roots, degree)
-        if float(np.mean(tail * degree)) <= EXPANDER_TAIL:
-            return tail * (1 + PROBE_MARGIN * math.sqrt(2 / FEW_PROBES))
+        usual = float(np.mean(tail * degree))
+        if usual <= EXPANDER_TAIL:
+            return np.maximum(tail, EXPANDER_MARGIN * usual / degree)
         tail = self._sampled(rng, MANY_PROBES, weights, roots, degree)
         return tail * (1 + PROBE_MARGIN * math.sqrt(2 / MANY_PROBES))
 
@@ -155,7 +157,7 @@ class Laplacian:
             signed = np.where(rng.integers(0, 2, len(roots), dtype=np.bool_), roots, -roots)
             right = self._sums(signed, -signed)
             x = self._conjugate_gradients(weights, right, tolerance)
-            x -= float(degree @ x) / float(degree.sum())
+            x -= float(np.median(x))
             tail += (x - right / degree) ** 2
         return np.asarray(tail / probes, dtype=np.float64)
 
@@ -229,3 +231,11 @@ class Laplacian:
             direction += precise
         x -= x.mean()
         return x
+
+
+def _against(inverse: Floats, counts: Floats) -> Floats:
+    """Variance of each node against the mean in which nodes have these counts, shape (count,)."""
+    share = counts / counts.sum()
+    towards = inverse @ share
+    found = np.diag(inverse) - 2 * towards + float(share @ towards)
+    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.contradiction import Claims, contradictions
+from syntony.clock.contradiction import Claims, contradictions, redundancy
 from syntony.clock.doubt import node_doubts
 from syntony.clock.laplacian import Laplacian
 from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
@@ -234,19 +234,15 @@ def _sigmas(frame: _Frame, found: Potentials, liars: NDArray[np.bool_]) -> Float
     sigma_ns = edges.sigma_at(frame.local_ns[edges.a])
     random_ns = np.hypot(found.sigma, _typical(frame.mesh, sigma_ns, found))
     excluded = liars[edges.a] | liars[edges.b]
-    disputed_ns = contradictions(
-        frame.mesh,
-        Claims(
-            found.residual,
-            sigma_ns,
-            edges.doubt_ns,
-            weights,
-            excluded,
-        ),
+    left = redundancy(frame.mesh, weights)
+    disputes = contradictions(
+        frame.mesh, Claims(found.residual, sigma_ns, edges.doubt_ns, weights, left, excluded)
     )
-    doubt_ns = node_doubts(frame.mesh, edges.doubt_ns, np.where(excluded, 0.0, weights))
-    systematic_ns = disputed_ns / BOUND_SIGMAS + doubt_ns
-    return np.where(liars, found.sigma, np.hypot(random_ns, systematic_ns))
+    doubts = np.hypot(edges.doubt_ns, disputes.edge_ns / BOUND_SIGMAS)
+    # An edge that no other confirms places its far end and pulls at nobody.
+    doubt_ns = node_doubts(frame.mesh, np.where(excluded, np.inf, doubts), weights * left)
+    disputed_ns = disputes.node_ns / BOUND_SIGMAS
+    return np.where(liars, found.sigma, np.hypot(random_ns, np.maximum(doubt_ns, disputed_ns)))
 
 
 def _typical(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:
@@ -270,7 +266,7 @@ def _good(edges: EdgeArrays, values: Floats) -> Floats:
     size += np.bincount(edges.b, minlength=edges.nodes)
     place = np.cumsum(size) - size + (GOOD_QUARTER * size).astype(np.int64)
     found = (ranked[place] & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
-    return found.astype(np.float64)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _believed(edges: EdgeArrays, claimed: Floats, good: Floats) -> Floats:
