@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.clock.network import NetworkSolver
 from syntony.model import Edge, S, Timeline
+
+Floats = NDArray[np.float64]
 
 REF_NS = 1_750_000_000 * S
 Link = tuple[int, int]
@@ -95,14 +98,20 @@ class World:
             probes=256,
         )
 
-    def spoil(self, off_ns: Callable[[int, int], float], **claims: float) -> None:
-        """Move each theta by `off_ns` of the edge's ends; where that is not 0, replace claims."""
+    def spoil(self, off_ns: Floats, **claims: float) -> None:
+        """Move each theta by ``off_ns[a, b]``; where that is not 0, replace claims."""
         for place, edge in enumerate(self.edges):
-            wrong_ns = off_ns(int(edge.a[1:]), int(edge.b[1:]))
+            wrong_ns = float(off_ns[int(edge.a[1:]), int(edge.b[1:])])
             if wrong_ns:
                 self.edges[place] = msgspec.structs.replace(
                     edge, theta_ns=edge.theta_ns + wrong_ns, **claims
                 )
+
+    def from_one(self, node: int, off_ns: Floats) -> Floats:
+        """Errors of the edges that one clock measures, (clocks,), as a matrix for `spoil`."""
+        found = np.zeros((self.count, self.count))
+        found[node] = off_ns
+        return found
 
     def solve(self) -> Judged:
         solver = NetworkSolver()
@@ -114,10 +123,10 @@ class World:
 class Judged(NamedTuple):
     """Arrays of shape (clocks,)."""
 
-    error_ns: np.ndarray
+    error_ns: Floats
     """Against the median of all."""
-    bound_ns: np.ndarray
-    sigma_ns: np.ndarray
+    bound_ns: Floats
+    sigma_ns: Floats
     lines: list[Timeline]
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.clock.edge_worlds import TOPOLOGIES, Judged, World
 
 from syntony.clock.network import NetworkSolver
@@ -18,7 +19,7 @@ WIDE = {"sigma": {"sigma_ns": 200e3}, "doubt": {"sigma_ns": 30.0, "doubt_ns": 10
 SEEDS = range(6)
 
 
-def innocent(found: Judged, *guilty: int) -> np.ndarray:
+def innocent(found: Judged, *guilty: int) -> NDArray[np.intp]:
     return np.setdiff1d(np.arange(len(found.error_ns)), guilty)
 
 
@@ -46,9 +47,7 @@ def test_a_doubtful_clock_ruins_no_other(topology: str, claims: str) -> None:
     for seed in SEEDS:
         clean = World(seed, 18, topology).solve()
         world = World(seed, 18, topology)
-        world.spoil(
-            lambda a, _, rng=world.rng: rng.uniform(0, 400e3) if a == 2 else 0.0, **WIDE[claims]
-        )
+        world.spoil(world.from_one(2, world.rng.uniform(0, 400e3, 18)), **WIDE[claims])
         found = world.solve()
         assert found.worst < 1, f"seed {seed}"
         others = innocent(found, 2)
@@ -62,9 +61,7 @@ def test_eighteen_good_edges_of_24_place_all_four_clocks() -> None:
     """Four hosts, two rails, all pairs from both ends; one host's six edges say 5 ms."""
     for seed in SEEDS:
         world = World(seed, 4, "everyone", ports=2, sigmas_ns=(50.0, 50.01))
-        world.spoil(
-            lambda a, _, rng=world.rng: rng.uniform(-2e6, 2e6) if a == 1 else 0, sigma_ns=5e6
-        )
+        world.spoil(world.from_one(1, world.rng.uniform(-2e6, 2e6, 4)), sigma_ns=5e6)
         found = world.solve()
         assert np.abs(found.error_ns).max() < 100, f"seed {seed}: {found.error_ns}"
         assert found.bound_ns.max() < 1_000, f"seed {seed}: {found.bound_ns}"
@@ -77,10 +74,8 @@ def test_a_clock_tied_by_doubtful_edges_alone_is_in_doubt_with_all_behind_it() -
         queue_ns = float(world.rng.uniform(50e3, 300e3))
 
         # Clocks 3 and 4 share an uplink: sure of each other, in doubt against everybody else.
-        def queued(a: int, b: int, queue_ns: float = queue_ns) -> float:
-            return queue_ns * ((b in {3, 4}) - (a in {3, 4})) / 2
-
-        world.spoil(queued, doubt_ns=75e3)
+        late = np.isin(np.arange(12), (3, 4)) * queue_ns / 2
+        world.spoil(late[None, :] - late[:, None], doubt_ns=75e3)
         found = world.solve()
         assert found.worst < 1, f"seed {seed}"
         assert min(found.bound_ns[[3, 4]]) > queue_ns / 2, f"seed {seed}"
@@ -91,7 +86,7 @@ def test_a_clock_tied_by_doubtful_edges_alone_is_in_doubt_with_all_behind_it() -
 def test_a_fleet_in_which_nothing_is_confirmed_says_so() -> None:
     for seed in SEEDS:
         world = World(seed, 12)
-        world.spoil(lambda *_: 0.1, doubt_ns=2_500.0)
+        world.spoil(np.full((12, 12), 0.1), doubt_ns=2_500.0)
         found = world.solve()
         assert found.bound_ns.min() >= 4 * 2_500 * 0.99, f"seed {seed}"
         # The doubt is no noise: the random errors still average out.
@@ -108,7 +103,7 @@ def test_unequal_paths_that_contradict_each_other_widen_the_bound(count: int) ->
             [-1, 1], (count, count)
         )
         half = np.triu(half, 1) - np.triu(half, 1).T
-        world.spoil(lambda a, b, half=half: float(half[a, b]))
+        world.spoil(half)
         closure = abs(half[0, 1] + half[1, 2] + half[2, 0])
         if count == 3 and closure < 60:  # what closes the only cycle shows in no data
             continue
@@ -123,12 +118,8 @@ def test_a_third_of_edges_in_dispute_is_nobodys_fault(topology: str) -> None:
     """Standing queues of up to 5 µs in one direction of a third of the pairs, from the start."""
     for seed in range(15):
         world = World(seed, 18, topology, sigmas_ns=(3.0, 10.0))
-        bias: dict[tuple[int, int], float] = {}
-        for edge in world.edges:
-            ends = int(edge.a[1:]), int(edge.b[1:])
-            if ends[::-1] not in bias:
-                bias[ends] = float(world.rng.uniform(-2_500, 2_500) * (world.rng.random() < 1 / 3))
-        world.spoil(lambda a, b, bias=bias: bias.get((a, b), 0.0) - bias.get((b, a), 0.0))
+        bias = world.rng.uniform(-2_500, 2_500, (18, 18)) * (world.rng.random((18, 18)) < 1 / 3)
+        world.spoil(np.triu(bias, 1) - np.triu(bias, 1).T)
         found = world.solve()
         assert found.worst < 1, f"seed {seed}: {found.error_ns} {found.bound_ns}"
 
@@ -140,7 +131,8 @@ def test_one_liar_widens_its_own_bound_and_no_other(topology: str) -> None:
         clean = World(seed, 18, topology).solve()
         world = World(seed, 18, topology)
         lies = world.rng.uniform(300, 900, 18) * np.where(np.arange(18) % 2, 1, -1)
-        world.spoil(lambda a, b, lies=lies: lies[b] if a == 4 else -lies[a] if b == 4 else 0.0)
+        lied = world.from_one(4, lies)
+        world.spoil(lied - lied.T)
         found = world.solve()
         others = innocent(found, 4)
         near = np.abs(found.error_ns[others]) / found.bound_ns[others]
@@ -156,7 +148,8 @@ def test_one_wrong_edge_of_many_widens_nobody() -> None:
     for seed in SEEDS:
         clean = World(seed, 18, "everyone").solve()
         world = World(seed, 18, "everyone")
-        world.spoil(lambda a, b: 5_000.0 * ((a, b) == (3, 9)) - 5_000.0 * ((a, b) == (9, 3)))
+        wrong = world.from_one(3, 5_000.0 * (np.arange(18) == 9))
+        world.spoil(wrong - wrong.T)
         found = world.solve()
         assert found.worst < 1, f"seed {seed}"
         assert (found.bound_ns < 1.3 * clean.bound_ns).all(), f"seed {seed}"
@@ -168,7 +161,8 @@ def test_a_pair_has_one_vote_however_many_ports_tell_it() -> None:
         moved = []
         for copies in (1, 10):
             world = World(seed, 6, "everyone", sigmas_ns=(60.0, 60.01))
-            world.spoil(lambda a, b: 90.0 if (a, b) == (0, 1) else -90.0 if (a, b) == (1, 0) else 0)
+            wrong = world.from_one(0, 90.0 * (np.arange(6) == 1))
+            world.spoil(wrong - wrong.T)
             pair = [edge for edge in world.edges if {edge.a, edge.b} == {"n0", "n1"}]
             world.edges += pair * (copies - 1)
             moved.append(world.solve().error_ns)

@@ -71,7 +71,9 @@ def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
     loose = ~bad & ~confirmed & ~claims.excluded
     edge_ns = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
     node_ns = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge_ns)))
-    return Disputes(node_ns, edge_ns)
+    # Nor is a node confirmed by peers that are not.
+    beside = _largest(mesh, np.maximum(node_ns[mesh.plus], node_ns[mesh.minus]))
+    return Disputes(np.where(clear | (node_ns > 0), node_ns, beside), edge_ns)
 
 
 def _largest(mesh: Laplacian, values: Floats) -> Floats:

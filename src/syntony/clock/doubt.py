@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from syntony.clock.laplacian import Floats, Laplacian
+from syntony.clock.laplacian import Floats, Laplacian, Places
 
 LEVEL = 2.0
 """Edges are taken in as long as their doubts are within this factor of each other."""
 LEAST_DOUBT_NS = 1.0
+FEW_EDGES = 4
+"""Edges per node that are looked at first."""
 
 
 def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
@@ -34,25 +36,36 @@ def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
 
 def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
     """The least level of doubt at which each node joins more than half of all; shape (count,)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     found = np.full(mesh.count, np.inf)
     part = np.arange(mesh.count, dtype=np.intp)
-    left = np.argsort(doubts, kind="stable")
-    left = left[np.isfinite(doubts[left])]
-    while len(left) and not np.isfinite(found).all():
-        level = max(LEVEL * float(doubts[left[0]]), LEAST_DOUBT_NS)
-        count = int(np.searchsorted(doubts[left], level, side="right"))
-        some, left = left[:count], left[count:]
-        ends = part[mesh.plus[some]], part[mesh.minus[some]]
-        graph = coo_array((np.ones(count), ends), shape=(mesh.count, mesh.count))
-        _, joined = connected_components(graph, directed=False)
-        part = np.asarray(joined[part], dtype=np.intp)
+    left = np.flatnonzero(np.isfinite(doubts))
+    level = LEAST_DOUBT_NS
+    while len(left):
+        low = doubts[left] <= level
+        part = _joined(mesh, part, left[low])
         sizes = np.bincount(part)
         largest = int(sizes.argmax())
         if 2 * sizes[largest] > mesh.count:
-            worst = float(doubts[some[-1]])
             reached = (part == largest) & ~np.isfinite(found)
-            found[reached] = worst if worst > LEAST_DOUBT_NS else 0.0
+            found[reached] = level if level > LEAST_DOUBT_NS else 0.0
+        left = _between(mesh, part, left[~low])
+        level = LEVEL * float(doubts[left].min()) if len(left) else level
     return np.where(np.isfinite(found), found, 0.0)
+
+
+def _joined(mesh: Laplacian, part: Places, edges: Places) -> Places:
+    """Numbers of the connected parts, once these edges join them; shape (count,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    # Some edges join nearly all nodes of a large mesh, which leaves few of the others to look at.
+    for some in (edges[:: 1 + len(edges) // (FEW_EDGES * mesh.count)], edges):
+        across = _between(mesh, part, some)
+        ends = part[mesh.plus[across]], part[mesh.minus[across]]
+        graph = coo_array((np.ones(len(across)), ends), shape=(mesh.count, mesh.count))
+        part = np.asarray(connected_components(graph, directed=False)[1][part], dtype=np.intp)
+    return part
+
+
+def _between(mesh: Laplacian, part: Places, edges: Places) -> Places:
+    return edges[part[mesh.plus[edges]] != part[mesh.minus[edges]]]

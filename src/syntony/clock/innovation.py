@@ -8,6 +8,7 @@ window.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 FOLLOW = 0.25
 """Share by which the mean of normalised innovations follows a new one: four windows."""
@@ -19,8 +20,8 @@ RAMP_SIGMAS = 4.0
 """A change of slope between two windows without common probes beyond this is no noise."""
 RAMP_MEMORY_NS = 20e9
 """How long a ramp that is no longer seen is reckoned with: fans and loads turn within seconds."""
-LEAST_RAMP_PPB_PER_S = 10.0
-"""Slower ramps are in the random walk already."""
+LEAST_RAMP = 10e-18
+"""10 ppb/s: slower ramps are in the random walk already."""
 
 
 class Innovations:
@@ -46,24 +47,26 @@ class DriftRamp:
     def __init__(self) -> None:
         self.ramp = 0.0
         self._span_ns = 0.0
-        self._at_ns = 0
-        self._slope = 0.0
-        self._slope_var = math.inf
+        self._seen: deque[tuple[int, float, float]] = deque()
+        """Windows' middle, slope and its variance: the newest that shares no probes with the next
+        one, and those after it."""
 
     def take(self, ref_ns: int, span_ns: float, slope: float, slope_var: float) -> None:
         """A window's own slope; compared with that of the last window that shares no probes."""
-        since_ns = float(ref_ns - self._at_ns)
-        if math.isinf(slope_var) or (since_ns < span_ns and not math.isinf(self._slope_var)):
+        if math.isinf(slope_var):
             return
-        if not math.isinf(self._slope_var):
-            noise = RAMP_SIGMAS * math.sqrt(slope_var + self._slope_var)
-            seen = max(abs(slope - self._slope) - noise, 0.0) / since_ns
-            kept = self.ramp * math.exp(-since_ns / RAMP_MEMORY_NS)
-            self.ramp = max(seen, kept)
-            if self.ramp < LEAST_RAMP_PPB_PER_S * 1e-18:
+        while len(self._seen) > 1 and ref_ns - self._seen[1][0] >= span_ns:
+            self._seen.popleft()
+        if self._seen and ref_ns - self._seen[0][0] >= span_ns:
+            then_ns, before, before_var = self._seen[0]
+            noise = RAMP_SIGMAS * math.sqrt(slope_var + before_var)
+            seen = max(abs(slope - before) - noise, 0.0) / (ref_ns - then_ns)
+            last_ns = self._seen[-1][0]
+            self.ramp = max(seen, self.ramp * math.exp((last_ns - ref_ns) / RAMP_MEMORY_NS))
+            if self.ramp < LEAST_RAMP:
                 self.ramp = 0.0
-        self._span_ns, self._at_ns = span_ns, ref_ns
-        self._slope, self._slope_var = slope, slope_var
+        self._span_ns = span_ns
+        self._seen.append((ref_ns, slope, slope_var))
 
     @property
     def line_error_ns(self) -> float:

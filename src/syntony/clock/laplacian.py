@@ -21,6 +21,8 @@ FEW_PROBES = 2
 EXPANDER_TAIL = 0.3
 """Mean part of the variances, beyond the node's own edges, up to which it is one (random meshes of
 10 peers: 0.05); its error then hardly matters."""
+SAME_MESH = 0.9
+"""With this part of its edges an expander still is one."""
 EXPANDER_MARGIN = 2.0
 """There the mean stands for every node's, with this margin, unless its own sample is larger."""
 MANY_PROBES = 32
@@ -49,6 +51,15 @@ class _Pairs(NamedTuple):
     share: Floats
 
 
+class _Expander(NamedTuple):
+    """A mesh that was found to be one."""
+
+    edges: int
+    """That counted then."""
+    tail: float
+    """Mean part of a variance beyond the node's own edges, in terms of what those leave."""
+
+
 class Laplacian:
     """``x[plus] - x[minus] ≈ values`` under weights: arrays of shape (edges,), x of (count,)."""
 
@@ -58,6 +69,7 @@ class Laplacian:
         self.count = count
         self._by_plus: _Rows | None = None
         self._pairs: _Pairs | None = None
+        self._expander: _Expander | None = None
 
     @property
     def pair(self) -> Places:
@@ -134,11 +146,15 @@ class Laplacian:
         Srivastava 2011). What a node's own edges leave is known exactly; only the rest,
         ``x - D⁻¹·B·√w·q``, is sampled: 5 % on random meshes, nearly all on clustered ones.
         """
+        edges = int(np.count_nonzero(weights))
+        if self._expander is not None and edges >= SAME_MESH * self._expander.edges:
+            return np.asarray(EXPANDER_MARGIN * self._expander.tail / degree)
         rng = np.random.default_rng(len(weights))
         roots = np.sqrt(weights)
         tail = self._sampled(rng, FEW_PROBES, weights, roots, degree)
         usual = float(np.mean(tail * degree))
         if usual <= EXPANDER_TAIL:
+            self._expander = _Expander(edges, usual)
             return np.maximum(tail, EXPANDER_MARGIN * usual / degree)
         tail = self._sampled(rng, MANY_PROBES, weights, roots, degree)
         return tail * (1 + PROBE_MARGIN * math.sqrt(2 / MANY_PROBES))

@@ -87,8 +87,9 @@ def robust_potentials(
         excluded: edges to leave out from the beginning, (edges,).
     """
     used = np.ones(len(values), dtype=np.bool_) if excluded is None else ~excluded
-    total = sigmas if doubts is None else np.hypot(sigmas, np.minimum(doubts, MOST_DOUBT * sigmas))
-    claimed = np.where(used, mesh.share / total**2, 0.0)
+    total = sigmas if doubts is None else np.hypot(sigmas, doubts)
+    counted = np.minimum(total, MOST_DOUBT * sigmas)
+    claimed = np.where(used, mesh.share / counted**2, 0.0)
     typical = float(np.median(sigmas[used]))
     x, residual = np.zeros(mesh.count), values
     if start is not None:
@@ -96,7 +97,7 @@ def robust_potentials(
     rounds = _rounds(mesh, start is not None and _near(residual, sigmas, used))
     if rounds is not WARM:
         # Nobody's own claim counts before it has been compared with the others'.
-        equal = np.where(used, mesh.share / np.maximum(total, typical) ** 2, 0.0)
+        equal = np.where(used, mesh.share / np.maximum(counted, typical) ** 2, 0.0)
         x = x + mesh.solve(equal, residual, tolerance=COARSE * typical)
         residual = values - mesh.differences(x)
     for _ in range(rounds.huber):
