@@ -68,4 +68,5 @@ def _joined(mesh: Laplacian, part: Places, edges: Places) -> Places:
 
 
 def _between(mesh: Laplacian, part: Places, edges: Places) -> Places:
-    return edges[part[mesh.plus[edges]] != part[mesh.minus[edges]]]
+    across = part[mesh.plus[edges]] != part[mesh.minus[edges]]
+    return np.asarray(edges[across], dtype=np.intp)

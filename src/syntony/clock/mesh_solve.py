@@ -32,6 +32,8 @@ LIE_NS = 1_000.0
 LIAR_SHARE = 0.5
 LIAR_PEERS = 3
 """A clock most of whose edges, with this many peers, contradict the rest is no clock to follow."""
+COMMON = 0.5
+"""Part of an edge's random error that it has in common with its node's other edges."""
 CUT_ROUNDS = 4
 FAR_GUESS_NS = 100_000.0
 """A first guess this far off makes instants differ by what 80 ppm turn into 8 ns."""
@@ -131,7 +133,7 @@ def solve_mesh(
         offset_ns=frame.guess + found.x,
         drift=np.expm1(-rates.x),
         sigma_ns=_sigmas(frame, found, liars),
-        drift_sigma=np.hypot(rates.sigma, _typical(frame.mesh, edges.drift_sigma, rates)),
+        drift_sigma=np.hypot(rates.sigma, _common(frame.mesh, edges.drift_sigma, rates)),
         asymmetry_ns=_unchecked(edges, found.rejected),
         liars=liars,
         residual_ns=found.residual,
@@ -232,7 +234,7 @@ def _sigmas(frame: _Frame, found: Potentials, liars: NDArray[np.bool_]) -> Float
     """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,)."""
     edges, weights = frame.edges, found.weights
     sigma_ns = edges.sigma_at(frame.local_ns[edges.a])
-    random_ns = np.hypot(found.sigma, _typical(frame.mesh, sigma_ns, found))
+    random_ns = np.hypot(found.sigma, _common(frame.mesh, sigma_ns, found))
     excluded = liars[edges.a] | liars[edges.b]
     left = redundancy(frame.mesh, weights)
     disputes = contradictions(
@@ -245,15 +247,17 @@ def _sigmas(frame: _Frame, found: Potentials, liars: NDArray[np.bool_]) -> Float
     return np.where(liars, found.sigma, np.hypot(random_ns, np.maximum(doubt_ns, disputed_ns)))
 
 
-def _typical(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:
-    """Sigma of the edges each node was placed by, (nodes,).
+def _common(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:
+    """What the edges each node was placed by have in common of their errors, (nodes,).
 
     The solve averages over a node's edges as if their errors were independent. Those of one
-    stamping path are not (the same interrupt, the same caches, one oscillator), so no node is
-    claimed to be better than its edges.
+    stamping path (the same interrupt, the same caches) and of one oscillator are not.
     """
     total = np.maximum(mesh.degree(found.weights), np.finfo(np.float64).tiny)
-    return np.asarray(np.sqrt(mesh.degree(found.weights * sigmas**2) / total) * found.scale)
+    typical = np.sqrt(mesh.degree(found.weights * sigmas**2) / total)
+    # Where residuals exceed the claims, nothing says that their excess is independent.
+    share = min(COMMON * found.scale**2, 1.0)
+    return np.asarray(share * found.scale * typical, dtype=np.float64)
 
 
 def _good(edges: EdgeArrays, values: Floats) -> Floats:
