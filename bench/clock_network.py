@@ -41,6 +41,7 @@ def drawn(count: int, peers: int, bad: float, seed: int) -> tuple[EdgeArrays, ND
         sigma_ns=np.full(len(a), SIGMA_NS),
         drift_sigma=np.full(len(a), 5e-9),
         rtt_ns=np.full(len(a), 20_000.0),
+        doubt_ns=np.zeros(len(a)),
     )
     return edges, offset_ns
 

@@ -52,6 +52,7 @@ def measured(
         sigma_ns=np.full(len(a), SIGMA_NS),
         drift_sigma=np.full(len(a), DRIFT_SIGMA_PPB * 1e-9),
         rtt_ns=np.full(len(a), 20_000.0),
+        doubt_ns=np.zeros(len(a)),
     )
 
 

@@ -85,6 +85,7 @@ def mesh_edges(count: int, seed: int, lies: dict[int, float], sigma_ns: float) -
         sigma_ns=sigma,
         drift_sigma=np.full(len(a), 5e-9),
         rtt_ns=np.full(len(a), 20_000.0),
+        doubt_ns=np.zeros(len(a)),
     )
 
 
@@ -134,6 +135,7 @@ def drawn(count: int, seed: int, moved_ns: Floats) -> EdgeArrays:
         sigma_ns=np.full(len(plus), SIGMA_NS),
         drift_sigma=np.full(len(plus), 5e-9),
         rtt_ns=np.full(len(plus), 20_000.0),
+        doubt_ns=np.zeros(len(plus)),
     )
 
 

@@ -42,7 +42,7 @@ class Pair:
     def sigma_ns(self, tracked: Tracked) -> float:
         instant = np.array([self.at_ns], dtype=np.int64)
         ahead_ns = int(self.clocks.read(0, instant)[0]) - tracked.ref_ns
-        return math.sqrt(tracked.theta_var + tracked.drift_var * ahead_ns**2)
+        return math.sqrt(tracked.theta_var + tracked.doubt_var + tracked.drift_var * ahead_ns**2)
 
     def run(self, ways: Sequence[tuple[Way, Way]]) -> list[Mode]:
         modes = []

@@ -56,30 +56,35 @@ class OffsetDrift(NamedTuple):
     drift: float = 0.0
     cov: Covariance = Covariance()
 
-    def predict(self, ahead_ns: float, shift_ns: float) -> Self:
-        """The same `ahead_ns` later, against a base that is `shift_ns` higher."""
+    def predict(self, ahead_ns: float, shift_ns: float, ramp: float = 0.0) -> Self:
+        """The same `ahead_ns` later, against a base that is `shift_ns` higher.
+
+        `ramp` is the rate, per ns, at which the drift was last seen to change one way.
+        """
         walk = (WANDER_PPB * 1e-9) ** 2 * ahead_ns * 1e-9
         # Continuous random walk of the drift, integrated once: Bar-Shalom et al. 2001, §6.2.
         grown = Covariance(walk * ahead_ns**2 / 3, walk * ahead_ns / 2, walk)
+        turned, bent_ns = ramp * ahead_ns, ramp * ahead_ns**2 / 2
+        ramped = Covariance(bent_ns**2, bent_ns * turned, turned**2)
         return self._replace(
             theta_ns=self.theta_ns + self.drift * ahead_ns - shift_ns,
-            cov=self.cov.through(1.0, ahead_ns, 0.0, 1.0).plus(grown),
+            cov=self.cov.through(1.0, ahead_ns, 0.0, 1.0).plus(grown).plus(ramped),
         )
 
-    def doubt(self, theta_var: float) -> Self:
+    def inflate(self, theta_var: float) -> Self:
         """The offset is less sure by this variance."""
         return self._replace(cov=self.cov.plus(Covariance(theta=theta_var)))
 
-    def see(self, theta_ns: float, drift: float, noise: Covariance) -> Self:
-        """A window has told both."""
+    def update(self, theta_ns: float, drift: float, noise: Covariance) -> Self:
+        """Take a window's measurement of both."""
         off, turn = theta_ns - self.theta_ns, drift - self.drift
         cov, spread = self.cov, self.cov.plus(noise)
         det = spread.theta * spread.drift - spread.cross**2
-        surprise = (
+        nis = (
             off * off * spread.drift - 2 * off * turn * spread.cross + turn * turn * spread.theta
         ) / det
-        if surprise / 2 > _SURPRISE:
-            cov = cov.times(surprise / 2)
+        if nis / 2 > _MOST_NIS:
+            cov = cov.times(nis / 2)
             spread = cov.plus(noise)
             det = spread.theta * spread.drift - spread.cross**2
         a = (cov.theta * spread.drift - cov.cross * spread.cross) / det
@@ -94,12 +99,12 @@ class OffsetDrift(NamedTuple):
             cov=kept.sound(),
         )
 
-    def see_theta(self, off_ns: float, variance: float) -> Self:
-        """A window has told the offset alone: by how much it is not as predicted."""
+    def update_theta(self, off_ns: float, variance: float) -> Self:
+        """Take a window's measurement of the offset alone: how far it is from the prediction."""
         cov, spread = self.cov, self.cov.theta + variance
-        surprise = off_ns * off_ns / spread
-        if surprise > _SURPRISE:
-            cov = cov.times(surprise)
+        nis = off_ns * off_ns / spread
+        if nis > _MOST_NIS:
+            cov = cov.times(nis)
             spread = cov.theta + variance
         a, c = cov.theta / spread, cov.cross / spread
         kept = cov.through(1 - a, 0.0, -c, 1.0).plus(
@@ -110,5 +115,6 @@ class OffsetDrift(NamedTuple):
         )
 
 
-_SURPRISE = GATE_SIGMAS**2 / 2
-"""Beyond chance the model's noise was too small: the prediction is trusted less."""
+_MOST_NIS = GATE_SIGMAS**2 / 2
+"""Normalised innovation squared, per degree of freedom, beyond which the model's noise was too
+small: the prediction is trusted less."""

@@ -16,6 +16,20 @@ Places = NDArray[np.intp]
 
 DENSE_NODES = 400
 """Up to here systems are solved exactly and variances are the pseudo-inverse's diagonal."""
+FEW_PROBES = 2
+"""Random right sides that show whether a mesh is an expander."""
+EXPANDER_TAIL = 0.3
+"""Mean part of the variances, beyond the node's own edges, up to which it is one (random meshes of
+10 peers: 0.05); its error then hardly matters."""
+SAME_MESH = 0.9
+"""With this part of its edges an expander still is one."""
+EXPANDER_MARGIN = 2.0
+"""There the mean stands for every node's, with this margin, unless its own sample is larger."""
+MANY_PROBES = 32
+PROBE_MARGIN = 4.0
+"""Standard errors of a sampled variance that are added to it, so that it bounds the exact one."""
+PROBE_TOLERANCE = 1e-3
+"""Relative residual of such a solve: the slowest modes of clustered meshes count most."""
 ROUNDS = 1_000
 FINEST = 1e-12
 """Relative residual at which rounding ends all progress."""
@@ -32,6 +46,20 @@ class _Rows(NamedTuple):
     starts: NDArray[np.int32]
 
 
+class _Pairs(NamedTuple):
+    number: Places
+    share: Floats
+
+
+class _Expander(NamedTuple):
+    """A mesh that was found to be one."""
+
+    edges: int
+    """That counted then."""
+    tail: float
+    """Mean part of a variance beyond the node's own edges, in terms of what those leave."""
+
+
 class Laplacian:
     """``x[plus] - x[minus] ≈ values`` under weights: arrays of shape (edges,), x of (count,)."""
 
@@ -40,6 +68,28 @@ class Laplacian:
         self.minus = minus
         self.count = count
         self._by_plus: _Rows | None = None
+        self._pairs: _Pairs | None = None
+        self._expander: _Expander | None = None
+
+    @property
+    def pair(self) -> Places:
+        """Number of each edge's pair of nodes, shape (edges,): edges between the same two nodes,
+        from either end, over whatever ports, have the same."""
+        return self._paired().number
+
+    @property
+    def share(self) -> Floats:
+        """Each edge's part of its pair, shape (edges,): a pair has one vote."""
+        return self._paired().share
+
+    def _paired(self) -> _Pairs:
+        if self._pairs is None:
+            ends = np.minimum(self.plus, self.minus) * self.count
+            ends += np.maximum(self.plus, self.minus)
+            _, number, edges = np.unique(ends, return_inverse=True, return_counts=True)
+            number = number.reshape(-1)
+            self._pairs = _Pairs(number, 1.0 / edges[number])
+        return self._pairs
 
     def differences(self, x: Floats) -> Floats:
         """``x[plus] - x[minus]``, shape (edges,)."""
@@ -61,17 +111,71 @@ class Laplacian:
         return self._conjugate_gradients(weights, right, tolerance)
 
     def sigmas(self, weights: Floats) -> Floats:
-        """1-sigma of each potential against their mean, weights being inverse variances.
+        """1-sigma of each potential against the mean of all, weights being inverse variances.
 
-        Beyond `DENSE_NODES` twice the variance its own edges leave: a bound on random meshes.
+        The mean counts each node by its own precision, so that nodes of which little is known make
+        no other's sigma larger. Up to `DENSE_NODES` exact, beyond it an estimate with a margin.
+        """
+        degree = self.degree(weights)
+        if self.count <= DENSE_NODES:
+            inverse = self._inverse(weights)
+            variances = _against(inverse, degree)
+            variances = _against(inverse, 1 / np.maximum(variances, variances.max() * GROUNDED))
+            return np.asarray(np.sqrt(variances), dtype=np.float64)
+        degree = np.maximum(degree, degree.max() * GROUNDED)
+        return np.asarray(np.sqrt(1 / degree + self._tail(weights, degree)), dtype=np.float64)
+
+    def spans(self, weights: Floats) -> Floats:
+        """Variance of each edge's difference of potentials, shape (edges,).
+
+        Beyond `DENSE_NODES` what the edges of both ends leave.
         """
         if self.count <= DENSE_NODES:
-            variances: Floats = np.maximum(np.diag(self._inverse(weights)), 0.0)
-            return np.asarray(np.sqrt(variances), dtype=np.float64)
-        degree = self._sums(weights, weights)
-        return np.asarray(
-            np.sqrt(2.0 / np.maximum(degree, degree.max() * GROUNDED)), dtype=np.float64
-        )
+            inverse = self._inverse(weights)
+            own = np.diag(inverse)
+            found = own[self.plus] + own[self.minus] - 2 * inverse[self.plus, self.minus]
+            return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+        degree = self.degree(weights)
+        least = 1 / np.maximum(degree, degree.max() * GROUNDED)
+        return np.asarray(least[self.plus] + least[self.minus], dtype=np.float64)
+
+    def _tail(self, weights: Floats, degree: Floats) -> Floats:
+        """Variance of each potential beyond 1/degree, sampled with a margin, shape (count,).
+
+        For signs q, ``x = L⁺·B·√w·q`` has the potentials' covariance (Hutchinson 1990; Spielman &
+        Srivastava 2011). What a node's own edges leave is known exactly; only the rest,
+        ``x - D⁻¹·B·√w·q``, is sampled: 5 % on random meshes, nearly all on clustered ones.
+        """
+        edges = int(np.count_nonzero(weights))
+        if self._expander is not None and edges >= SAME_MESH * self._expander.edges:
+            return np.asarray(EXPANDER_MARGIN * self._expander.tail / degree)
+        rng = np.random.default_rng(len(weights))
+        roots = np.sqrt(weights)
+        tail = self._sampled(rng, FEW_PROBES, weights, roots, degree)
+        usual = float(np.mean(tail * degree))
+        if usual <= EXPANDER_TAIL:
+            self._expander = _Expander(edges, usual)
+            return np.maximum(tail, EXPANDER_MARGIN * usual / degree)
+        tail = self._sampled(rng, MANY_PROBES, weights, roots, degree)
+        return tail * (1 + PROBE_MARGIN * math.sqrt(2 / MANY_PROBES))
+
+    def _sampled(
+        self,
+        rng: np.random.Generator,
+        probes: int,
+        weights: Floats,
+        roots: Floats,
+        degree: Floats,
+    ) -> Floats:
+        tolerance = PROBE_TOLERANCE * math.sqrt(self.count / float(degree.sum()))
+        tail = np.zeros(self.count)
+        for _ in range(probes):
+            signed = np.where(rng.integers(0, 2, len(roots), dtype=np.bool_), roots, -roots)
+            right = self._sums(signed, -signed)
+            x = self._conjugate_gradients(weights, right, tolerance)
+            x -= float(np.median(x))
+            tail += (x - right / degree) ** 2
+        return np.asarray(tail / probes, dtype=np.float64)
 
     def degree(self, weights: Floats) -> Floats:
         """Sum of each node's edge weights, shape (count,)."""
@@ -143,3 +247,11 @@ class Laplacian:
             direction += precise
         x -= x.mean()
         return x
+
+
+def _against(inverse: Floats, counts: Floats) -> Floats:
+    """Variance of each node against the mean in which nodes have these counts, shape (count,)."""
+    share = counts / counts.sum()
+    towards = inverse @ share
+    found = np.diag(inverse) - 2 * towards + float(share @ towards)
+    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)

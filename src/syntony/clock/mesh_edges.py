@@ -31,6 +31,8 @@ class EdgeArrays(NamedTuple):
     sigma_ns: Floats
     drift_sigma: Floats
     rtt_ns: Floats
+    doubt_ns: Floats
+    """1-sigma of a systematic error, beside `sigma_ns`, which is random."""
 
     @classmethod
     def of(cls, nodes: Sequence[str], edges: Sequence[Edge]) -> EdgeArrays:
@@ -44,6 +46,7 @@ class EdgeArrays(NamedTuple):
                     max(edge.sigma_ns, LEAST_SIGMA_NS, math.ulp(edge.theta_ns)),
                     edge.drift_sigma_ppb * 1e-9,
                     edge.rtt_floor_ns,
+                    max(edge.doubt_ns, 0.0),
                 )
                 for edge in edges
             ],
@@ -60,6 +63,10 @@ class EdgeArrays(NamedTuple):
     def theta_at(self, at_a_ns: NDArray[np.int64]) -> Floats:
         """Each edge's theta at an instant of its a's clock, (edges,)."""
         return np.asarray(self.theta_ns + self.drift * (at_a_ns - self.ref_ns), dtype=np.float64)
+
+    def sigma_at(self, at_a_ns: NDArray[np.int64]) -> Floats:
+        """Each edge's 1-sigma there, (edges,)."""
+        return np.hypot(self.sigma_ns, self.drift_sigma * (at_a_ns - self.ref_ns))
 
 
 def common_instant(edges: EdgeArrays) -> tuple[int, NDArray[np.int64]]:

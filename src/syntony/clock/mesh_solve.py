@@ -12,21 +12,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.contradiction import Claims, contradictions, redundancy
+from syntony.clock.doubt import node_doubts
 from syntony.clock.laplacian import Laplacian
 from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
 from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
+from syntony.model.clocks import BOUND_SIGMAS
 
 LEAST_REJECT_NS = 100.0
 """Smaller contradictions stay in: Huber's weight already holds their pull to a nanosecond or so."""
 LEAST_REJECT_RATE = 1e-7
 TRUST = 0.5
-"""No edge counts for better than this part of a typical one at either end: a claim costs nothing,
-and one prober's claims must not outweigh all the others'."""
+GOOD_QUARTER = 0.25
+"""No edge counts for better than `TRUST` of a good one at either end, that is, of the best quarter:
+a claim costs nothing, and one prober's claims must not outweigh all the others'. That quarter is
+still the others' where half of a node's edges, its own, have turned wide."""
 LIE_NS = 1_000.0
 """A clock is cut out for contradictions beyond this only: below, no lie moves others by 10 ns."""
 LIAR_SHARE = 0.5
 LIAR_PEERS = 3
 """A clock most of whose edges, with this many peers, contradict the rest is no clock to follow."""
+COMMON = 0.5
+"""Part of an edge's random error that it has in common with its node's other edges."""
 CUT_ROUNDS = 4
 FAR_GUESS_NS = 100_000.0
 """A first guess this far off makes instants differ by what 80 ppm turn into 8 ns."""
@@ -84,11 +91,13 @@ class _Frame(NamedTuple):
     ) -> Potentials:
         edges = self.edges
         known = self.guess[edges.a] - self.guess[edges.b]
+        at_a_ns = self.local_ns[edges.a]
         return robust_potentials(
             self.mesh,
-            edges.theta_at(self.local_ns[edges.a]) - known,
-            edges.sigma_ns,
+            edges.theta_at(at_a_ns) - known,
+            edges.sigma_at(at_a_ns),
             least_reject=LEAST_REJECT_NS,
+            doubts=edges.doubt_ns if edges.doubt_ns.any() else None,
             start=start,
             excluded=excluded,
         )
@@ -105,9 +114,8 @@ def solve_mesh(
         mesh: of the very same ends, solved before, which saves sorting them.
     """
     mesh = mesh or Laplacian(edges.a, edges.b, edges.nodes)
-    typical_ns = _typical(edges, edges.sigma_ns)
     edges = edges._replace(
-        sigma_ns=_believed(edges, edges.sigma_ns, typical_ns),
+        sigma_ns=_believed(edges, edges.sigma_ns, _good(edges, edges.sigma_ns)),
         drift_sigma=np.maximum(edges.drift_sigma, TRUST * float(np.median(edges.drift_sigma))),
     )
     frame, found = _offsets(mesh, edges, before)
@@ -124,8 +132,8 @@ def solve_mesh(
         local_ns=frame.local_ns,
         offset_ns=frame.guess + found.x,
         drift=np.expm1(-rates.x),
-        sigma_ns=np.hypot(found.sigma, np.where(liars, 0.0, typical_ns * found.scale)),
-        drift_sigma=rates.sigma,
+        sigma_ns=_sigmas(frame, found, liars),
+        drift_sigma=np.hypot(rates.sigma, _common(frame.mesh, edges.drift_sigma, rates)),
         asymmetry_ns=_unchecked(edges, found.rejected),
         liars=liars,
         residual_ns=found.residual,
@@ -222,29 +230,51 @@ def _ties_all(mesh: Laplacian, rejected: NDArray[np.bool_]) -> bool:
     return bool(np.all(mesh.degree((~rejected).astype(np.float64)) > 0))
 
 
-def _typical(edges: EdgeArrays, values: Floats) -> Floats:
-    """Median over each node's edges of what is positive, to a single float's precision; (nodes,).
+def _sigmas(frame: _Frame, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
+    """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,)."""
+    edges, weights = frame.edges, found.weights
+    sigma_ns = edges.sigma_at(frame.local_ns[edges.a])
+    random_ns = np.hypot(found.sigma, _common(frame.mesh, sigma_ns, found))
+    excluded = liars[edges.a] | liars[edges.b]
+    left = redundancy(frame.mesh, weights)
+    disputes = contradictions(
+        frame.mesh, Claims(found.residual, sigma_ns, edges.doubt_ns, weights, left, excluded)
+    )
+    doubts = np.hypot(edges.doubt_ns, disputes.edge_ns / BOUND_SIGMAS)
+    # An edge that no other confirms places its far end and pulls at nobody.
+    doubt_ns = node_doubts(frame.mesh, np.where(excluded, np.inf, doubts), weights * left)
+    disputed_ns = disputes.node_ns / BOUND_SIGMAS
+    return np.where(liars, found.sigma, np.hypot(random_ns, np.maximum(doubt_ns, disputed_ns)))
+
+
+def _common(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:
+    """What the edges each node was placed by have in common of their errors, (nodes,).
 
     The solve averages over a node's edges as if their errors were independent. Those of one
-    stamping path are not (the same interrupt, the same caches), so no node is claimed to be better
-    than a typical edge of its own.
+    stamping path (the same interrupt, the same caches) and of one oscillator are not.
     """
+    total = np.maximum(mesh.degree(found.weights), np.finfo(np.float64).tiny)
+    typical = np.sqrt(mesh.degree(found.weights * sigmas**2) / total)
+    # Where residuals exceed the claims, nothing says that their excess is independent.
+    share = min(COMMON * found.scale**2, 1.0)
+    return np.asarray(share * found.scale * typical, dtype=np.float64)
+
+
+def _good(edges: EdgeArrays, values: Floats) -> Floats:
+    """Lower quarter over each node's edges of what is positive, to a single float; (nodes,)."""
     # One sort of whole numbers, node above value: positive floats are in the order of their bits.
     bits = values.astype(np.float32).view(np.uint32).astype(np.int64)
     ranked = np.concatenate((edges.a << 32 | bits, edges.b << 32 | bits))
     ranked.sort()
     size = np.bincount(edges.a, minlength=edges.nodes)
     size += np.bincount(edges.b, minlength=edges.nodes)
-    first = np.cumsum(size) - size
-    low, high = (
-        (ranked[first + place] & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
-        for place in ((size - 1) // 2, size // 2)
-    )
-    return np.asarray((low.astype(np.float64) + high) / 2, dtype=np.float64)
+    place = np.cumsum(size) - size + (GOOD_QUARTER * size).astype(np.int64)
+    found = (ranked[place] & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
+    return np.asarray(found, dtype=np.float64)
 
 
-def _believed(edges: EdgeArrays, claimed: Floats, typical: Floats) -> Floats:
-    least = TRUST * np.maximum(typical[edges.a], typical[edges.b])
+def _believed(edges: EdgeArrays, claimed: Floats, good: Floats) -> Floats:
+    least = TRUST * np.maximum(good[edges.a], good[edges.b])
     return np.asarray(np.maximum(claimed, least), dtype=np.float64)
 
 

@@ -20,8 +20,9 @@ EDGE_LIFETIME_NS = 8 * S
 """An edge older than this says nothing about now: two estimator windows."""
 HOLDOVER_LIFETIME_NS = 600 * S
 """How long a clock without edges keeps its last timeline, with a growing sigma."""
-DRIFT_CHANGE_PPB = 10.0
-"""1-sigma of a quartz's drift change between one window and its use: 3–5 ppb per √s over 4–8 s."""
+DRIFT_CHANGE_PPB = 5.0
+"""1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
+make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
 MAX_THETA_NS = 1 << 61
 """Clocks further apart (73 years) are of different worlds; twice this still fits 64 bits."""
 
@@ -244,7 +245,13 @@ def _reason(edge: Edge, residual_ns: float, liars: set[str]) -> str:
 
 
 def _sane(edge: Edge) -> bool:
-    numbers = (edge.theta_ns, edge.drift_ppb, edge.sigma_ns, edge.drift_sigma_ppb)
+    numbers = (
+        edge.theta_ns,
+        edge.drift_ppb,
+        edge.sigma_ns,
+        edge.drift_sigma_ppb,
+        edge.doubt_ns,
+    )
     return (
         edge.a != edge.b
         and all(math.isfinite(number) for number in numbers)

@@ -53,6 +53,7 @@ class PairEstimator:
             sigma_ns=math.hypot(math.sqrt(tracked.theta_var), paths.sigma_ns),
             drift_sigma_ppb=math.sqrt(tracked.drift_var) * 1e9,
             rtt_floor_ns=tracked.rtt_floor_ns,
+            doubt_ns=math.sqrt(tracked.doubt_var),
             probes=len(clouds.t),
             mode=tracked.mode,
             paths=paths.paths,

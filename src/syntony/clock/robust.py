@@ -18,6 +18,8 @@ HUBER = 1.345
 """95 % efficiency on Gaussian errors (Huber 1981)."""
 SMALL_NODES = 64
 """Where one liar's edges are a good part of all, rounds go on until they settle: cheap there."""
+MOST_DOUBT = 1_000.0
+"""Sigmas beyond which a doubt makes an edge count no less: weights stay within nine digits."""
 REJECT_SIGMAS = 6.0
 NEAR = 2.0
 """Median residual of a guess, in sigmas, up to which it counts as one: right ones leave 0.7."""
@@ -58,6 +60,8 @@ class Potentials(NamedTuple):
     """(edges,)."""
     scale: float
     """How much larger residuals are than sigmas say, at least 1."""
+    weights: Floats
+    """(edges,), with which the potentials were solved last."""
 
 
 def robust_potentials(
@@ -66,6 +70,7 @@ def robust_potentials(
     sigmas: Floats,
     *,
     least_reject: float,
+    doubts: Floats | None = None,
     start: Floats | None = None,
     excluded: NDArray[np.bool_] | None = None,
 ) -> Potentials:
@@ -76,11 +81,15 @@ def robust_potentials(
         values: (edges,).
         sigmas: (edges,), positive; a claim, which an edge that contradicts others does not enforce.
         least_reject: residuals up to this are never rejected.
+        doubts: (edges,), 1-sigma of a systematic error beside it: the edge counts the less for it,
+            but contradicts the others from `sigmas` on.
         start: a good guess (count,): the last solution, carried on.
         excluded: edges to leave out from the beginning, (edges,).
     """
     used = np.ones(len(values), dtype=np.bool_) if excluded is None else ~excluded
-    claimed = np.where(used, 1.0 / sigmas**2, 0.0)
+    total = sigmas if doubts is None else np.hypot(sigmas, doubts)
+    counted = np.minimum(total, MOST_DOUBT * sigmas)
+    claimed = np.where(used, mesh.share / counted**2, 0.0)
     typical = float(np.median(sigmas[used]))
     x, residual = np.zeros(mesh.count), values
     if start is not None:
@@ -88,7 +97,7 @@ def robust_potentials(
     rounds = _rounds(mesh, start is not None and _near(residual, sigmas, used))
     if rounds is not WARM:
         # Nobody's own claim counts before it has been compared with the others'.
-        equal = np.where(used, 1.0 / np.maximum(sigmas, typical) ** 2, 0.0)
+        equal = np.where(used, mesh.share / np.maximum(counted, typical) ** 2, 0.0)
         x = x + mesh.solve(equal, residual, tolerance=COARSE * typical)
         residual = values - mesh.differences(x)
     for _ in range(rounds.huber):
@@ -102,16 +111,16 @@ def robust_potentials(
             break
     rejected = ~used
     for left in reversed(range(rounds.reject)):
-        z = np.abs(residual) / sigmas
+        z = np.abs(residual) / total
         scale = _scale(z, used)
         far = (z > REJECT_SIGMAS * scale) & (np.abs(residual) > least_reject)
         rejected = ~used | (far & ~_last_ties(mesh, ~used | far, z))
         weights = np.where(rejected, 0.0, claimed)
-        weights *= _huber(z, scale)
+        weights *= _huber(z if doubts is None else np.abs(residual) / sigmas, scale)
         x = x + mesh.solve(weights, residual, tolerance=(COARSE if left else FINE) * typical)
         residual = values - mesh.differences(x)
-    scale = _scale(np.abs(residual) / sigmas, ~rejected)
-    return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale)
+    scale = _scale(np.abs(residual) / total, ~rejected)
+    return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale, weights)
 
 
 def _rounds(mesh: Laplacian, near: bool) -> Rounds:

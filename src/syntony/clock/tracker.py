@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
+from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import touches_floor
 from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
@@ -45,9 +46,12 @@ FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
 LOST_DRIFT_SIGMA = 5e-4
 """Doubt of the drift after a clock's rate changed: what chronyd and the kernel slew by at most."""
-UNPROVEN_SHARE = 0.25
+UNPROVEN_SHARE = 0.125
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
-directions: then a queue may stand in one of them, and hide up to half the round trip."""
+directions: then a queue may stand in one of them, and hide up to half the round trip, which is four
+of these."""
+QUEUE_SHARE = 0.01
+"""A doubt beyond this share of the round trip may be a queue, which fills or drains meanwhile."""
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
@@ -75,6 +79,9 @@ class Tracked(NamedTuple):
     theta_ns: float
     drift: float
     theta_var: float
+    """Of random errors."""
+    doubt_var: float
+    """Of systematic errors that no number of windows shrinks."""
     drift_var: float
     rtt_floor_ns: float
     mode: Mode
@@ -118,6 +125,11 @@ class _Floors(NamedTuple):
     def rtt_ns(self) -> float:
         return self.forward_ns + self.reverse_ns
 
+    def drift_doubt(self, span_ns: float) -> float:
+        """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
+        doubt_ns = math.sqrt(self.doubt_var)
+        return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+
 
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
@@ -126,6 +138,7 @@ class PairTracker:
         self._fit = fit
         self._ref_ns = 0
         self._base_ns = 0
+        self._span_ns = 1.0
         self._x = OffsetDrift()
         self._floors: _Floors | None = None
         self._lowest: _Floors | None = None
@@ -133,6 +146,8 @@ class PairTracker:
         self._away_since_ns: int | None = None
         self._noise_ns = math.inf
         self._lost = self._contradicted = False
+        self._bend = DriftRamp()
+        self._unexplained = Innovations()
 
     def forget(self) -> None:
         """A clock has stepped or changed its rate: only what the paths are like is still known."""
@@ -142,6 +157,7 @@ class PairTracker:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
+        self._span_ns = clouds.span_ns
         if self._lost:
             return self._resume(clouds, self._floors)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
@@ -152,6 +168,7 @@ class PairTracker:
         fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
+        self._bend.take(clouds.ref_ns, clouds.span_ns, fit.line.slope, fit.slope_var)
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
@@ -164,6 +181,7 @@ class PairTracker:
         if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
             return None
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
+        self._span_ns = clouds.span_ns
         self._start(fit)
         self._noise_ns = fit.noise_ns if fit.piled else math.inf
         self._learn_floors(_fit_lows(clouds, fit, self._noise_ns), fit)
@@ -185,7 +203,7 @@ class PairTracker:
         if excess_ns < -slack_ns:
             self._learn_floors(lows, fit)
         elif excess_ns > slack_ns:
-            self._x = self._x.doubt((excess_ns / 2) ** 2)
+            self._x = self._x.inflate((excess_ns / 2) ** 2)
         return self._tracked(Mode.STEPPED)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
@@ -194,6 +212,8 @@ class PairTracker:
             slope_var = self._x.cov.drift
         cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
         self._x = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
+        self._bend = DriftRamp()
+        self._unexplained = Innovations()
         self._away_since_ns = None
 
     def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
@@ -212,7 +232,8 @@ class PairTracker:
         )
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
-        self._x = self._x.predict(float(ref_ns - self._ref_ns), float(base_ns - self._base_ns))
+        ahead_ns = float(ref_ns - self._ref_ns)
+        self._x = self._x.predict(ahead_ns, float(base_ns - self._base_ns), self._bend.ramp)
         self._ref_ns, self._base_ns = ref_ns, base_ns
 
     def _told(
@@ -236,11 +257,11 @@ class PairTracker:
                 return self._told(clouds, fit, lowest, overlap)
         if excess_ns < -slack_ns:
             # A better floor than any before: how it is shared starts from even again.
-            self._x = self._x.doubt((excess_ns / 2) ** 2 + asymmetry_ns**2)
+            self._x = self._x.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
             self._learn_floors(lows, fit)
         elif fit.sharp and floors.asymmetry_ns == 0:
-            self._x = self._x.doubt(floors.doubt_var)
+            self._x = self._x.inflate(floors.doubt_var)
             self._floors = floors._replace(doubt_var=0.0)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
         sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
@@ -361,10 +382,14 @@ class PairTracker:
             return
         noise = Covariance(fit.theta_var + extra_var, fit.covariance, fit.slope_var)
         theta_ns = fit.line.theta_ns - asymmetry_ns
-        self._x = self._x.see(theta_ns, fit.line.slope, noise.times(overlap))
+        self._unexplained.take(
+            theta_ns - self._x.theta_ns, self._x.cov.theta + noise.theta * overlap
+        )
+        self._x = self._x.update(theta_ns, fit.line.slope, noise.times(overlap))
 
     def _update_theta(self, innovation_ns: float, variance: float) -> None:
-        self._x = self._x.see_theta(innovation_ns, variance)
+        self._unexplained.take(innovation_ns, self._x.cov.theta + variance)
+        self._x = self._x.update_theta(innovation_ns, variance)
 
     def _follow_floors(self, lows: _Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
@@ -388,13 +413,15 @@ class PairTracker:
             return None
         cross, drift_var = self._x.cov.cross, self._x.cov.drift
         back_ns = round(cross / drift_var) if drift_var > 0 else 0
+        bent_ns, turned = self._bend.line_error_ns, self._bend.line_turn
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
             base_ns=self._base_ns,
             theta_ns=self._x.theta_ns - self._x.drift * back_ns,
             drift=self._x.drift,
-            theta_var=self._x.cov.theta - cross * back_ns + self._floors.doubt_var,
-            drift_var=drift_var,
+            theta_var=(self._x.cov.theta - cross * back_ns) * self._unexplained.factor,
+            doubt_var=self._floors.doubt_var + bent_ns**2,
+            drift_var=drift_var + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2,
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )

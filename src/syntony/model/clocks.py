@@ -38,7 +38,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     theta_ns: float
     drift_ppb: float
     sigma_ns: float
-    """1-sigma of theta at `ref_ns`."""
+    """1-sigma of theta's random error at `ref_ns`; averaging over edges reduces it."""
     drift_sigma_ppb: float
     rtt_floor_ns: float
     probes: int
@@ -55,6 +55,9 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     b_epoch: int = 0
     """Epochs of both clocks that all of the window lies in, as the prober knows them; 0: it does
     not."""
+    doubt_ns: float = 0.0
+    """1-sigma of a systematic error of theta that the data do not exclude: a standing queue behind
+    a floor that no window has confirmed, a floor that was learned anew. No averaging reduces it."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from syntony.clock.anchored import AnchoredSolver
 from syntony.clock.anchors import Anchor
+from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.pair import PairEstimator
 from syntony.clock.samples import PairSamples
 from syntony.model import Edge, S, Timeline
@@ -122,6 +123,7 @@ class SimulatedFleet:
         kind: ClockKind = STEADY,
         noise: stamps.StampNoise = stamps.hardware,
         anchors: Iterable[Anchor] = (),
+        fit: WindowFitter = fit_window,
     ) -> None:
         self.clocks = SimulatedClocks(nodes, seed=seed, kind=kind)
         self.solver = AnchoredSolver(anchors)
@@ -130,12 +132,13 @@ class SimulatedFleet:
         self.lies: Mapping[int, Callable[[int], int]] = {}
         """Liar to what it adds to every stamp it gives a peer, ns."""
         self._noise = noise
+        self._fit = fit
         self._pairs = pairs
         self._window_ns = window_ns
         links = {(a, (a + step) % nodes) for a in range(nodes) for step in range(1, peers + 1)}
         self._ends = sorted(link for link in links if link[0] != link[1])
         self._estimators = {
-            ends: PairEstimator(f"n{ends[0]}", f"n{ends[1]}") for ends in self._ends
+            ends: PairEstimator(f"n{ends[0]}", f"n{ends[1]}", fit) for ends in self._ends
         }
 
     def step(self, traffic: Traffic) -> list[Reading]:
@@ -170,7 +173,7 @@ class SimulatedFleet:
         self.clocks.step_ns[node] += offset_ns
         for ends in self._ends:
             if ends[0] == node:
-                self._estimators[ends] = PairEstimator(f"n{ends[0]}", f"n{ends[1]}")
+                self._estimators[ends] = PairEstimator(f"n{ends[0]}", f"n{ends[1]}", self._fit)
 
     def _edge(self, ends: tuple[int, int], start_ns: int, traffic: Traffic) -> Edge | None:
         ways = traffic(self.window, *ends)

@@ -1,0 +1,145 @@
+"""What the potentials of a mesh may be off by where its edges contradict each other.
+
+A node whose peers mostly agree within what they claim is right, and the others are wrong. Where no
+such majority exists, or where what is left of the mesh has no cycle to be checked by, each of the
+contradicting edges may be the wrong one, and all their nodes are in doubt by that contradiction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian
+
+Mask = NDArray[np.bool_]
+
+CONTRADICTION_SIGMAS = 4.0
+"""An edge this far from what all other edges say contradicts them (6 in 100,000 by chance)."""
+LEAST_REDUNDANCY = 0.1
+"""Least part of an edge that the other edges confirm, for it to count as confirmed: a bridge has
+0, an edge of a mesh of n edges per node and end about 1 - 1/n."""
+LEAST_LEFT = 0.02
+"""The same, as far as a residual is scaled up by it: a cycle of 50 edges."""
+UNCONFIRMED = 1e-6
+"""The same of an edge that no other confirms: what contradicts it may all be its own fault."""
+MAJORITY = 0.6
+"""Share of a node's peers that must agree with it; two of three do, one of two does not."""
+LEAST_PEERS = 3
+"""That must: two that agree with a third clock may do so by chance."""
+ROUNDING = 1e-9
+DISPUTED = 0.2
+"""Share of contradicting edges, of a node and its peers, from which on no majority is believed."""
+
+
+class Claims(NamedTuple):
+    """What the edges claim, arrays of shape (edges,)."""
+
+    residual: Floats
+    sigma: Floats
+    doubt: Floats
+    """1-sigma of a systematic error."""
+    weights: Floats
+    """With which the potentials were solved."""
+    left: Floats
+    """Part of each edge that the others confirm, 1 - leverage of its pair; 0 for a bridge."""
+    excluded: Mask
+    """Edges of clocks that are known to be wrong: they contradict nobody."""
+
+
+class Disputes(NamedTuple):
+    """Errors that contradictions allow for; 0 where there are none."""
+
+    node_ns: Floats
+    """Of nodes that no majority confirms, shape (count,)."""
+    edge_ns: Floats
+    """Of edges that contradict others, or are held by nothing but such edges, shape (edges,)."""
+
+
+def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
+    """How far nodes and edges may be off because edges contradict each other."""
+    away, bad = _deviations(mesh, claims)
+    if not bad.any():
+        return Disputes(np.zeros(mesh.count), np.zeros(len(bad)))
+    confirmed = _confirmed(mesh, claims, bad)
+    clear = _clear(mesh, claims, bad, confirmed)
+    disputed = np.where(bad, away, 0.0)
+    worst = _largest(mesh, disputed)
+    # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
+    loose = ~bad & ~confirmed & ~claims.excluded
+    edge_ns = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
+    node_ns = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge_ns)))
+    # Nor is a node confirmed by peers that are not.
+    beside = _largest(mesh, np.maximum(node_ns[mesh.plus], node_ns[mesh.minus]))
+    return Disputes(np.where(clear | (node_ns > 0), node_ns, beside), edge_ns)
+
+
+def _largest(mesh: Laplacian, values: Floats) -> Floats:
+    """Largest value of each node's edges, shape (count,)."""
+    found = np.zeros(mesh.count)
+    some = np.flatnonzero(values)
+    np.maximum.at(found, mesh.plus[some], values[some])
+    np.maximum.at(found, mesh.minus[some], values[some])
+    return found
+
+
+def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
+    """Each edge's distance from what all others say, and whether it is more than both claim."""
+    away = np.abs(claims.residual)
+    bad = np.zeros(len(away), dtype=np.bool_)
+    some = np.flatnonzero((away > claims.sigma) & ~claims.excluded)
+    if not len(some):
+        return away, bad
+    pair = mesh.pair
+    left = np.maximum(claims.left[some], LEAST_LEFT)
+    pull = np.bincount(pair, claims.weights)
+    mean = np.bincount(pair, claims.weights * claims.residual) / np.where(pull > 0, pull, 1.0)
+    common = np.where(pull > 0, mean, 0.0)[pair[some]]
+    # Deleted residual r/(1-h) with variance σ²/(1-h) (Belsley, Kuh & Welsch 1980, section 2.1).
+    away[some] = np.abs(claims.residual[some] - common) + np.abs(common) / left
+    limit = CONTRADICTION_SIGMAS * claims.sigma[some] / np.sqrt(left)
+    bad[some] = away[some] > limit + CONTRADICTION_SIGMAS * claims.doubt[some]
+    return away, bad
+
+
+def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
+    """Part of each edge that others confirm, shape (edges,).
+
+    The whole pair counts as one: what its edges have in common confirms none of them.
+    """
+    part = np.bincount(mesh.pair, weights)[mesh.pair] * mesh.spans(weights)
+    return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
+
+
+def _clear(mesh: Laplacian, claims: Claims, bad: Mask, confirmed: Mask) -> Mask:
+    """Nodes that a majority of their peers confirms, shape (count,)."""
+    votes = np.where(claims.excluded, 0.0, mesh.share)
+    agreeing = np.where(bad | ~confirmed, 0.0, votes)
+    # What contradicts most of its peers contradicts them wrongly: counted out first.
+    wrong = mesh.degree(np.where(bad, votes, 0.0)) > mesh.degree(votes) / 2
+    among = ~(wrong[mesh.plus] | wrong[mesh.minus])
+    votes, against = votes * among, votes * (bad & among)
+    own, disputed, good = (mesh.degree(each) for each in (votes, against, agreeing * among))
+    # One wrong edge is its own fault, one in five of a neighbourhood is a fault of the claims.
+    near = own + _beside(mesh, own, among)
+    quiet = disputed + _beside(mesh, disputed, among) <= (DISPUTED - ROUNDING) * near
+    most = np.maximum(MAJORITY * own, LEAST_PEERS)
+    return np.asarray(~wrong & quiet & (good > most - ROUNDING), dtype=np.bool_)
+
+
+def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
+    """Sum of the neighbours' values over all edges to them, by votes; shape (count,)."""
+    found = np.bincount(mesh.plus, mesh.share * among * values[mesh.minus], mesh.count)
+    found += np.bincount(mesh.minus, mesh.share * among * values[mesh.plus], mesh.count)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _confirmed(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
+    """Edges that others confirm which contradict nobody; in large meshes all of them."""
+    if mesh.count > DENSE_NODES:
+        return np.ones(len(bad), dtype=np.bool_)
+    # Hardly any weight instead of none keeps the mesh in one part.
+    weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
+    return np.asarray(redundancy(mesh, weights) >= LEAST_REDUNDANCY, dtype=np.bool_)

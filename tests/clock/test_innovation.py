@@ -1,0 +1,196 @@
+"""A pair whose clocks or queues do not behave as its filter assumes: the bound has to say so.
+
+Delays and clocks are drawn here, not by `syntony.sim`: gamma noise, quadratic phase, queues that
+fill and drain. Errors are judged a second after the window, where served time is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from syntony.clock.gauge import held
+from syntony.clock.innovation import EXPLAINED_NIS, DriftRamp, Innovations
+from syntony.clock.samples import Clouds, PairSamples
+from syntony.clock.tracker import PairTracker, Tracked
+from syntony.io import window_fit
+from syntony.model import ClockState, S, Timeline
+
+EPOCH_NS = 1_750_000_000 * S
+WINDOW_NS = 4 * S
+PROBES = 128
+Floats = NDArray[np.float64]
+Phase = Callable[[Floats], Floats]
+"""Clock b minus clock a at true seconds, ns."""
+
+
+class Pair:
+    """Clock a is true time; b is ahead by `phase`."""
+
+    def __init__(self, seed: int, phase: Phase, queue: Callable[[Floats], Floats]) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.phase = phase
+        self.queue = queue
+        self.tracker = PairTracker(window_fit.fit_window)
+
+    def delays(self, at_s: Floats) -> Floats:
+        noise = self.rng.gamma(1.5, 40.0, len(at_s))
+        busy = self.rng.random(len(at_s)) < 0.3
+        return 6_000 + noise + busy * self.rng.exponential(3_000, len(at_s)) + self.queue(at_s)
+
+    def step(self, end_s: float) -> Tracked | None:
+        sent_s = np.sort(self.rng.uniform(end_s - WINDOW_NS / S, end_s - 1e-3, PROBES))
+        there, back = self.delays(sent_s), self.delays(sent_s)
+        sent, middle = sent_s * S, sent_s * S + there
+        back_at = middle + 20_000
+        samples = PairSamples(
+            fwd_tx=EPOCH_NS + np.rint(sent).astype(np.int64),
+            fwd_rx=EPOCH_NS + np.rint(middle + self.phase(middle / S)).astype(np.int64),
+            rev_tx=EPOCH_NS + np.rint(back_at + self.phase(back_at / S)).astype(np.int64),
+            rev_rx=EPOCH_NS + np.rint(back_at + back).astype(np.int64),
+        )
+        return self.tracker.step(Clouds.of(samples))
+
+    def judge(self, tracked: Tracked, at_s: float) -> tuple[float, float]:
+        """Error and four sigmas at a true instant."""
+        since_ns = round(at_s * S) + EPOCH_NS - tracked.ref_ns
+        said_ns = tracked.base_ns + tracked.theta_ns + tracked.drift * since_ns
+        error_ns = said_ns - float(self.phase(np.array([at_s]))[0])
+        var = tracked.theta_var + tracked.doubt_var + tracked.drift_var * since_ns**2
+        return error_ns, 4 * math.sqrt(var)
+
+
+def no_queue(at_s: Floats) -> Floats:
+    return np.zeros_like(at_s)
+
+
+def bent(ppb_per_s: float, since_s: float) -> Phase:
+    """12 ppm, and from an instant on a drift that ramps."""
+
+    def phase(at_s: Floats) -> Floats:
+        late = np.maximum(at_s - since_s, 0.0)
+        return 3e6 + 12_000 * at_s + ppb_per_s * late**2 / 2
+
+    return phase
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ppb_per_s", [100.0, -40.0])
+def test_a_drift_that_ramps_widens_the_bound(ppb_per_s: float, seed: int) -> None:
+    """0.1 ppm/s: a card that heats up."""
+    pair = Pair(seed, bent(ppb_per_s, 14.0), no_queue)
+    calm, ratios = 0.0, []
+    for second in range(4, 40):
+        tracked = pair.step(float(second))
+        assert tracked is not None, f"seed {seed}"
+        error_ns, bound_ns = pair.judge(tracked, second + 1.0)
+        if second == 13:
+            calm = bound_ns
+        if second >= 19:  # one window with the ramp all through it
+            assert abs(error_ns) < bound_ns, f"seed {seed}, second {second}: {error_ns}, {bound_ns}"
+            ratios.append(bound_ns / max(abs(error_ns), 1.0))
+    assert calm < 400, f"seed {seed}"
+    assert float(np.median(ratios)) < 40, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_ramp_the_bound_narrows_again(seed: int) -> None:
+    def phase(at_s: Floats) -> Floats:
+        heating = np.clip(at_s - 10.0, 0.0, 8.0)
+        bent_ns = 100 * heating**2 / 2 + 800 * np.maximum(at_s - 18.0, 0.0)
+        return np.asarray(12_000 * at_s + bent_ns, dtype=np.float64)
+
+    pair = Pair(seed, phase, no_queue)
+    bounds = []
+    for second in range(4, 120, 2):
+        tracked = pair.step(float(second))
+        assert tracked is not None
+        bounds.append(pair.judge(tracked, second + 1.0)[1])
+    assert bounds[-1] < 2 * bounds[2] + 50, f"seed {seed}: {bounds}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rate_ppm", [55.0, -30.0])
+def test_queues_that_fill_from_the_start_leave_the_drift_in_doubt(
+    rate_ppm: float, seed: int
+) -> None:
+    """Nearly full both ways, one filling while the other drains: the clouds tilt by 55 ppm."""
+    rng = np.random.default_rng(seed)
+    level_ns = float(rng.uniform(350e3, 500e3))
+
+    class Queued(Pair):
+        def step(self, end_s: float) -> Tracked | None:
+            sent_s = np.sort(self.rng.uniform(end_s - 4, end_s - 1e-3, PROBES))
+            tilt = rate_ppm * 1e3 * (sent_s - end_s + 2)
+            noise = [self.rng.uniform(0, 1_200, PROBES) for _ in range(2)]
+            there, back = level_ns + tilt + noise[0], level_ns - tilt + noise[1]
+            sent = sent_s * S
+            middle, back_at = sent + there, sent + there + 20_000
+            samples = PairSamples(
+                fwd_tx=EPOCH_NS + np.rint(sent).astype(np.int64),
+                fwd_rx=EPOCH_NS + np.rint(middle + self.phase(middle / S)).astype(np.int64),
+                rev_tx=EPOCH_NS + np.rint(back_at + self.phase(back_at / S)).astype(np.int64),
+                rev_rx=EPOCH_NS + np.rint(back_at + back).astype(np.int64),
+            )
+            return self.tracker.step(Clouds.of(samples))
+
+    pair = Queued(seed, bent(0.0, 0.0), no_queue)
+    for second in (4, 5, 6):
+        tracked = pair.step(float(second))
+        assert tracked is not None
+        assert abs(tracked.drift - 12e-6) > 20e-6, "the story needs a wrong slope"
+        error_ns, bound_ns = pair.judge(tracked, second + 1.0)
+        assert abs(error_ns) < bound_ns, f"seed {seed}: {error_ns}, {bound_ns}"
+
+
+def test_innovations_beyond_the_model_widen_and_chance_does_not() -> None:
+    rng = np.random.default_rng(5)
+    honest, wrong = Innovations(), Innovations()
+    factors = []
+    for _ in range(400):
+        honest.take(rng.normal(0, 10), 100.0)
+        wrong.take(rng.normal(0, 60), 100.0)
+        factors.append((honest.factor, wrong.factor))
+    claimed, needed = np.array(factors).T
+    assert float(np.median(claimed)) == 1.0
+    assert np.mean(claimed > 1) < 0.2
+    assert 15 < float(np.median(needed[20:])) < 60  # 36 is right
+    assert EXPLAINED_NIS > 1
+
+
+def test_noise_of_slopes_is_no_ramp() -> None:
+    rng = np.random.default_rng(6)
+    ramp = DriftRamp()
+    for window in range(200):
+        ramp.take(window * WINDOW_NS, float(WINDOW_NS), rng.normal(0, 2e-8), 4e-16)
+    assert ramp.ramp * 1e18 < 15
+    ramp = DriftRamp()
+    for window in range(5):
+        ramp.take(window * WINDOW_NS, float(WINDOW_NS), window * 4e-7, 1e-18)
+    assert ramp.ramp * 1e18 == pytest.approx(100, rel=0.05)
+    assert ramp.line_error_ns == pytest.approx(100 * 16 / 24, rel=0.05)
+
+
+def test_sigma_in_holdover_is_as_large_as_what_clocks_do() -> None:
+    """Crystals whose frequency is 100 ppb elsewhere an hour later, as often either way."""
+    rng = np.random.default_rng(7)
+    line = Timeline(
+        node="h0",
+        ref_ns=EPOCH_NS,
+        offset_ns=0.0,
+        drift_ppb=0.0,
+        sigma_ns=20.0,
+        drift_sigma_ppb=5.0,
+        state=ClockState.SYNCHRONIZED,
+    )
+    for age_s in (30, 300):
+        kept = held(line, age_s * S)
+        errors = rng.uniform(-173, 173, 2_000) * age_s + rng.normal(0, 20, 2_000)
+        z = errors / kept.sigma_ns
+        assert 0.8 < float(np.sqrt(np.mean(z**2))) < 1.25, f"after {age_s} s"
+        assert np.abs(errors).max() < kept.bound_ns(EPOCH_NS + age_s * S)
+        assert kept.state is ClockState.HOLDOVER

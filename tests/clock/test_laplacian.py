@@ -1,0 +1,123 @@
+"""Variances of potentials against exact ones, below and above the size where they are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian, Places
+
+Ends = tuple[Places, Places]
+
+
+def clustered(count: int, rng: np.random.Generator) -> Ends:
+    """Groups of fifty, tied to others by five links each."""
+    a = np.repeat(np.arange(count), 8)
+    b = np.minimum(a - a % 50 + rng.integers(0, 50, len(a)), count - 1)
+    lone = np.arange(0, count, 10)
+    return np.concatenate((a, lone)), np.concatenate((b, (lone + 50) % count))
+
+
+def ring(count: int, rng: np.random.Generator) -> Ends:
+    a = np.repeat(np.arange(count), 2)
+    return a, (a + np.tile([1, 2], count)) % count
+
+
+def expander(count: int, rng: np.random.Generator) -> Ends:
+    orders = [rng.permutation(count) for _ in range(8)]
+    return np.concatenate(orders), np.concatenate([np.roll(order, 1) for order in orders])
+
+
+def random_mesh(count: int, rng: np.random.Generator) -> Ends:
+    a = np.repeat(np.arange(count), 5)
+    return a, (a + 1 + rng.integers(0, count - 1, len(a))) % count
+
+
+def star(count: int, rng: np.random.Generator) -> Ends:
+    a = np.arange(4, count)
+    return np.repeat(a, 4), np.tile(np.arange(4), len(a))
+
+
+MESHES: list[Callable[[int, np.random.Generator], Ends]] = [
+    clustered,
+    ring,
+    expander,
+    random_mesh,
+    star,
+]
+
+
+def drawn(
+    make: Callable[[int, np.random.Generator], Ends], count: int, seed: int
+) -> tuple[Laplacian, Floats]:
+    rng = np.random.default_rng(seed)
+    plus, minus = make(count, rng)
+    apart = plus != minus
+    plus, minus = plus[apart].astype(np.intp), minus[apart].astype(np.intp)
+    return Laplacian(plus, minus, count), 1 / rng.uniform(5, 50, len(plus)) ** 2
+
+
+def exact(mesh: Laplacian, weights: Floats) -> Floats:
+    """Against the mean of all nodes by their precision: from eigenvectors of the whole matrix."""
+    matrix = np.zeros((mesh.count, mesh.count))
+    for a, b, weight in zip(mesh.plus, mesh.minus, weights, strict=True):
+        matrix[[a, b], [a, b]] += weight
+        matrix[[a, b], [b, a]] -= weight
+    values, vectors = np.linalg.eigh(matrix)
+    scaled = vectors[:, 1:] / np.sqrt(values[1:])
+    counts = np.diag(matrix)
+    for _ in range(2):
+        centred = scaled - counts @ scaled / counts.sum()
+        counts = 1 / (centred**2).sum(axis=1)
+    return np.asarray(np.sqrt(1 / counts))
+
+
+@pytest.mark.parametrize("make", MESHES)
+@pytest.mark.parametrize("seed", range(2))
+def test_sigmas_beyond_the_exact_size_are_neither_small_nor_loose(
+    make: Callable[[int, np.random.Generator], Ends], seed: int
+) -> None:
+    mesh, weights = drawn(make, DENSE_NODES + 200, seed)
+    ratio = mesh.sigmas(weights) / exact(mesh, weights)
+    assert float(np.quantile(ratio, 0.01)) > 0.85, f"seed {seed}"
+    assert ratio.min() > 0.7, f"seed {seed}"
+    assert 0.97 < float(np.median(ratio)) < 1.7, f"seed {seed}"
+    assert ratio.max() < 3, f"seed {seed}"
+
+
+@pytest.mark.parametrize("make", MESHES)
+def test_sigmas_of_small_meshes_are_exact(
+    make: Callable[[int, np.random.Generator], Ends],
+) -> None:
+    mesh, weights = drawn(make, 60, seed=3)
+    assert mesh.sigmas(weights) == pytest.approx(exact(mesh, weights), rel=1e-6)
+
+
+def test_a_node_of_which_nothing_is_known_makes_no_other_worse() -> None:
+    mesh, weights = drawn(expander, 60, seed=4)
+    vague = np.where((mesh.plus == 7) | (mesh.minus == 7), weights * 1e-10, weights)
+    before, after = mesh.sigmas(weights), mesh.sigmas(vague)
+    others = np.arange(60) != 7
+    assert after[7] > 1e4 * before[7]
+    assert (after[others] < 1.2 * before[others]).all()
+
+
+def test_spans_are_the_variance_of_differences() -> None:
+    mesh, weights = drawn(random_mesh, 60, seed=5)
+    rng = np.random.default_rng(5)
+    drawn_ns = np.array(
+        [
+            mesh.differences(mesh.solve(weights, rng.normal(0, 1, len(weights)) / np.sqrt(weights)))
+            for _ in range(600)
+        ]
+    )
+    ratio = mesh.spans(weights) / drawn_ns.var(axis=0)
+    assert ratio.min() > 0.7
+    assert ratio.max() < 1.4
+
+
+def test_edges_between_the_same_nodes_share_one_vote() -> None:
+    mesh = Laplacian(np.array([0, 1, 0, 1]), np.array([1, 0, 1, 2]), 3)
+    assert mesh.share == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1])
