@@ -56,6 +56,10 @@ class WindowFit(NamedTuple):
     """Both directions show a pile-up at their floor."""
     apart: float = 0.0
     """How far, as a share of the window, the piles of both directions lie apart in time."""
+    certain: bool = False
+    """`sharp`, and so clearly that one window is enough."""
+    gap_ns: float = 0.0
+    """1-sigma of theta because floors lie below the lowest probes (`sharpness.floor_evidence`)."""
 
 
 WindowFitter = Callable[[Clouds, Prior | None], WindowFit]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.samples import Clouds
-from syntony.clock.sharpness import touches_floor
+from syntony.clock.sharpness import floor_evidence
 from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
 
 FIRST_DRIFT_SIGMA = 1e-6
@@ -46,6 +46,8 @@ FLOOR_UP = 0.05
 UNPROVEN_SHARE = 0.25
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
 directions: then a queue may stand in one of them, and hide up to half the round trip."""
+CONFIRMATIONS = 2
+"""Windows with probes of their own that must confirm floors before that doubt is dropped."""
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
@@ -111,6 +113,10 @@ class _Floors(NamedTuple):
     """Variance of that half difference: systematic, so no number of windows shrinks it."""
     scatter_ns: float = math.inf
     """How far the lowest points scattered, in the worse direction, when both were at the floor."""
+    confirmed: int = 0
+    """Windows that confirmed them; a certain one counts as `CONFIRMATIONS`."""
+    confirmed_ns: int = 0
+    """When the last of these was."""
 
     @property
     def rtt_ns(self) -> float:
@@ -145,9 +151,8 @@ class PairTracker:
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
-        if not fit.sharp and touches_floor(clouds, fit.line.slope):
-            return fit._replace(sharp=True)
-        return fit
+        floors = floor_evidence(clouds, fit.line.slope, clustered=fit.sharp)
+        return fit._replace(sharp=floors.confirmed, certain=floors.certain, gap_ns=floors.gap_ns)
 
     def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
         if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
@@ -169,16 +174,35 @@ class PairTracker:
     def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
         """Floors from one window, assumed to share the round trip evenly.
 
-        Only a pile-up in both directions shows that no queue stands in one of them.
+        Only floors confirmed in both directions show that no queue stands in one of them.
         """
-        doubt_var = 0.0 if fit.sharp else (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
+        doubt_var = (fit.gap_ns if fit.certain else fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
         theta_ns = fit.line.theta_ns
         self._floors = _Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
             doubt_var=doubt_var,
             scatter_ns=lows.worse_ns,
+            confirmed=_confirmations(fit),
+            confirmed_ns=self._ref_ns,
         )
+
+    def _confirm_floors(self, floors: _Floors, fit: WindowFit, span_ns: float) -> None:
+        """One more window has confirmed the floors: doubt follows the mean of what they leave.
+
+        What is no longer in doubt is random error from now on: the offset was learned under it.
+        Windows that share probes count once.
+        """
+        if floors.confirmed and self._ref_ns - floors.confirmed_ns < span_ns:
+            return
+        confirmed = floors.confirmed + _confirmations(fit)
+        floors = floors._replace(confirmed=confirmed, confirmed_ns=self._ref_ns)
+        if confirmed >= CONFIRMATIONS:
+            settled_var = max(floors.doubt_var - fit.gap_ns**2, 0.0)
+            settled_var /= confirmed - CONFIRMATIONS + 1
+            self._x = self._x.doubt(settled_var)
+            floors = floors._replace(doubt_var=floors.doubt_var - settled_var)
+        self._floors = floors
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
         self._x = self._x.predict(float(ref_ns - self._ref_ns), float(base_ns - self._base_ns))
@@ -202,8 +226,7 @@ class PairTracker:
             asymmetry_ns = 0.0
             self._learn_floors(lows, fit)
         elif fit.sharp and floors.asymmetry_ns == 0:
-            self._x = self._x.doubt(floors.doubt_var)
-            self._floors = floors._replace(doubt_var=0.0)
+            self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
         sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
         if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
@@ -345,6 +368,12 @@ class PairTracker:
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
+
+
+def _confirmations(fit: WindowFit) -> int:
+    if fit.certain:
+        return CONFIRMATIONS
+    return int(fit.sharp)
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:

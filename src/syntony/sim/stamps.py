@@ -67,9 +67,11 @@ def coalesced(rng: np.random.Generator, at_ns: Floats) -> Floats:
     """Interrupt coalescing on a free-running 10 µs timer: probes are stamped in batches.
 
     Back-to-back probes 10 µs apart keep their spacing although both waited: pure by their spacing.
+    The timer runs on a crystal of its own, so that replies do not stay in phase with it.
     """
     phase = rng.uniform(0, COALESCE_NS)
-    held = np.mod(-(at_ns + phase), COALESCE_NS)
+    off = rng.choice([-1, 1]) * rng.uniform(20e-6, 100e-6)
+    held = np.mod(-(at_ns * (1 + off) + phase), COALESCE_NS)
     return held + rng.gamma(2.0, SOFTIRQ_NS / 8, len(at_ns))
 
 
