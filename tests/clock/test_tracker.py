@@ -4,7 +4,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds
+from syntony.clock.sharpness import floor_evidence
 from syntony.clock.tracker import Mode, PairTracker, Tracked
 from syntony.model import S
 from syntony.sim import stamps
@@ -28,10 +30,14 @@ class Pair:
     def step(
         self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
     ) -> Tracked | None:
+        return self.tracker.step(self.window(there, back, advance_ns=advance_ns))
+
+    def window(
+        self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
+    ) -> Clouds:
         self.at_ns += advance_ns
         span = (self.at_ns - WINDOW_NS, self.at_ns)
-        samples = probe_pairs(self.clocks, (0, 1), span, 200, (there, back), self._noise)
-        return self.tracker.step(Clouds.of(samples))
+        return Clouds.of(probe_pairs(self.clocks, (0, 1), span, 200, (there, back), self._noise))
 
     def error_ns(self, tracked: Tracked) -> float:
         instant = np.array([self.at_ns], dtype=np.int64)
@@ -146,3 +152,20 @@ def test_variances_stay_variances_however_often_it_is_asked(seed: int) -> None:
     for turn in range(60):
         tracked = pair.step(STUCK if turn % 7 == 0 else QUIET, advance_ns=S // 50)
         assert tracked is None or min(tracked.theta_var, tracked.drift_var) > 0, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: int) -> None:
+    """Two C-states spread delays almost evenly: one window alone does not show a floor."""
+    pair, certain = Pair(seed, stamps.two_wakeups), False
+    doubtful: list[float] = []
+    for quarter in range(16):
+        clouds = pair.window(advance_ns=WINDOW_NS // 4)
+        fit = fit_window(clouds)
+        certain |= floor_evidence(clouds, fit.line.slope, clustered=fit.sharp).certain
+        tracked = pair.tracker.step(clouds)
+        assert tracked is not None
+        doubtful.append(pair.sigma_ns(tracked))
+        if quarter < 3 and not certain:
+            assert doubtful[-1] > 500, f"seed {seed}: windows that share probes confirmed it"
+    assert doubtful[-1] < 200, f"seed {seed}: {np.round(doubtful)}"

@@ -29,7 +29,7 @@ LEAST_STRETCHES = 8
 """Fewer confirm nothing."""
 STRETCH_PROBES = 8
 """Fewest probes of a stretch."""
-NEAR = 2.2
+NEAR = 2.8
 """How far above the edge the lowest of n probes may lie in the median stretch, in n-ths of the
 median delay above the edge. Expected: 1.0 for delays that fall off exponentially, 1.3 for half a
 bell, 4 where they rise linearly from the edge (a walk's lower end), 12 for a whole bell."""

@@ -48,6 +48,8 @@ UNPROVEN_SHARE = 0.25
 directions: then a queue may stand in one of them, and hide up to half the round trip."""
 CONFIRMATIONS = 2
 """Windows with probes of their own that must confirm floors before that doubt is dropped."""
+MAX_CONFIRMATIONS = 20
+"""Beyond this floors have followed later windows (`FLOOR_UP`) and forgotten the first ones."""
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
@@ -114,9 +116,34 @@ class _Floors(NamedTuple):
     scatter_ns: float = math.inf
     """How far the lowest points scattered, in the worse direction, when both were at the floor."""
     confirmed: int = 0
-    """Windows that confirmed them; a certain one counts as `CONFIRMATIONS`."""
+    """Windows with probes of their own that confirmed them."""
     confirmed_ns: int = 0
     """When the last of these was."""
+    certain: bool = False
+    """One of these needed no second one."""
+    gap_var: float = 0.0
+    """Mean of what these windows' lowest probes leave open (`WindowFit.gap_ns`)."""
+
+    def confirm(self, fit: WindowFit, now_ns: int) -> _Floors:
+        """As one more sharp window makes them."""
+        confirmed = min(self.confirmed + 1, MAX_CONFIRMATIONS)
+        return self._replace(
+            confirmed=confirmed,
+            confirmed_ns=now_ns,
+            certain=self.certain or fit.certain,
+            gap_var=self.gap_var + (fit.gap_ns**2 - self.gap_var) / confirmed,
+        )
+
+    @property
+    def remaining_var(self) -> float:
+        """Variance of the offset that the floors leave in doubt, infinite while unconfirmed.
+
+        The floors are the lowest of all windows' probes: n windows leave less by the root of n,
+        as stretches within a window do.
+        """
+        if self.certain or self.confirmed >= CONFIRMATIONS:
+            return self.gap_var / self.confirmed
+        return math.inf
 
     @property
     def rtt_ns(self) -> float:
@@ -176,33 +203,26 @@ class PairTracker:
 
         Only floors confirmed in both directions show that no queue stands in one of them.
         """
-        doubt_var = (fit.gap_ns if fit.certain else fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
         theta_ns = fit.line.theta_ns
-        self._floors = _Floors(
+        floors = _Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
-            doubt_var=doubt_var,
             scatter_ns=lows.worse_ns,
-            confirmed=_confirmations(fit),
-            confirmed_ns=self._ref_ns,
         )
+        if fit.sharp:
+            floors = floors.confirm(fit, self._ref_ns)
+        doubt_var = min(floors.remaining_var, (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2)
+        self._floors = floors._replace(doubt_var=doubt_var)
 
     def _confirm_floors(self, floors: _Floors, fit: WindowFit, span_ns: float) -> None:
-        """One more window has confirmed the floors: doubt follows the mean of what they leave.
+        """One more window has confirmed the floors; windows that share probes count once.
 
-        What is no longer in doubt is random error from now on: the offset was learned under it.
-        Windows that share probes count once.
+        The windows before it came down to the same round trip, so it speaks for them, too.
         """
         if floors.confirmed and self._ref_ns - floors.confirmed_ns < span_ns:
             return
-        confirmed = floors.confirmed + _confirmations(fit)
-        floors = floors._replace(confirmed=confirmed, confirmed_ns=self._ref_ns)
-        if confirmed >= CONFIRMATIONS:
-            settled_var = max(floors.doubt_var - fit.gap_ns**2, 0.0)
-            settled_var /= confirmed - CONFIRMATIONS + 1
-            self._x = self._x.doubt(settled_var)
-            floors = floors._replace(doubt_var=floors.doubt_var - settled_var)
-        self._floors = floors
+        floors = floors.confirm(fit, self._ref_ns)
+        self._floors = floors._replace(doubt_var=min(floors.doubt_var, floors.remaining_var))
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
         self._x = self._x.predict(float(ref_ns - self._ref_ns), float(base_ns - self._base_ns))
@@ -368,12 +388,6 @@ class PairTracker:
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
-
-
-def _confirmations(fit: WindowFit) -> int:
-    if fit.certain:
-        return CONFIRMATIONS
-    return int(fit.sharp)
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:
