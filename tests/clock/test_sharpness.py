@@ -193,7 +193,7 @@ FULL = queues.standing(300e3, np.random.default_rng(4), span_ns=WINDOW_NS)
 def test_a_cluster_that_the_fit_claims_to_see_in_a_queue_confirms_nothing(
     queue: Delays, noise: str
 ) -> None:
-    """The mixture finds one in a sixth of such windows; one window never is enough."""
+    """The mixture does find some in such windows; one window is never enough."""
 
     def delays(rng: np.random.Generator, t: Floats) -> Floats:
         return queue(rng, t) + stamps.NOISES[noise](rng, t)
