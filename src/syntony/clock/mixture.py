@@ -199,7 +199,8 @@ def _shares(groups: NDArray[np.intp], pure: Floats, forward: int) -> Floats:
     )
     count = np.bincount(groups, minlength=2 * CLASSES)
     found = np.bincount(groups, pure, minlength=2 * CLASSES)
-    return np.clip((found + 2 * overall) / (count + 2), 1e-5, 0.999)
+    shares: Floats = np.clip((found + 2 * overall) / (count + 2), 1e-5, 0.999)
+    return shares
 
 
 def _moved(before: _State, now: _State, span_ns: float) -> float:

@@ -71,7 +71,7 @@ def coalesced(rng: np.random.Generator, at_ns: Floats) -> Floats:
     """
     phase = rng.uniform(0, COALESCE_NS)
     off = rng.choice([-1, 1]) * rng.uniform(20e-6, 100e-6)
-    held = np.mod(-(at_ns * (1 + off) + phase), COALESCE_NS)
+    held: Floats = np.mod(-(at_ns * (1 + off) + phase), COALESCE_NS)
     return held + rng.gamma(2.0, SOFTIRQ_NS / 8, len(at_ns))
 
 
