@@ -210,3 +210,9 @@ def test_a_cluster_that_the_fit_claims_to_see_in_a_queue_confirms_nothing(
 @pytest.mark.parametrize("delays", [_exponential, _steep])
 def test_a_floor_with_a_long_tail_needs_no_second_window(delays: Delays) -> None:
     assert np.mean([each.certain for each in _evidence(delays, delays, 400)]) > 0.9
+
+
+def test_a_floor_without_one_needs_a_second_window() -> None:
+    found = _evidence(_half_bell, _half_bell, 128)
+    assert np.mean([each.confirmed for each in found]) > 0.75
+    assert np.mean([each.certain for each in found]) < 0.1

@@ -21,11 +21,14 @@ STUCK = Way(load=0.5, standing_ns=600e3)
 class Pair:
     """Two simulated clocks and their tracker."""
 
-    def __init__(self, seed: int, noise: stamps.StampNoise = stamps.hardware) -> None:
+    def __init__(
+        self, seed: int, noise: stamps.StampNoise = stamps.hardware, pairs: int = 200
+    ) -> None:
         self.clocks = SimulatedClocks(2, seed=seed, kind=ClockKind(wander_ppb=3.0))
         self.tracker = PairTracker()
         self.at_ns = EPOCH_NS
         self._noise = noise
+        self._pairs = pairs
 
     def step(
         self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
@@ -37,7 +40,8 @@ class Pair:
     ) -> Clouds:
         self.at_ns += advance_ns
         span = (self.at_ns - WINDOW_NS, self.at_ns)
-        return Clouds.of(probe_pairs(self.clocks, (0, 1), span, 200, (there, back), self._noise))
+        ways = (there, back)
+        return Clouds.of(probe_pairs(self.clocks, (0, 1), span, self._pairs, ways, self._noise))
 
     def error_ns(self, tracked: Tracked) -> float:
         instant = np.array([self.at_ns], dtype=np.int64)
@@ -157,9 +161,9 @@ def test_variances_stay_variances_however_often_it_is_asked(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: int) -> None:
     """Two C-states spread delays almost evenly: one window alone does not show a floor."""
-    pair, certain = Pair(seed, stamps.two_wakeups), False
+    pair, certain = Pair(seed, stamps.two_wakeups, pairs=64), False
     doubtful: list[float] = []
-    for quarter in range(16):
+    for quarter in range(20):
         clouds = pair.window(advance_ns=WINDOW_NS // 4)
         fit = fit_window(clouds)
         certain |= floor_evidence(clouds, fit.line.slope, clustered=fit.sharp).certain
