@@ -48,7 +48,8 @@ def window(load: float, number: int, noise: stamps.StampNoise, seed: int) -> Pai
         count = RATE_PER_S * 2 // 2
         sent = np.sort(rng.uniform(0, WINDOW_NS - 1e5, count))
         sent = np.concatenate((sent, sent + GAP_NS))
-        delay = queues.through(hops, sent, FLOOR_NS) + noise(rng, len(sent))
+        delay = queues.through(hops, sent, FLOOR_NS)
+        delay += noise(rng, sent + delay)
         tx.append(sent + number * WINDOW_NS)
         rx.append(sent + number * WINDOW_NS + delay)
         pairs.append(np.tile(np.arange(count), 2))

@@ -6,7 +6,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_STARTS = 5, MAX_POINTS = 1 << 24 };
+enum { DEPTHS = 3, MAX_ENVELOPES = 1 + DEPTHS, MAX_STARTS = 1 + MAX_ENVELOPES };
+enum { MAX_POINTS = 1 << 24 };
+
+struct envelope {
+    size_t depth;
+    struct fit_line line;
+};
 
 struct fitting {
     struct fit_cloud cloud;
@@ -17,40 +23,54 @@ struct fitting {
     double prior_sigma;
 };
 
-/* The mean rise of the lowest points of one direction over the very lowest. */
-static double rise_of_lowest(double *side, size_t count, size_t depth)
+/* How far the lowest points of one direction lie above the very lowest, and above that those that
+ * judge them; reorders. */
+struct rise {
+    double above;
+    double spread;
+};
+
+static struct rise rise_of_lowest(double *side, size_t count, size_t depth, size_t judges)
 {
-    size_t place = depth < count - 1 ? depth : count - 1;
     double least = fit_minimum(side, count);
-    return fit_lowest(side, count, place + 1) - least;
+    double low = fit_lowest(side, count, depth);
+    return (struct rise){low - least, fit_lowest(side, count, judges) - low};
 }
 
-/* 1-sigma of theta by an envelope: how far the fastest probes scatter above the floor. */
-static double scatter(const struct fitting *f, struct fit_line line)
+/* 1-sigma of theta by an envelope: how far the fastest probes scatter above the line. */
+static double envelope_sigma(const struct fitting *f, struct fit_line line, size_t depth)
 {
+    const struct syn_fit_options *o = f->options;
     double *heights = f->room.heights;
-    size_t forward = f->cloud.forward, depth = (size_t)f->options->floor_probes;
+    size_t forward = f->cloud.forward;
+    size_t judges = depth == 1 ? (size_t)o->floor_probes + 1 : (size_t)o->depth_spread * depth;
     fit_heights(&f->cloud, line.slope, heights);
-    double there = rise_of_lowest(heights, forward, depth);
-    double back = rise_of_lowest(heights + forward, f->cloud.count - forward, depth);
-    return fmax(hypot(there, back) / 2, f->options->min_sigma_ns);
+    struct rise there = rise_of_lowest(heights, forward, depth, judges);
+    struct rise back =
+        rise_of_lowest(heights + forward, f->cloud.count - forward, depth, judges);
+    double scatter = hypot(there.spread, back.spread) / 2;
+    if (depth > 1)
+        scatter = hypot(scatter / (o->soft_sigmas * sqrt((double)depth)),
+                        (there.above - back.above) / 2);
+    return fmax(scatter, o->min_sigma_ns);
 }
 
-static struct syn_fit enveloped(const struct fitting *f, struct fit_line hard)
+static struct syn_fit enveloped(const struct fitting *f, struct envelope envelope)
 {
-    double scatter_ns = scatter(f, hard), slope_sigma = 2 * scatter_ns / f->cloud.span_ns;
+    double sigma_ns = envelope_sigma(f, envelope.line, envelope.depth);
+    double slope_sigma = 2 * sigma_ns / f->cloud.span_ns;
     struct syn_fit found = {.slope_var = slope_sigma * slope_sigma};
-    struct fit_line line = hard;
+    struct fit_line line = envelope.line;
     if (f->prior_sigma < slope_sigma) {
-        line = fit_line_at(&f->cloud, f->prior_slope, 1, f->room.heights);
-        scatter_ns = scatter(f, line);
+        line = fit_line_at(&f->cloud, f->prior_slope, envelope.depth, f->room.heights);
+        sigma_ns = envelope_sigma(f, line, envelope.depth);
         found.slope_var = INFINITY;
     }
     found.slope = line.slope;
     found.forward_ns = line.forward_ns;
     found.reverse_ns = line.reverse_ns;
-    found.theta_var = scatter_ns * scatter_ns;
-    found.noise_ns = scatter_ns;
+    found.theta_var = sigma_ns * sigma_ns;
+    found.noise_ns = sigma_ns;
     return found;
 }
 
@@ -81,21 +101,38 @@ static double apart(struct fit_line one, struct fit_line other, double span_ns)
     return fmax(slope, fmax(forward, fabs(one.reverse_ns - other.reverse_ns)));
 }
 
-/* Distinct lines to start from. */
-static int starts(struct fitting *f, struct fit_line hard, struct fit_line *distinct)
+/* The hard envelope, and those of the few lowest that the window is large for. */
+static int envelopes(struct fitting *f, struct envelope *found)
 {
     const struct syn_fit_options *o = f->options;
-    struct fit_line lines[MAX_STARTS] = {hard};
     size_t reverse = f->cloud.count - f->cloud.forward;
     size_t fewest = f->cloud.forward < reverse ? f->cloud.forward : reverse;
+    struct fit_line hard =
+        fit_widest(&f->cloud, 1, -o->max_drift, o->max_drift, o->hard_steps, f->room.heights);
+    int count = 0;
+    found[count++] = (struct envelope){1, hard};
+    for (int i = 0; i < DEPTHS; i++) {
+        size_t depth = (size_t)o->depths[i];
+        if (depth <= fewest / 2)
+            found[count++] =
+                (struct envelope){depth, fit_soft(&f->cloud, depth, hard.slope, o->soft_range,
+                                                  o->soft_steps, &f->room)};
+    }
+    return count;
+}
+
+/* Distinct lines to start from. */
+static int starts(struct fitting *f, const struct envelope *found, int envelopes,
+                  struct fit_line *distinct)
+{
+    const struct syn_fit_options *o = f->options;
+    struct fit_line lines[MAX_STARTS] = {found[0].line};
     int count = 1, kept = 0;
     if (isfinite(f->prior_sigma))
         lines[count++] =
             fit_line_at(&f->cloud, f->prior_slope, (size_t)o->depths[0], f->room.heights);
-    for (int i = 0; i < 3; i++)
-        if ((size_t)o->depths[i] <= fewest / 2)
-            lines[count++] = fit_soft(&f->cloud, (size_t)o->depths[i], hard.slope, o->soft_range,
-                                      o->soft_steps, &f->room);
+    for (int i = 1; i < envelopes; i++)
+        lines[count++] = found[i].line;
     for (int i = 0; i < count; i++) {
         int known = 0;
         for (int j = 0; j < kept; j++)
@@ -113,34 +150,46 @@ static double rise(const struct fitting *f, struct fit_line line)
     return fmax(line.forward_ns - least.forward_ns, line.reverse_ns - least.reverse_ns);
 }
 
-static struct syn_fit fit(struct fitting *f)
+/* The most likely mixture; 0 where nothing piles up. */
+static int likeliest(struct fitting *f, const struct envelope *found, int count,
+                     struct fit_mixture *best)
 {
-    const struct syn_fit_options *o = f->options;
-    struct fit_line hard =
-        fit_widest(&f->cloud, 1, -o->max_drift, o->max_drift, o->hard_steps, f->room.heights);
     struct fit_line from[MAX_STARTS];
-    int count = starts(f, hard, from), any = 0;
-    struct fit_mixture best = {0};
-    for (int i = 0; i < count; i++) {
-        struct fit_mixture found;
-        if (!fit_mixture(&f->cloud, f->purity, from[i], rise(f, from[i]), o, &f->room, &found))
+    int lines = starts(f, found, count, from), any = 0;
+    for (int i = 0; i < lines; i++) {
+        struct fit_mixture mixture;
+        if (!fit_mixture(&f->cloud, f->purity, from[i], rise(f, from[i]), f->options, &f->room,
+                         &mixture))
             continue;
-        if (fmin(found.pure[0], found.pure[1]) < o->min_pile)
+        if (fmin(mixture.pure[0], mixture.pure[1]) < f->options->min_pile)
             continue;
-        if (!any || found.log_likelihood > best.log_likelihood)
-            best = found;
+        if (!any || mixture.log_likelihood > best->log_likelihood)
+            *best = mixture;
         any = 1;
     }
-    struct syn_fit envelope = enveloped(f, hard);
-    if (!any)
-        return envelope;
-    struct syn_fit pile = piled(f, &best);
-    /* See fit.py for why a sharp pile is believed. */
-    if (pile.sharp || pile.theta_var <= envelope.theta_var)
+    return any;
+}
+
+static struct syn_fit fit(struct fitting *f)
+{
+    const double share = f->options->pile_share;
+    struct envelope found[MAX_ENVELOPES];
+    int count = envelopes(f, found);
+    struct syn_fit best = enveloped(f, found[0]);
+    for (int i = 1; i < count; i++) {
+        struct syn_fit other = enveloped(f, found[i]);
+        if (other.theta_var < best.theta_var)
+            best = other;
+    }
+    struct fit_mixture mixture = {0};
+    if (!likeliest(f, found, count, &mixture))
+        return best;
+    struct syn_fit pile = piled(f, &mixture);
+    if (pile.theta_var <= share * share * best.theta_var)
         return pile;
-    envelope.sharp = pile.sharp;
-    envelope.apart = pile.apart;
-    return envelope;
+    best.sharp = pile.sharp;
+    best.apart = pile.apart;
+    return best;
 }
 
 static int fits(const struct syn_fit_points *points, double prior_slope, double prior_sigma,
@@ -150,9 +199,10 @@ static int fits(const struct syn_fit_points *points, double prior_slope, double 
         !(points->span_ns > 0) || !isfinite(points->span_ns))
         return 0;
     if (options->classes < 1 || options->classes > FIT_MAX_CLASSES || options->rounds < 1 ||
-        options->floor_probes < 0 || isnan(prior_slope) || isnan(prior_sigma))
+        options->floor_probes < 0 || options->depth_spread < 1 || isnan(prior_slope) ||
+        isnan(prior_sigma))
         return 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < DEPTHS; i++)
         if (options->depths[i] < 1)
             return 0;
     for (size_t i = 0; i < points->count; i++)

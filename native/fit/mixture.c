@@ -8,8 +8,8 @@
 struct state {
     struct fit_line line;
     double noise_ns;
-    double tail_ns;
-    double share[FIT_MAX_CLASSES];
+    double tail_ns[2];                /* of delayed probes, forward and reverse */
+    double share[2][FIT_MAX_CLASSES]; /* of pure ones, per direction and class */
 };
 
 struct moments {
@@ -45,11 +45,13 @@ static void above_floors(const struct window *w, struct fit_line line)
 static double expect(const struct window *w, const struct state *state)
 {
     const double wrong = w->options->early_share / w->options->early_ns;
-    const double scale = 1 / (ROOT_TAU * state->noise_ns), tail = 1 / state->tail_ns;
+    const double scale = 1 / (ROOT_TAU * state->noise_ns);
     /* One logarithm for eight densities, none of which is below 1e-12 or far above 1. */
     double likelihood = 0, product = 1;
     for (size_t i = 0; i < w->cloud->count; i++) {
-        double height = w->room->heights[i], share = state->share[w->purity[i]];
+        int part = i >= w->cloud->forward;
+        double height = w->room->heights[i], share = state->share[part][w->purity[i]];
+        double tail = 1 / state->tail_ns[part];
         double scaled = height / state->noise_ns;
         double squared = scaled * scaled;
         double pure = squared >= 200.0 ? 0.0 : share * exp(-0.5 * squared) * scale;
@@ -98,16 +100,16 @@ static int moments_of(const struct window *w, struct moments *m)
     return 1;
 }
 
-/* Pure share per class, drawn towards the overall share where a class is thin. */
-static void shares(const struct window *w, double *share)
+/* Pure share per class of one direction, drawn towards its overall share where a class is thin. */
+static void shares(const struct window *w, size_t from, size_t to, double *share)
 {
     double found[FIT_MAX_CLASSES] = {0}, count[FIT_MAX_CLASSES] = {0}, all = 0;
-    for (size_t i = 0; i < w->cloud->count; i++) {
+    for (size_t i = from; i < to; i++) {
         found[w->purity[i]] += w->room->pure[i];
         count[w->purity[i]] += 1;
         all += w->room->pure[i];
     }
-    double overall = clamp(all / (double)w->cloud->count, 2e-4, 0.999);
+    double overall = clamp(all / (double)(to - from), 2e-4, 0.999);
     for (int class = 0; class < w->options->classes; class++)
         share[class] = clamp((found[class] + 2 * overall) / (count[class] + 2), 1e-5, 0.999);
 }
@@ -119,19 +121,24 @@ static void maximise(const struct window *w, const struct moments *m, struct sta
     state->line.forward_ns = m->y[0] - m->slope * m->t[0];
     state->line.reverse_ns = -(m->y[1] - m->slope * m->t[1]);
     above_floors(w, state->line);
-    double squares = 0, pure = 0, waited = 0, delayed = 0;
-    for (size_t i = 0; i < w->cloud->count; i++) {
-        double height = w->room->heights[i];
-        squares += w->room->pure[i] * height * height;
-        pure += w->room->pure[i];
-        if (height > 0)
-            waited += w->room->delayed[i] * height;
-        delayed += w->room->delayed[i];
+    const size_t ends[3] = {0, w->cloud->forward, w->cloud->count};
+    double squares = 0, pure = 0, mean_ns[2];
+    for (int part = 0; part < 2; part++) {
+        double waited = 0, delayed = 0;
+        for (size_t i = ends[part]; i < ends[part + 1]; i++) {
+            double height = w->room->heights[i];
+            squares += w->room->pure[i] * height * height;
+            pure += w->room->pure[i];
+            waited += w->room->delayed[i] * fmax(height, 0);
+            delayed += w->room->delayed[i];
+        }
+        mean_ns[part] = waited / fmax(delayed, 1e-9);
+        shares(w, ends[part], ends[part + 1], state->share[part]);
     }
     state->noise_ns =
         clamp(sqrt(squares / pure), w->options->min_noise_ns, w->options->max_noise_ns);
-    state->tail_ns = fmax(waited / fmax(delayed, 1e-9), 4 * state->noise_ns);
-    shares(w, state->share);
+    for (int part = 0; part < 2; part++)
+        state->tail_ns[part] = fmax(mean_ns[part], 4 * state->noise_ns);
 }
 
 static double moved(const struct state *before, const struct state *now, double span_ns)
@@ -150,7 +157,7 @@ static void settle(const struct window *w, const struct state *state, const stru
     found->contrast = INFINITY;
     for (int part = 0; part < 2; part++) {
         double late = fmax((double)counts[part] - m->weight[part], 1.0);
-        double among = late * 2 * state->noise_ns / state->tail_ns;
+        double among = late * 2 * state->noise_ns / state->tail_ns[part];
         found->contrast = fmin(found->contrast, m->weight[part] / among);
         found->pure[part] = m->weight[part];
     }
@@ -164,12 +171,12 @@ static void settle(const struct window *w, const struct state *state, const stru
     found->covariance = -lever * found->slope_var;
 }
 
-/* Median of the delays above the starting floors, 0 if there are none. */
-static double median_late(const struct window *w)
+/* Median of one direction's delays above the starting floor, 0 if there are none. */
+static double median_late(const struct window *w, size_t from, size_t to)
 {
     double *late = w->room->scratch;
     size_t count = 0;
-    for (size_t i = 0; i < w->cloud->count; i++)
+    for (size_t i = from; i < to; i++)
         if (w->room->heights[i] > 0)
             late[count++] = w->room->heights[i];
     if (count == 0)
@@ -194,9 +201,13 @@ int fit_mixture(const struct fit_cloud *cloud, const uint8_t *purity, struct fit
     double likelihood = -INFINITY;
     above_floors(&w, start);
     state.noise_ns = fmin(fmax(noise_ns, options->start_noise_ns), options->max_noise_ns);
-    state.tail_ns = fmax(median_late(&w), 5 * state.noise_ns);
-    for (int class = 0; class < options->classes; class++)
-        state.share[class] = options->prior_pure;
+    const size_t ends[3] = {0, cloud->forward, cloud->count};
+    for (int part = 0; part < 2; part++) {
+        double median = median_late(&w, ends[part], ends[part + 1]);
+        state.tail_ns[part] = fmax(median, 5 * state.noise_ns);
+        for (int class = 0; class < options->classes; class++)
+            state.share[part][class] = options->prior_pure;
+    }
     for (int round = 0; round < options->rounds; round++) {
         likelihood = expect(&w, &state);
         if (!moments_of(&w, &m))

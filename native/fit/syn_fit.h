@@ -18,6 +18,9 @@ struct syn_fit_options {
     int32_t soft_steps;
     int32_t depths[3];
     int32_t floor_probes;
+    int32_t depth_spread;
+    double soft_sigmas;
+    double pile_share;
     double same_start_ns;
     double min_pile;
     double sharp_pile;

@@ -94,10 +94,10 @@ def all_stepped(*nodes: int, by_ns: float) -> Action:
     return act
 
 
-def spiky(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def spiky(rng: np.random.Generator, at_ns: NDArray[np.float64]) -> NDArray[np.float64]:
     """A NIC's stamps of which one in fifty is wrong by microseconds, early or late."""
-    wrong = rng.random(count) < 0.02
-    return stamps.hardware(rng, count) + wrong * rng.normal(0, 3_000, count)
+    wrong = rng.random(len(at_ns)) < 0.02
+    return stamps.hardware(rng, at_ns) + wrong * rng.normal(0, 3_000, len(at_ns))
 
 
 class Story(NamedTuple):

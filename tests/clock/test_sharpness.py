@@ -1,4 +1,4 @@
-"""A floor is touched in every stretch of a window; a queue that never empties is not."""
+"""A floor is touched in every stretch of a window, and how far below it lies shows in them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds, PairSamples
-from syntony.clock.sharpness import touches_floor
+from syntony.clock.sharpness import FloorEvidence, floor_evidence
+from syntony.sim import queues, stamps
 
 Floats = NDArray[np.float64]
 Delays = Callable[[np.random.Generator, Floats], Floats]
@@ -68,11 +70,15 @@ def _clouds(rng: np.random.Generator, forward: Delays, reverse: Delays, probes: 
     return Clouds.of(PairSamples(*stamps))
 
 
-def _share(forward: Delays, reverse: Delays, probes: int) -> float:
+def _evidence(forward: Delays, reverse: Delays, probes: int) -> list[FloorEvidence]:
     rngs = [np.random.default_rng([seed, probes]) for seed in range(SEEDS)]
-    return float(
-        np.mean([touches_floor(_clouds(rng, forward, reverse, probes), 0.0) for rng in rngs])
-    )
+    return [
+        floor_evidence(_clouds(rng, forward, reverse, probes), 0.0, clustered=False) for rng in rngs
+    ]
+
+
+def _share(forward: Delays, reverse: Delays, probes: int) -> float:
+    return float(np.mean([each.confirmed for each in _evidence(forward, reverse, probes)]))
 
 
 @pytest.mark.parametrize("probes", [128, 400, 2_000])
@@ -91,7 +97,8 @@ def test_a_queue_that_stands_is_not(delays: Delays, probes: int) -> None:
 
 def test_too_few_probes_prove_nothing() -> None:
     rng = np.random.default_rng(1)
-    assert not touches_floor(_clouds(rng, _exponential, _exponential, 60), 0.0)
+    clouds = _clouds(rng, _exponential, _exponential, 60)
+    assert not floor_evidence(clouds, 0.0, clustered=True).confirmed
 
 
 def test_a_step_inside_the_window_is_not_a_floor() -> None:
@@ -111,4 +118,101 @@ def test_a_step_inside_the_window_is_not_a_floor() -> None:
         ) -> Floats:
             return _exponential(rng, t) - np.where(t > at, step, 0.0)
 
-        assert not touches_floor(_clouds(rng, forward, reverse, 400), 0.0), seed
+        clouds = _clouds(rng, forward, reverse, 400)
+        assert not floor_evidence(clouds, 0.0, clustered=False).confirmed, seed
+
+
+FLOOR_NS = 5_000.0
+TRACES = {
+    load: queues.bursty(load, np.random.default_rng(round(load * 100)), span_ns=WINDOW_NS)
+    for load in (0.4, 0.8, 0.9)
+}
+HEAVY = queues.heavy_tailed(0.6, np.random.default_rng(1), span_ns=WINDOW_NS)
+
+
+def _two_hops(*hops: queues.QueueTrace) -> Delays:
+    """Probes over two links; from 0.8 on almost none finds both idle."""
+
+    def delays(rng: np.random.Generator, t: Floats) -> Floats:
+        phases = rng.uniform(0, WINDOW_NS, len(hops)).tolist()
+        return queues.through(list(zip(hops, phases, strict=True)), t, FLOOR_NS)
+
+    return delays
+
+
+LOADED = {
+    "0.4": _two_hops(TRACES[0.4], TRACES[0.4]),
+    "0.8": _two_hops(TRACES[0.8], TRACES[0.8]),
+    "0.9": _two_hops(TRACES[0.9], TRACES[0.9]),
+    "Pareto 0.6": _two_hops(HEAVY, HEAVY),
+}
+
+
+@pytest.mark.parametrize("load", LOADED)
+@pytest.mark.parametrize("noise", ["exponential", "gamma_edge", "two_wakeups"])
+def test_the_gap_covers_what_the_lowest_probes_waited(load: str, noise: str) -> None:
+    """From both sides: never broken at four sigmas, and no wilder than the error it stands for."""
+
+    def delays(rng: np.random.Generator, t: Floats) -> Floats:
+        return LOADED[load](rng, t) + stamps.NOISES[noise](rng, t)
+
+    errors, gaps = [], []
+    for seed in range(SEEDS):
+        rng = np.random.default_rng([seed, 11])
+        clouds = _clouds(rng, delays, _exponential, 128)
+        heights = clouds.heights(0.0)
+        lows = heights[: clouds.forward].min(), heights[clouds.forward :].min()
+        errors.append(abs(lows[0] - lows[1] - 2 * _theta_ns(clouds)) / 2)
+        gaps.append(floor_evidence(clouds, 0.0, clustered=False).gap_ns)
+    error, gap = np.array(errors), np.array(gaps)
+    broken = np.flatnonzero(error > 4 * gap + 1)
+    assert len(broken) <= 0.02 * SEEDS, f"seeds {broken}: {error[broken]} beyond {4 * gap[broken]}"
+    assert np.mean(gap) <= 8 * np.mean(error), (np.mean(gap), np.mean(error))
+
+
+def _theta_ns(clouds: Clouds) -> float:
+    """Both clocks read true time, so theta is nothing but what the base took away."""
+    return float(-clouds.base_ns)
+
+
+def _full_buffer(rng: np.random.Generator, t: Floats) -> Floats:
+    """A link offered 1.2 of what it carries, before an idle one."""
+    return 5_000 + FULL.wait_ns(t, rng.uniform(0, WINDOW_NS))
+
+
+def _teeth(rng: np.random.Generator, t: Floats) -> Floats:
+    """Synchronised senders that never let the queue run empty."""
+    return 5_000 + queues.sawtooth(20_000, 60_000, 0.31e9).wait_ns(t, rng.uniform(0, WINDOW_NS))
+
+
+FULL = queues.standing(300e3, np.random.default_rng(4), span_ns=WINDOW_NS)
+
+
+@pytest.mark.parametrize("noise", ["hardware", "kernel", "gamma_edge", "exponential"])
+@pytest.mark.parametrize("queue", [_full_buffer, _teeth])
+def test_a_cluster_that_the_fit_claims_to_see_in_a_queue_confirms_nothing(
+    queue: Delays, noise: str
+) -> None:
+    """The mixture does find some in such windows; one window is never enough."""
+
+    def delays(rng: np.random.Generator, t: Floats) -> Floats:
+        return queue(rng, t) + stamps.NOISES[noise](rng, t)
+
+    found = []
+    for seed in range(SEEDS // 2):
+        clouds = _clouds(np.random.default_rng([seed, 12]), delays, _exponential, 128)
+        fit = fit_window(clouds)
+        found.append(floor_evidence(clouds, fit.line.slope, clustered=fit.sharp))
+    assert sum(each.confirmed for each in found) <= 2
+    assert not any(each.certain for each in found)
+
+
+@pytest.mark.parametrize("delays", [_exponential, _steep])
+def test_a_floor_with_a_long_tail_needs_no_second_window(delays: Delays) -> None:
+    assert np.mean([each.certain for each in _evidence(delays, delays, 400)]) > 0.9
+
+
+def test_a_floor_without_one_needs_a_second_window() -> None:
+    found = _evidence(_half_bell, _half_bell, 128)
+    assert np.mean([each.confirmed for each in found]) > 0.75
+    assert np.mean([each.certain for each in found]) < 0.1

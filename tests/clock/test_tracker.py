@@ -4,7 +4,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds
+from syntony.clock.sharpness import floor_evidence
 from syntony.clock.tracker import Mode, PairTracker, Tracked
 from syntony.model import S
 from syntony.sim import stamps
@@ -19,19 +21,27 @@ STUCK = Way(load=0.5, standing_ns=600e3)
 class Pair:
     """Two simulated clocks and their tracker."""
 
-    def __init__(self, seed: int, noise: stamps.StampNoise = stamps.hardware) -> None:
+    def __init__(
+        self, seed: int, noise: stamps.StampNoise = stamps.hardware, pairs: int = 200
+    ) -> None:
         self.clocks = SimulatedClocks(2, seed=seed, kind=ClockKind(wander_ppb=3.0))
         self.tracker = PairTracker()
         self.at_ns = EPOCH_NS
         self._noise = noise
+        self._pairs = pairs
 
     def step(
         self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
     ) -> Tracked | None:
+        return self.tracker.step(self.window(there, back, advance_ns=advance_ns))
+
+    def window(
+        self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
+    ) -> Clouds:
         self.at_ns += advance_ns
         span = (self.at_ns - WINDOW_NS, self.at_ns)
-        samples = probe_pairs(self.clocks, (0, 1), span, 200, (there, back), self._noise)
-        return self.tracker.step(Clouds.of(samples))
+        ways = (there, back)
+        return Clouds.of(probe_pairs(self.clocks, (0, 1), span, self._pairs, ways, self._noise))
 
     def error_ns(self, tracked: Tracked) -> float:
         instant = np.array([self.at_ns], dtype=np.int64)
@@ -231,3 +241,20 @@ def test_one_window_whose_line_went_wrong_moves_no_clock(
         tracked = pair.step()
     assert tracked is not None
     assert abs(pair.error_ns(tracked)) < 1_000, (seed, tracked)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: int) -> None:
+    """Two C-states spread delays almost evenly: one window alone does not show a floor."""
+    pair, certain = Pair(seed, stamps.two_wakeups, pairs=64), False
+    doubtful: list[float] = []
+    for quarter in range(20):
+        clouds = pair.window(advance_ns=WINDOW_NS // 4)
+        fit = fit_window(clouds)
+        certain |= floor_evidence(clouds, fit.line.slope, clustered=fit.sharp).certain
+        tracked = pair.tracker.step(clouds)
+        assert tracked is not None
+        doubtful.append(pair.sigma_ns(tracked))
+        if quarter < 3 and not certain:
+            assert doubtful[-1] > 500, f"seed {seed}: windows that share probes confirmed it"
+    assert doubtful[-1] < 200, f"seed {seed}: {np.round(doubtful)}"

@@ -13,6 +13,7 @@ from syntony.clock import fit as reference
 from syntony.clock.fit import Prior, WindowFit
 from syntony.clock.samples import Clouds
 from syntony.io.window_fit import fit_window
+from syntony.sim import stamps
 
 
 def clouds_of(  # noqa: PLR0917 - what a window is made of
@@ -85,6 +86,22 @@ def test_most_windows_are_equal_to_a_thousandth_of_a_nanosecond() -> None:
         clouds = clouds_of(seed, 128, 128, 0.5, 20.0, 3_000.0)
         off.append(differ(fit_window(clouds), reference.fit_window(clouds)))
     assert float(np.percentile(off, 90)) < 1e-3, sorted(off)[-6:]
+
+
+@pytest.mark.parametrize("noise", stamps.NOISES)
+@pytest.mark.parametrize("probes", [40, 128, 500])
+def test_equals_the_reference_whatever_the_stamps(noise: str, probes: int) -> None:
+    """The same candidate wins in both, under every noise."""
+    for seed in range(6):
+        clouds = clouds_of(seed, probes, probes, 0.4, 0.0, 3_000.0)
+        rng = np.random.default_rng(seed)
+        wait = stamps.NOISES[noise](rng, clouds.t + 3e9)
+        clouds = clouds._replace(y=clouds.y + clouds.side * np.rint(wait))
+        expected, found = reference.fit_window(clouds), fit_window(clouds)
+        assert found.piled == expected.piled, seed
+        assert found.sharp == expected.sharp, seed
+        assert differ(found, expected) <= max(0.01, 0.05 * math.sqrt(expected.theta_var)), seed
+        assert found.theta_var == pytest.approx(expected.theta_var, rel=0.05), seed
 
 
 def test_points_that_are_no_numbers_are_refused() -> None:

@@ -55,7 +55,44 @@ def test_hops_at_one_phase_move_together() -> None:
     assert together.std() > 1.1 * apart.std()
 
 
-@pytest.mark.parametrize("noise", [stamps.hardware, stamps.kernel, stamps.exact])
-def test_noise_is_seeded(noise: stamps.StampNoise) -> None:
-    one, two = (noise(np.random.default_rng(5), 100) for _ in range(2))
+AT_NS: stamps.Floats = np.arange(20_000, dtype=np.float64) * 12_345
+
+
+@pytest.mark.parametrize("name", stamps.NOISES)
+def test_noise_is_seeded(name: str) -> None:
+    one, two = (stamps.NOISES[name](np.random.default_rng(5), AT_NS) for _ in range(2))
     assert one.tolist() == two.tolist()
+
+
+@pytest.mark.parametrize("name", sorted(stamps.FOREIGN.keys() - {"rare_early"}))
+def test_foreign_noise_has_an_edge_at_nothing_and_no_bell_around_it(name: str) -> None:
+    """Nothing is early, and fewer lie in the lowest 20 ns than a bell of 20 ns would hold."""
+    noise = stamps.NOISES[name](np.random.default_rng(3), AT_NS)
+    assert noise.min() >= 0
+    assert noise.min() < 30
+    assert np.mean(noise < 20) < 0.45
+
+
+def test_batches_keep_the_spacing_of_back_to_back_probes_though_both_wait() -> None:
+    rng = np.random.default_rng(2)
+    at = np.sort(rng.uniform(0, SPAN_NS, 2_000))
+    noise = stamps.coalesced(rng, np.concatenate((at, at + stamps.COALESCE_NS)))
+    change = np.abs(noise[2_000:] - noise[:2_000])
+    assert np.median(change) < 200
+    assert np.median(noise) > 4_000
+
+
+def test_levels_follow_their_points() -> None:
+    at = np.array([0.0, 0.1, 0.2, 0.3]) * S
+    assert queues.constant(5e3).wait_ns(at).tolist() == [5e3] * 4
+    assert queues.filling(2e3).wait_ns(at) == pytest.approx([0, 200, 400, 600])
+    teeth = queues.sawtooth(1e3, 99e3, 0.1 * S)
+    assert teeth.wait_ns(at + 0.049 * S) == pytest.approx([50e3] * 4)
+
+
+def test_a_link_that_rests_is_empty() -> None:
+    trace = queues.on_off(0.95, np.random.default_rng(1))
+    at = np.random.default_rng(2).uniform(0, 10 * S, 20_000)
+    resting = np.mod(at, trace.span_ns) > 0.41 * S
+    assert trace.wait_ns(at)[resting].max() == 0
+    assert np.mean(trace.wait_ns(at)[~resting] > 0) == pytest.approx(0.95, abs=0.05)

@@ -1,12 +1,15 @@
-"""One window to one line: the mixture where probes pile up at the floor, else the hard envelope."""
+"""One window to one line: the best of several envelopes, or a mixture where it is clearly better.
+
+Every candidate claims a sigma from the window itself. Envelopes assume nothing of the stamps'
+noise; the mixture assumes a Gaussian cluster at the floor, which NICs and stamps gone wrong below
+the floor call for and which most kernels do not have.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
-
-import numpy as np
 
 from syntony.clock.envelope import Line, hard_envelope, lowest, soft_envelope
 from syntony.clock.mixture import Mixture, fit_mixture
@@ -23,7 +26,16 @@ SHARP_CONTRAST = 1.5
 """A pile of so many probes per direction, this much denser than the delayed ones that lie among
 them, is a floor and not the lower end of a standing queue."""
 FLOOR_PROBES = 5
-"""How many of the fastest probes per direction judge an envelope's sharpness."""
+"""How many of the fastest probes per direction, beside the very fastest, judge a hard envelope."""
+DEPTH_SPREAD = 4
+"""An envelope of the k lowest is judged by how far the 4k lowest lie above them."""
+SOFT_SIGMAS = 1.12
+"""That rise, in sigmas of theta, times the root of k: claims twice the error where delays fall off
+exponentially from a hard edge, and the error itself where the edge is half a bell
+(`bench/clock_foreign.py`)."""
+PILE_SHARE = 0.4
+"""A mixture is chosen when it claims no more than this of the best envelope's sigma. Envelopes are
+that much worse only where stamps lie alone below the floor, or scatter like a bell around it."""
 MIN_SIGMA_NS = 1.0
 """What a window is worth at best: NIC clocks tick at 1–8 ns, and both ends round."""
 STAMP_CORRELATION = 0.1
@@ -56,6 +68,10 @@ class WindowFit(NamedTuple):
     """Both directions show a pile-up at their floor."""
     apart: float = 0.0
     """How far, as a share of the window, the piles of both directions lie apart in time."""
+    certain: bool = False
+    """`sharp`, and so clearly that one window is enough."""
+    gap_ns: float = 0.0
+    """1-sigma of theta because floors lie below the lowest probes (`sharpness.floor_evidence`)."""
 
 
 WindowFitter = Callable[[Clouds, Prior | None], WindowFit]
@@ -70,33 +86,41 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
         prior: tells EM where to look, and an envelope its slope where that is known better than
             the window can tell. It never enters the mixture's own numbers.
     """
-    hard = hard_envelope(clouds)
-    starts = _starts(clouds, hard, prior)
+    envelopes = _envelopes(clouds)
+    starts = _starts(clouds, envelopes, prior)
     found = [fit_mixture(clouds, start, noise_ns) for start, noise_ns in starts]
     piles = [
         mixture
         for mixture in found
         if mixture is not None and min(mixture.pure_forward, mixture.pure_reverse) >= MIN_PILE
     ]
-    enveloped = _enveloped(clouds, hard, prior)
+    enveloped = min(
+        (_enveloped(clouds, line, depth, prior) for depth, line in envelopes.items()),
+        key=lambda fit: fit.theta_var,
+    )
     if not piles:
         return enveloped
-    # A sharp pile is believed although an envelope may claim less: five lowest points that happen
-    # to lie on a line are no better than the pile below which they lie.
     piled = _piled(clouds, max(piles, key=lambda mixture: mixture.log_likelihood))
-    if piled.sharp or piled.theta_var <= enveloped.theta_var:
+    if piled.theta_var <= PILE_SHARE**2 * enveloped.theta_var:
         return piled
     return enveloped._replace(sharp=piled.sharp, apart=piled.apart)
 
 
-def _starts(clouds: Clouds, hard: Line, prior: Prior | None) -> list[tuple[Line, float]]:
-    """Distinct lines with a first guess of the noise, each."""
-    lines = [hard]
-    if prior is not None:
-        lines.append(_at_slope(clouds, prior.slope, START_DEPTHS[0]))
+def _envelopes(clouds: Clouds) -> dict[int, Line]:
+    """Depth to envelope: the hard one, and those of the few lowest that the window is large for."""
+    hard = hard_envelope(clouds)
     fewest = min(clouds.forward, len(clouds.t) - clouds.forward)
     depths = (depth for depth in START_DEPTHS if depth <= fewest // 2)
-    lines.extend(soft_envelope(clouds, depth, hard) for depth in depths)
+    return {1: hard} | {depth: soft_envelope(clouds, depth, hard) for depth in depths}
+
+
+def _starts(
+    clouds: Clouds, envelopes: dict[int, Line], prior: Prior | None
+) -> list[tuple[Line, float]]:
+    """Distinct lines with a first guess of the noise, each."""
+    lines = list(envelopes.values())
+    if prior is not None:
+        lines.insert(1, _at_slope(clouds, prior.slope, START_DEPTHS[0]))
     distinct: list[Line] = []
     for line in lines:
         if all(_apart(line, other, clouds.span_ns) > SAME_START_NS for other in distinct):
@@ -146,23 +170,32 @@ def _piled(clouds: Clouds, mixture: Mixture) -> WindowFit:
     )
 
 
-def _enveloped(clouds: Clouds, hard: Line, prior: Prior | None) -> WindowFit:
-    scatter_ns = _scatter(clouds, hard)
-    slope_sigma = 2 * scatter_ns / clouds.span_ns
+def _enveloped(clouds: Clouds, line: Line, depth: int, prior: Prior | None) -> WindowFit:
+    sigma_ns = _envelope_sigma(clouds, line, depth)
+    slope_sigma = 2 * sigma_ns / clouds.span_ns
+    slope_var = slope_sigma**2
     if prior is not None and prior.sigma < slope_sigma:
-        line = _at_slope(clouds, prior.slope, 1)
-        scatter_ns = _scatter(clouds, line)
-        return WindowFit(line, scatter_ns**2, math.inf, 0.0, scatter_ns, piled=False, sharp=False)
-    return WindowFit(hard, scatter_ns**2, slope_sigma**2, 0.0, scatter_ns, piled=False, sharp=False)
+        line = _at_slope(clouds, prior.slope, depth)
+        sigma_ns = _envelope_sigma(clouds, line, depth)
+        slope_var = math.inf
+    return WindowFit(line, sigma_ns**2, slope_var, 0.0, sigma_ns, piled=False, sharp=False)
 
 
-def _scatter(clouds: Clouds, line: Line) -> float:
-    """1-sigma of theta: how far the fastest probes of each direction scatter above the floor."""
+def _envelope_sigma(clouds: Clouds, line: Line, depth: int) -> float:
+    """1-sigma of theta: how far the fastest probes of each direction scatter above the line.
+
+    The lowest few of a direction that rises more slowly from its floor lie higher above it: what
+    both directions' few rise unequally over their very lowest counts as error, too.
+    """
     heights = clouds.heights(line.slope)
     sides = (heights[: clouds.forward], heights[clouds.forward :])
+    if depth == 1:
+        rises = [lowest(side, FLOOR_PROBES + 1) - float(side.min()) for side in sides]
+        return max(math.hypot(*rises) / 2, MIN_SIGMA_NS)
+    lows = [lowest(side, depth) for side in sides]
     rises = [
-        float(np.mean(np.partition(side, min(FLOOR_PROBES, len(side) - 1))[: FLOOR_PROBES + 1]))
-        - float(side.min())
-        for side in sides
+        lowest(side, DEPTH_SPREAD * depth) - low for side, low in zip(sides, lows, strict=True)
     ]
-    return max(math.hypot(*rises) / 2, MIN_SIGMA_NS)
+    above = [low - float(side.min()) for side, low in zip(sides, lows, strict=True)]
+    scatter_ns = math.hypot(*rises) / (2 * SOFT_SIGMAS * math.sqrt(depth))
+    return max(math.hypot(scatter_ns, (above[0] - above[1]) / 2), MIN_SIGMA_NS)

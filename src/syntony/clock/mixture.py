@@ -1,9 +1,10 @@
 """Expectation–maximisation over three kinds of probes: pure, delayed, early.
 
 A pure probe scatters normally around its direction's floor; a delayed one adds an exponential wait;
-an early one is a stamp gone wrong below the floor. Both directions share the slope, the noise and
-the tail. How often a probe is pure is learned per purity class, which is how coded pairs count
-without being a gate (Dempster, Laird & Rubin 1977).
+an early one is a stamp gone wrong below the floor. Both directions share the slope and the noise,
+which are the clocks' and the stamps'; each has a tail and shares of its own, which are its queues'.
+How often a probe is pure is learned per coded-probe class, which is how coded pairs count without
+being a gate (Dempster, Laird & Rubin 1977).
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class _State(NamedTuple):
     forward_ns: float
     reverse_ns: float
     noise_ns: float
-    tail_ns: float
+    tails_ns: tuple[float, float]
+    """Of delayed probes, forward and reverse."""
     share: Floats
-    """Probability of being pure, per class (CLASSES,)."""
+    """Probability of being pure, per direction and class (2·CLASSES,)."""
 
 
 class _Moments(NamedTuple):
@@ -86,20 +88,20 @@ def fit_mixture(clouds: Clouds, start: Line, noise_ns: float) -> Mixture | None:
         noise_ns: first guess of the pure probes' scatter.
     """
     heights = clouds.heights(start.slope) - _floors(clouds, start.forward_ns, start.reverse_ns)
-    late = heights[heights > 0]
     noise_ns = min(max(noise_ns, START_NOISE_NS), MAX_NOISE_NS)
-    tail_ns = max(float(np.median(late)) if len(late) else 0.0, 5 * noise_ns)
-    share = np.full(CLASSES, PRIOR_PURE)
-    state = _State(*start, noise_ns, tail_ns, share)
+    tails_ns = [max(_median_late(side), 5 * noise_ns) for side in _sides(clouds, heights)]
+    share = np.full(2 * CLASSES, PRIOR_PURE)
+    groups = np.where(clouds.side > 0, clouds.purity, clouds.purity + CLASSES)
+    state = _State(*start, noise_ns, (tails_ns[0], tails_ns[1]), share)
     moments: _Moments | None = None
     likelihood = -math.inf
     for _ in range(ROUNDS):
-        pure, delayed, likelihood = _expect(clouds, heights, state)
+        pure, delayed, likelihood = _expect(clouds, groups, heights, state)
         moments = _moments(clouds, pure)
         if moments is None:
             return None
         before = state
-        state = _maximise(clouds, pure, delayed, moments)
+        state = _maximise(clouds, groups, pure, delayed, moments)
         heights = clouds.heights(state.slope) - _floors(clouds, state.forward_ns, state.reverse_ns)
         if _moved(before, state, clouds.span_ns) < SETTLED * state.noise_ns:
             break
@@ -113,12 +115,28 @@ def _floors(clouds: Clouds, forward_ns: float, reverse_ns: float) -> Floats:
     return np.where(clouds.side > 0, forward_ns, reverse_ns)
 
 
-def _expect(clouds: Clouds, heights: Floats, state: _State) -> tuple[Floats, Floats, float]:
-    """Probability of each probe to be pure and to be delayed, and the log-likelihood."""
-    share = state.share[clouds.purity]
+def _sides(clouds: Clouds, values: Floats) -> tuple[Floats, Floats]:
+    return values[: clouds.forward], values[clouds.forward :]
+
+
+def _median_late(heights: Floats) -> float:
+    """Median of the delays above a floor, 0 if there are none."""
+    late = heights[heights > 0]
+    return float(np.median(late)) if len(late) else 0.0
+
+
+def _expect(
+    clouds: Clouds, groups: NDArray[np.intp], heights: Floats, state: _State
+) -> tuple[Floats, Floats, float]:
+    """Probability of each probe to be pure and to be delayed, and the log-likelihood.
+
+    `groups` is each probe's direction and class (n + m,).
+    """
+    share = state.share[groups]
+    tail_ns = np.where(clouds.side > 0, *state.tails_ns)
     scaled = heights / state.noise_ns
     pure = share * np.exp(-0.5 * np.minimum(scaled * scaled, 200.0)) / (_ROOT_TAU * state.noise_ns)
-    waiting = np.exp(-np.clip(heights / state.tail_ns, 0.0, 60.0)) / state.tail_ns
+    waiting = np.exp(-np.clip(heights / tail_ns, 0.0, 60.0)) / tail_ns
     delayed = (1 - share) * np.where(heights > 0, waiting, 0.0)
     wrong = EARLY_SHARE / EARLY_NS
     early = np.where((heights < 0) & (heights > -EARLY_NS), wrong, wrong * 1e-6)
@@ -151,29 +169,38 @@ def _moments(clouds: Clouds, pure: Floats) -> _Moments | None:
     )
 
 
-def _maximise(clouds: Clouds, pure: Floats, delayed: Floats, moments: _Moments) -> _State:
+def _maximise(
+    clouds: Clouds, groups: NDArray[np.intp], pure: Floats, delayed: Floats, moments: _Moments
+) -> _State:
     forward_ns = moments.y[0] - moments.slope * moments.t[0]
     reverse_ns = -(moments.y[1] - moments.slope * moments.t[1])
     heights = clouds.heights(moments.slope) - _floors(clouds, forward_ns, reverse_ns)
     noise = math.sqrt(float(pure @ (heights * heights)) / float(pure.sum()))
     noise_ns = min(max(noise, MIN_NOISE_NS), MAX_NOISE_NS)
-    waited = float(delayed @ np.maximum(heights, 0.0)) / max(float(delayed.sum()), 1e-9)
+    tails_ns = [
+        max(float(late @ np.maximum(side, 0.0)) / max(float(late.sum()), 1e-9), 4 * noise_ns)
+        for late, side in zip(_sides(clouds, delayed), _sides(clouds, heights), strict=True)
+    ]
     return _State(
         slope=moments.slope,
         forward_ns=forward_ns,
         reverse_ns=reverse_ns,
         noise_ns=noise_ns,
-        tail_ns=max(waited, 4 * noise_ns),
-        share=_shares(clouds.purity, pure),
+        tails_ns=(tails_ns[0], tails_ns[1]),
+        share=_shares(groups, pure, clouds.forward),
     )
 
 
-def _shares(purity: NDArray[np.intp], pure: Floats) -> Floats:
-    """Pure share per class, drawn towards the overall share where a class is thin."""
-    overall = min(max(float(pure.mean()), 2e-4), 0.999)
-    count = np.bincount(purity, minlength=CLASSES)
-    found = np.bincount(purity, pure, minlength=CLASSES)
-    return np.clip((found + 2 * overall) / (count + 2), 1e-5, 0.999)
+def _shares(groups: NDArray[np.intp], pure: Floats, forward: int) -> Floats:
+    """Pure share per class, drawn towards its direction's share where a class is thin."""
+    overall = np.repeat(
+        [min(max(float(part.mean()), 2e-4), 0.999) for part in (pure[:forward], pure[forward:])],
+        CLASSES,
+    )
+    count = np.bincount(groups, minlength=2 * CLASSES)
+    found = np.bincount(groups, pure, minlength=2 * CLASSES)
+    shares: Floats = np.clip((found + 2 * overall) / (count + 2), 1e-5, 0.999)
+    return shares
 
 
 def _moved(before: _State, now: _State, span_ns: float) -> float:
@@ -191,7 +218,10 @@ def _settled(
     lever = (moments.t[0] + moments.t[1]) / 2
     theta_var = state.noise_ns**2 * sum(1 / weight for weight in moments.weight) / 4
     delayed = [total - pure for total, pure in zip(counts, moments.weight, strict=True)]
-    among = [max(late, 1.0) * 2 * state.noise_ns / state.tail_ns for late in delayed]
+    among = [
+        max(late, 1.0) * 2 * state.noise_ns / tail_ns
+        for late, tail_ns in zip(delayed, state.tails_ns, strict=True)
+    ]
     contrast = min(pure / late for pure, late in zip(moments.weight, among, strict=True))
     return Mixture(
         line=Line(state.slope, state.forward_ns, state.reverse_ns),

@@ -20,7 +20,7 @@ from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
-from syntony.clock.sharpness import touches_floor
+from syntony.clock.sharpness import floor_evidence
 from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
 
 FIRST_DRIFT_SIGMA = 1e-6
@@ -52,6 +52,10 @@ directions: then a queue may stand in one of them, and hide up to half the round
 of these."""
 QUEUE_SHARE = 0.01
 """A doubt beyond this share of the round trip may be a queue, which fills or drains meanwhile."""
+CONFIRMATIONS = 2
+"""Windows with probes of their own that must confirm floors before that doubt is dropped."""
+MAX_CONFIRMATIONS = 20
+"""Beyond this floors have followed later windows (`FLOOR_UP`) and forgotten the first ones."""
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
@@ -120,6 +124,35 @@ class _Floors(NamedTuple):
     """Variance of that half difference: systematic, so no number of windows shrinks it."""
     scatter_ns: float = math.inf
     """How far the lowest points scattered, in the worse direction, when both were at the floor."""
+    confirmed: int = 0
+    """Windows with probes of their own that confirmed them."""
+    confirmed_ns: int = 0
+    """When the last of these was."""
+    certain: bool = False
+    """One of these needed no second one."""
+    gap_var: float = 0.0
+    """Mean of what these windows' lowest probes leave open (`WindowFit.gap_ns`)."""
+
+    def confirm(self, fit: WindowFit, now_ns: int) -> _Floors:
+        """As one more sharp window makes them."""
+        confirmed = min(self.confirmed + 1, MAX_CONFIRMATIONS)
+        return self._replace(
+            confirmed=confirmed,
+            confirmed_ns=now_ns,
+            certain=self.certain or fit.certain,
+            gap_var=self.gap_var + (fit.gap_ns**2 - self.gap_var) / confirmed,
+        )
+
+    @property
+    def remaining_var(self) -> float:
+        """Variance of the offset that the floors leave in doubt, infinite while unconfirmed.
+
+        The floors are the lowest of all windows' probes: n windows leave less by the root of n,
+        as stretches within a window do.
+        """
+        if self.certain or self.confirmed >= CONFIRMATIONS:
+            return self.gap_var / self.confirmed
+        return math.inf
 
     @property
     def rtt_ns(self) -> float:
@@ -173,9 +206,8 @@ class PairTracker:
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
-        if not fit.sharp and touches_floor(clouds, fit.line.slope):
-            return fit._replace(sharp=True)
-        return fit
+        floors = floor_evidence(clouds, fit.line.slope, clustered=fit.sharp)
+        return fit._replace(sharp=floors.confirmed, certain=floors.certain, gap_ns=floors.gap_ns)
 
     def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
         if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
@@ -219,17 +251,29 @@ class PairTracker:
     def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
         """Floors from one window, assumed to share the round trip evenly.
 
-        Only a pile-up in both directions shows that no queue stands in one of them.
+        Only floors confirmed in both directions show that no queue stands in one of them.
         """
         self._lowest = None
-        doubt_var = 0.0 if fit.sharp else (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2
         theta_ns = fit.line.theta_ns
-        self._floors = _Floors(
+        floors = _Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
-            doubt_var=doubt_var,
             scatter_ns=lows.worse_ns,
         )
+        if fit.sharp:
+            floors = floors.confirm(fit, self._ref_ns)
+        doubt_var = min(floors.remaining_var, (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2)
+        self._floors = floors._replace(doubt_var=doubt_var)
+
+    def _confirm_floors(self, floors: _Floors, fit: WindowFit, span_ns: float) -> None:
+        """One more window has confirmed the floors; windows that share probes count once.
+
+        The windows before it came down to the same round trip, so it speaks for them, too.
+        """
+        if floors.confirmed and self._ref_ns - floors.confirmed_ns < span_ns:
+            return
+        floors = floors.confirm(fit, self._ref_ns)
+        self._floors = floors._replace(doubt_var=min(floors.doubt_var, floors.remaining_var))
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
         ahead_ns = float(ref_ns - self._ref_ns)
@@ -261,8 +305,7 @@ class PairTracker:
             asymmetry_ns = 0.0
             self._learn_floors(lows, fit)
         elif fit.sharp and floors.asymmetry_ns == 0:
-            self._x = self._x.inflate(floors.doubt_var)
-            self._floors = floors._replace(doubt_var=0.0)
+            self._confirm_floors(floors, fit, clouds.span_ns)
         innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
         sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
         if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):

@@ -44,6 +44,8 @@ class ClockKind(NamedTuple):
     swing_ppb: float = 0.0
     """Amplitude of a sinusoidal frequency change (temperature), each clock at its own phase."""
     swing_period_ns: float = 600.0 * S
+    ramp_ppb_per_s: float = 0.0
+    """Steady change of frequency (a machine warming up), each clock in a direction of its own."""
 
 
 STEADY = ClockKind()
@@ -60,6 +62,7 @@ class SimulatedClocks:
         self.step_ns = np.zeros(count)
         walks = np.random.default_rng((seed, 1))
         self._swing_phase = walks.uniform(0, 2 * np.pi, count)
+        self._ramp_sign = np.random.default_rng((seed, 2)).choice([-1.0, 1.0], count)
         grid = HORIZON_NS // WALK_STEP_NS
         moves = walks.normal(0, 1, (count, grid)) if kind.wander_ppb else np.zeros((count, 1))
         walked = np.cumsum(moves, axis=1) * kind.wander_ppb * 1e-9 * (WALK_STEP_NS / S) ** 0.5
@@ -75,6 +78,7 @@ class SimulatedClocks:
         phase = self._swing_phase[clock]
         swung = np.cos(phase) - np.cos(turn * since + phase)
         error += self.kind.swing_ppb * 1e-9 / turn * swung
+        error += self._ramp_sign[clock] * self.kind.ramp_ppb_per_s * 1e-18 * since**2 / 2
         return np.asarray(true_ns + np.rint(error).astype(np.int64), dtype=np.int64)
 
     def probe(

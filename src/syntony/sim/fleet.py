@@ -37,6 +37,10 @@ class Way(NamedTuple):
     """Heavy-tailed bursts instead of geometric ones."""
     together: bool = False
     """All hops' queues move together instead of independently."""
+    queue: queues.Queue | None = None
+    """One more hop, in true time: ways that hold the same one meet the same queue together."""
+    detours_ns: tuple[float, ...] = ()
+    """Extra floor of each path of the pair, taken in turn; empty: one path, not named."""
 
 
 QUIET = Way()
@@ -58,10 +62,10 @@ def probe_pairs(  # noqa: PLR0917 - who, when, how many, over what, stamped how
     sent = start_ns + np.sort(rng.integers(0, end_ns - start_ns - SPARE_NS, pairs))
     sent = np.concatenate((sent, sent + PAIR_GAP_NS))
     number = np.tile(np.arange(pairs, dtype=np.int64), 2)
-    arrived = sent + _delays(ways[0], sent, rng, noise)
+    arrived = sent + _delays(ways[0], sent, number, rng, noise)
     there = rng.random(2 * pairs) >= ways[0].loss
     answered = arrived + TURNAROUND_NS
-    returned = answered + _delays(ways[1], answered, rng, noise)
+    returned = answered + _delays(ways[1], answered, number, rng, noise)
     back = there & (rng.random(2 * pairs) >= ways[1].loss)
     return PairSamples(
         fwd_tx=clocks.read(a, sent[there]),
@@ -70,11 +74,21 @@ def probe_pairs(  # noqa: PLR0917 - who, when, how many, over what, stamped how
         rev_rx=clocks.read(a, returned[back]),
         fwd_pair=number[there],
         rev_pair=number[back],
+        fwd_path=_paths(ways[0], number[there]),
+        rev_path=_paths(ways[1], number[back]),
     )
 
 
+def _paths(way: Way, number: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    return number % len(way.detours_ns) if way.detours_ns else None
+
+
 def _delays(
-    way: Way, sent: NDArray[np.int64], rng: np.random.Generator, noise: stamps.StampNoise
+    way: Way,
+    sent: NDArray[np.int64],
+    number: NDArray[np.int64],
+    rng: np.random.Generator,
+    noise: stamps.StampNoise,
 ) -> NDArray[np.int64]:
     at = (sent - EPOCH_NS).astype(np.float64)
     trace = _trace(way.load, way.heavy)
@@ -82,10 +96,17 @@ def _delays(
     phases = rng.uniform(0, trace.span_ns, 4)
     if way.together:
         phases[:] = phases[0]
-    hops = list(zip((light, trace, trace, light), phases.tolist(), strict=True))
+    hops: list[tuple[queues.Queue, float]] = list(
+        zip((light, trace, trace, light), phases.tolist(), strict=True)
+    )
     if way.standing_ns:
         hops.append((_full(way.standing_ns), float(phases[0])))
-    delay = queues.through(hops, at, way.floor_ns) + noise(rng, len(at))
+    if way.queue is not None:
+        hops.append((way.queue, 0.0))
+    delay = queues.through(hops, at, way.floor_ns)
+    if way.detours_ns:
+        delay += np.array(way.detours_ns)[number % len(way.detours_ns)]
+    delay += noise(rng, at + delay)
     return np.rint(np.maximum(delay, 1.0)).astype(np.int64)
 
 

@@ -42,6 +42,56 @@ class QueueTrace(NamedTuple):
         return np.maximum(self.work_ns[place] - since, 0.0)
 
 
+class LevelTrace(NamedTuple):
+    """A queue given by its depth, linear between points (n,); repeats after `span_ns`.
+
+    For queues that follow a controller rather than single packets: constant, filling, sawtooth.
+    """
+
+    at_ns: Floats
+    level_ns: Floats
+    span_ns: float
+
+    def wait_ns(self, at_ns: Floats, phase_ns: float = 0.0) -> Floats:
+        """As `QueueTrace.wait_ns`."""
+        return np.interp(np.mod(at_ns + phase_ns, self.span_ns), self.at_ns, self.level_ns)
+
+
+Queue = QueueTrace | LevelTrace
+
+
+def constant(level_ns: float) -> LevelTrace:
+    """Every probe waits equally long: a full queue paced by its drain, or a hidden longer path."""
+    return LevelTrace(np.zeros(1), np.full(1, level_ns), 1.0)
+
+
+def filling(
+    rate_ns_per_s: float, *, start_ns: float = 0.0, span_ns: float = 600.0 * S
+) -> LevelTrace:
+    """A queue that only grows: slightly more is offered than carried."""
+    end_ns = start_ns + rate_ns_per_s * span_ns / S
+    return LevelTrace(np.array([0.0, span_ns]), np.array([start_ns, end_ns]), span_ns)
+
+
+def sawtooth(low_ns: float, high_ns: float, period_ns: float) -> LevelTrace:
+    """Synchronised senders (incast): fill linearly, halve at once."""
+    at = np.array([0.0, 0.98 * period_ns, period_ns])
+    return LevelTrace(at, np.array([low_ns, high_ns, low_ns]), period_ns)
+
+
+def on_off(
+    load: float,
+    rng: np.random.Generator,
+    *,
+    on_ns: float = 0.4 * S,
+    off_ns: float = 0.6 * S,
+    frame_ns: float = FRAME_NS,
+) -> QueueTrace:
+    """Training steps: bursts at `load` while communicating, nothing while computing."""
+    trace = bursty(load, rng, span_ns=on_ns, frame_ns=frame_ns)
+    return trace._replace(span_ns=on_ns + off_ns)
+
+
 def bursty(
     load: float, rng: np.random.Generator, *, span_ns: float = 2.0 * S, frame_ns: float = FRAME_NS
 ) -> QueueTrace:
@@ -80,7 +130,7 @@ def standing(
     return QueueTrace(np.cumsum(gaps), np.maximum(buffer_ns - free, 0.0), span_ns)
 
 
-def through(hops: Sequence[tuple[QueueTrace, float]], sent_ns: Floats, floor_ns: float) -> Floats:
+def through(hops: Sequence[tuple[Queue, float]], sent_ns: Floats, floor_ns: float) -> Floats:
     """Delay of probes over hops in turn, shape of `sent_ns`. A hop is a trace and its phase.
 
     The same trace and phase at two hops makes their queues move together.
