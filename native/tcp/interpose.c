@@ -158,7 +158,21 @@ EXPORT int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
     return syn_next_epoll_ctl(epoll, operation, fd, event);
 }
 
+/* MPTCP has no TCP_USER_TIMEOUT: a program that asks for one in time gets the TCP socket that has. */
+static void keep_user_timeout(int fd, int level, int option, const void *value, socklen_t length) {
+    int timeout_ms;
+    if (!settings.on || level != IPPROTO_TCP || option != TCP_USER_TIMEOUT || value == NULL ||
+        length != sizeof timeout_ms || is_settled(fd) || !syn_is_mptcp(fd))
+        return;
+    int before = errno;
+    memcpy(&timeout_ms, value, sizeof timeout_ms);
+    if (timeout_ms > 0 && syn_make_plain(fd))
+        say("fd %d: plain TCP, for TCP_USER_TIMEOUT\n", fd);
+    errno = before;
+}
+
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length) {
+    keep_user_timeout(fd, level, option, value, length);
     int before = errno;
     int result = syn_next_setsockopt(fd, level, option, value, length);
     if (result == 0 || !settings.on || !syn_set_is_harmless(fd, level, option, errno))

@@ -40,7 +40,7 @@ static const struct quirk QUIRKS[] = {
     {SOL_SOCKET, SO_REUSEPORT, REFUSED},
     {SOL_SOCKET, SO_OOBINLINE, REFUSED}, /* MPTCP has no urgent data to put in line */
     {IPPROTO_TCP, TCP_QUICKACK, 1},
-    {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, /* reads 0: the system's own timeout is in force */
+    {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, /* too late to make TCP of it: the system's is in force */
     {IPPROTO_TCP, TCP_SYNCNT, REFUSED},
     {IPPROTO_TCP, TCP_LINGER2, REFUSED},
     {IPPROTO_TCP, TCP_WINDOW_CLAMP, 0},

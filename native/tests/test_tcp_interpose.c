@@ -101,6 +101,28 @@ static void bad_arguments(void)
     close(fd);
 }
 
+static void user_timeout(void)
+{
+    const int timeout = 30000, none = 0;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none) == 0);
+    CHECK(syn_is_mptcp(fd)); /* nothing is asked for */
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NULL, sizeof none) != 0);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &timeout, sizeof timeout) == 0);
+    errno = 77;
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout) == 0);
+    CHECK_EQUAL(errno, 77);
+    CHECK(!syn_is_mptcp(fd));
+    CHECK_EQUAL(number_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), timeout);
+    CHECK_EQUAL(number_of(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+    close(fd);
+    fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout) == 0);
+    CHECK(!syn_is_mptcp(fd));
+    CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    close(fd);
+}
+
 static void quirks(int client, int accepted)
 {
     const int one = 1, timeout = 30000;
@@ -207,6 +229,7 @@ int main(void)
     uint16_t port;
     what_becomes_mptcp();
     bad_arguments();
+    user_timeout();
     int server = listener(&port);
     connections(port, server);
     threads_and_forks(port, server);

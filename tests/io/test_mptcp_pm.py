@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.errors import WireError
-from syntony.io.mptcp_pm import parse_event, plain_address
+from syntony.io.mptcp_pm import KnownAddress, parse_address, parse_event, plain_address
+from syntony.io.mptcp_sockets import MptcpSocket, owners
 from syntony.io.netlink import Message, attribute
 from syntony.io.netlink_socket import attribute_list, generic, opened, refusal
 from syntony.io.routes import _address, _route
@@ -111,3 +112,35 @@ def test_foreign_routes_are_kept_or_one_kind_of_error(body: bytes) -> None:
     for kind, read in ((24, _route), (20, _address)):
         with suppress(WireError):
             list(read(Message(kind, 0, 0, body), {1, 2}))
+
+
+def test_an_address_that_the_kernel_holds() -> None:
+    entry = (
+        attribute(1, struct.pack("=H", 2)) + attribute(2, b"\x01") + attribute(3, REMOTE)
+        + attribute(5, struct.pack("=H", 8_621)) + attribute(6, struct.pack("=I", 16))
+    )  # fmt: skip
+    assert parse_address(message(1, attribute(1, entry))) == KnownAddress(1, "10.11.1.1", 8_621)
+    with pytest.raises(WireError):
+        parse_address(message(1, attribute(1, attribute(2, b"\x01"))))
+
+
+def test_a_connection_that_waits_to_be_accepted_is_its_listeners() -> None:
+    mapped = bytes(10) + b"\xff\xff"
+    here, there, nowhere = mapped + LOCAL, mapped + REMOTE, bytes(16)
+    listeners = [
+        MptcpSocket(0, 100, here, 5_000),
+        MptcpSocket(0, 101, nowhere, 5_000),
+        MptcpSocket(0, 102, there, 6_000),
+    ]
+    conns = [
+        MptcpSocket(1, 0, here, 5_000),
+        MptcpSocket(2, 0, there, 5_000),
+        MptcpSocket(3, 55, here, 5_000),
+        MptcpSocket(4, 0, here, 7_000),
+    ]
+    assert owners([*conns, *listeners]) == {
+        1: frozenset([100]),
+        2: frozenset([101]),
+        3: frozenset([55]),
+        4: frozenset(),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import shutil
@@ -121,3 +122,19 @@ def test_mpi(hosts: Hosts, compiled: Compile) -> None:
     done = hosts.run("h0", *words, program, SYNTONY_TCP="all")
     assert (done.code, done.out) == (0, "5 of 5 right\n"), done.err
     assert done.asked >= 3  # between every two ranks
+
+
+def test_tcp_user_timeout_keeps_its_effect(hosts: Hosts) -> None:
+    """Every path swallows what it gets: without the option the kernel tries for a quarter of an
+    hour, with it the connection dies in time."""
+    address = hosts.address(SERVER)
+    with running(hosts.start("h1", *script("asyncio_echo"), "serve", address)) as port:
+        words = (*script("user_timeout"), address, port, "2000")
+        with hosts.start("h0", *words, stdin=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            faults = [hosts.lab.inject("blackhole", f"h0/rail{rail}") for rail in (0, 1)]
+            out, err = program.communicate("go\n", timeout=60)
+            for fault in faults:
+                hosts.lab.clear(fault.id)
+    assert (out.split()[0], err) == (str(errno.ETIMEDOUT), "")

@@ -140,7 +140,8 @@ class World:
     def run(self, duration_ns: int) -> None:
         end_ns = self.now_ns + duration_ns
         while True:
-            dues = [(host.machine.next_due_ns(), host) for host in self.hosts.values()]
+            awake = [host for host in self.hosts.values() if self.awake(host.name)]
+            dues = [(host.machine.next_due_ns(), host) for host in awake]
             due_ns, host = min(
                 ((due, host) for due, host in dues if due is not None),
                 key=lambda each: each[0],
@@ -156,6 +157,9 @@ class World:
             else:
                 self.now_ns, _, do = heapq.heappop(self._queue)
                 do()
+
+    def awake(self, name: str) -> bool:
+        return name in self.hosts
 
     def _every(self, interval_ns: int, do: Callable[[], None]) -> None:
         def again() -> None:
@@ -379,10 +383,10 @@ def moves(world: World, since_ns: int = 0) -> list[Instruction]:
     ]
 
 
-def notes(world: World) -> list[Note]:
+def notes(world: World, since_ns: int = 0) -> list[Note]:
     return [
         instruction
         for host in world.hosts.values()
-        for _, instruction in host.actions
-        if isinstance(instruction, Note)
+        for at_ns, instruction in host.actions
+        if at_ns >= since_ns and isinstance(instruction, Note)
     ]

@@ -129,14 +129,15 @@ def test_a_rail_whose_watched_ports_all_pass_a_bad_spine_is_joined_over_the_othe
     """Its NICs live, as ports that are asked only then show: nothing has to come back."""
     for seed in range(12):
         world = settled(seed, blind=True)
+        began_ns = world.now_ns
         world.bad_spines.add((0, 0))
         world.run(150 * MS)
         assert rails(world, "a") == [1] or len(world.living("a")) == 2, f"seed {seed}"
         world.run(650 * MS)
         assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
         assert len(world.living("a")) == 2, f"seed {seed}"
-        told = [each for each in notes(world) if each.action == "create"]
-        tried = [each for each in moves(world) if isinstance(each, Create) and each.quiet]
+        told = [each for each in notes(world, began_ns) if each.action == "create"]
+        tried = [each for each in moves(world, began_ns) if isinstance(each, Create) and each.quiet]
         assert 1 <= len(told) < len(tried), "several are tried at a time, of whom one is told"
         assert {each.reason.cause for each in told} == {Cause.FABRIC}, "nothing has come back"
         world.run(5 * S)

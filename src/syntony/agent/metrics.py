@@ -121,15 +121,19 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
     sheet.put("paths_mode", 1, mode=report.mode)
     sheet.put("paths_stopped", report.stopped)
     sheet.put("paths_connections", len(report.connections) + report.left_out)
+    sheet.put("paths_degraded_connections", report.degraded)
     for state, count in _subflows(report).items():
         sheet.put("paths_subflows", count, state=state)
     sheet.put("paths_events_total", counters.events)
+    sheet.put("paths_joins_requested_total", counters.requested)
+    sheet.put("paths_joins_failed_total", counters.joins_failed)
     sheet.put("paths_created_total", counters.created)
     sheet.put("paths_destroyed_total", counters.destroyed)
     for cause, count in list(counters.left.items()):
         sheet.put("paths_left_total", count, cause=cause)
     sheet.put("paths_redirected_total", counters.redirected)
-    sheet.put("paths_refused_total", counters.refused)
+    for order, count in list(counters.refused.items()):
+        sheet.put("paths_refused_total", count, order=order)
     sheet.put("paths_noted_total", counters.notes)
     sheet.put("paths_events_lost_total", counters.events_lost)
     sheet.put("paths_routes_restored_total", counters.routes_restored)

@@ -21,6 +21,9 @@ from syntony.wire.failover import (
     SwitchCommand,
 )
 
+_OF_NEW = ("request", "create", "join-failed")
+"""Actions that are about the new path."""
+
 
 @click.group()
 def command() -> None:
@@ -57,7 +60,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
         table.add_column(heading)
     newest_ns = events[-1].ts_ns
     for event in events:
-        path = event.old_path if event.action != "create" else event.new_path
+        path = event.new_path if event.action in _OF_NEW else event.old_path
         table.add_row(
             f"{(event.ts_ns - newest_ns) / S:.3f} s",
             event.host,
@@ -103,14 +106,15 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
         position = Text("STOPPED", style="bold red") if switch.stopped else Text("running")
         console.print(Text("stop switch: ") + position + Text(f" (by {switch.by})"))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "mode", "obeys", "connections", "reported"):
+    for heading in ("host", "mode", "obeys", "connections", "degraded", "reported"):
         table.add_column(heading)
     for each in answer.hosts:
         table.add_row(
             each.host,
             each.report.mode,
             "stopped" if each.report.stopped else "running",
-            str(each.report.left_out),
+            str(each.report.left_out + len(each.report.connections)),
+            Text(str(each.report.degraded), style="bold red" if each.report.degraded else ""),
             f"{each.age_ns / S:.0f} s ago",
         )
     console.print(table)

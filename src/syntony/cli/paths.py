@@ -67,5 +67,8 @@ def _remark(host: HostPaths) -> None:
         messages.print(f"{host.host}: {host.report.left_out} more connections are not shown")
     if host.age_ns > _STALE_NS:
         messages.print(f"{host.host}: as of {host.age_ns // S} s ago; is its agent running?")
+    for conn in host.report.connections:
+        if conn.degraded:
+            messages.print(f"{host.host}: {conn.job} {conn.connection} degraded: {conn.degraded}")
     if host.report.mode.startswith("unavailable"):
         messages.print(f"{host.host}: {host.report.mode}")

@@ -12,9 +12,10 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 from syntony.errors import WireError
-from syntony.io.netlink import Message, attribute
+from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
 from syntony.io.netlink_socket import NESTED, NetlinkSocket, find_family, generic, opened
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import (
@@ -30,7 +31,7 @@ from syntony.traffic.events import (
 
 _FAMILY, _VERSION, _EVENTS = "mptcp_pm", 1, "mptcp_pm_events"
 _NETLINK_GENERIC = 16
-_SET_FLAGS, _ANNOUNCE, _REMOVE, _CREATE, _DESTROY = 7, 8, 9, 10, 11
+_GET_ADDR, _SET_FLAGS, _ANNOUNCE, _REMOVE, _CREATE, _DESTROY = 3, 7, 8, 9, 10, 11
 _ADDR, _TOKEN, _LOC_ID, _ADDR_REMOTE = 1, 4, 5, 6
 _A_FAMILY, _A_ID, _A_ADDR4, _A_ADDR6, _A_PORT, _A_FLAGS, _A_IF_IDX = 1, 2, 3, 4, 5, 6, 7
 _FLAG_SIGNAL, _FLAG_BACKUP = 1, 4
@@ -43,6 +44,19 @@ _EV_FLAG_SERVER_SIDE = 2
 _U32 = struct.Struct("=I")
 
 Event = ConnectionEvent | AddressEvent
+
+
+class KnownAddress(NamedTuple):
+    """A local address that the kernel holds for one connection.
+
+    The kernel also adds addresses by itself: whenever a peer's join arrives at one that nobody has
+    announced, under the lowest id that is free, even if it then refuses the join.
+    """
+
+    local_id: int
+    address: str
+    port: int
+    """0: the connection's own."""
 
 
 class PathManager:
@@ -78,6 +92,12 @@ class PathManager:
     def withdraw(self, token: int, local_id: int) -> None:
         """Tell the peer that an address is gone: its kernel ends the subflows to it."""
         self._do(_REMOVE, _token(token), attribute(_LOC_ID, bytes([local_id])))
+
+    def addresses(self, token: int) -> list[KnownAddress]:
+        """What the kernel holds for a connection (Linux 6.10 and newer, else EINVAL)."""
+        body = generic(_GET_ADDR, _VERSION, _token(token))
+        answers = self._socket.ask(self._family.number, body, NLM_F_DUMP)
+        return [parse_address(each) for each in answers if each.type == self._family.number]
 
     def set_backup(self, token: int, flow: FourTuple, *, backup: bool) -> None:
         """A backup subflow carries data only when no other does."""
@@ -137,6 +157,22 @@ def parse_event(message: Message, at_ns: int) -> Event | None:
         return read(found, at_ns, token)
     except (KeyError, struct.error, ValueError, IndexError) as error:
         raise WireError(f"MPTCP event {command} lacks something: {error!r}") from error
+
+
+def parse_address(message: Message) -> KnownAddress:
+    """One entry of a listing.
+
+    Raises:
+        WireError: an attribute that is missing or too short.
+    """
+    _, found = opened(message)
+    try:
+        entry = attributes(found[_ADDR], 0)
+        packed = entry[_A_ADDR4] if _A_ADDR4 in entry else entry[_A_ADDR6]
+        (port,) = struct.unpack("=H", entry.get(_A_PORT, bytes(2)))
+        return KnownAddress(entry[_A_ID][0], plain_address(str(ipaddress.ip_address(packed))), port)
+    except (KeyError, struct.error, ValueError, IndexError) as error:
+        raise WireError(f"MPTCP address lacks something: {error!r}") from error
 
 
 def _connection_up(found: dict[int, bytes], at_ns: int, token: int) -> Event:

@@ -8,7 +8,7 @@ from collections import deque
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Create, Reason
+from syntony.traffic.instructions import Announce, Cause, Create, Reason, Steer, Withdraw
 from syntony.traffic.meter import Meter
 from syntony.traffic.moving import Guard, Moving
 from syntony.traffic.policy import Policy
@@ -52,7 +52,8 @@ class Subflow:
 
     __slots__ = (
         "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "one_of", "rate_bps",
-        "retransmits", "retransmits_now", "seen_ns", "since_ns", "stalled", "state", "told",
+        "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "stalled", "state",
+        "told",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -73,7 +74,9 @@ class Subflow:
         self.acked_ns = now_ns
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
-        self.one_of: Create | None = None
+        self.requested: Create | None = None
+        """The order by which it is coming."""
+        self.one_of = False
         """It is coming, as one of several that were begun at once: the first that is up is told of,
         and enough."""
         self.told = ""
@@ -164,7 +167,7 @@ a thousand cases."""
 
 
 class Attempts:
-    """Tries in vain to make a subflow over one pair."""
+    """Failed attempts in a row: to make a subflow over one pair, or to have one order obeyed."""
 
     __slots__ = ("count", "next_ns", "taken")
 
@@ -173,6 +176,11 @@ class Attempts:
         self.next_ns = 0
         self.taken = 0
         """Ports drawn that were somebody else's."""
+
+    @property
+    def told(self) -> bool:
+        """Whether an operator reads of this one: of those in a row the first, second, fourth…"""
+        return self.count & (self.count - 1) == 0
 
     def port_taken(self, now_ns: int, policy: Policy) -> None:
         """Not even begun: another port may be tried at once, but not for ever."""
@@ -190,6 +198,10 @@ class Attempts:
         """It is up."""
         self.count = 0
 
+    def restart(self) -> None:
+        """What made them fail is over."""
+        self.count = self.next_ns = 0
+
 
 class Connection:
     """Known by its local token."""
@@ -201,10 +213,12 @@ class Connection:
         """None: not known yet; empty: not ours to manage."""
         self.subflows: dict[FourTuple, Subflow] = {}
         self.remotes: dict[int, Remote] = {}
-        """By address id."""
+        """By the peer's address id; below 0: of the plan, not announced as far as we know."""
         self.announced: dict[str, int] = {}
         """Our addresses that the peer knows: NIC to address id."""
         self.attempts: dict[tuple[str, str], Attempts] = {}
+        self.refused: dict[str, Attempts] = {}
+        """Orders that the kernel refused, by what they were about."""
         self.lost: dict[tuple[str, str], Reason] = {}
         """Pairs that were given up, and why."""
         self.stalls: dict[tuple[str, str], HoldDown] = {}
@@ -217,6 +231,10 @@ class Connection:
         """By then the peer has announced what it has, or we have missed it."""
         self.alone_ns: int | None = None
         """Since when it has no living subflow, or only such as may be dying."""
+        self.short_since_ns: int | None = None
+        """Since when a rail has had no living path."""
+        self.degraded: Reason | None = None
+        """Set once that has lasted."""
         self.called = False
         """Whether the peer has been told of every address since then."""
         self.ended: deque[FourTuple] = deque(maxlen=64)
@@ -256,6 +274,21 @@ class Connection:
     def tries(self, nic: str, remote: str) -> Attempts:
         """Of one pair."""
         return self.attempts.setdefault((nic, remote), Attempts())
+
+    def refusals(self, order: Steer) -> Attempts:
+        """Of such orders in a row."""
+        about = order.address if isinstance(order, Announce | Withdraw) else order.flow
+        return self.refused.setdefault(f"{type(order).__name__} {about}", Attempts())
+
+    def forget_remote(self, address: str) -> None:
+        """Whatever was known of one of the peer's addresses is out of date."""
+        self.remotes = {at: its for at, its in self.remotes.items() if its.address != address}
+
+    def joined(self, address: str, remote_id: int) -> None:
+        """The peer's id of an address that it was joined at without having announced it."""
+        for known_as, remote in list(self.remotes.items()):
+            if known_as < 0 and remote.address == address and remote_id not in self.remotes:
+                self.remotes[remote_id] = self.remotes.pop(known_as)
 
     def free_from_ns(self, nic: str, remote: str) -> int:
         """When the next subflow over a pair may be tried."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Collection
 
 from syntony.traffic.policy import Policy
 
@@ -20,11 +21,11 @@ class Ports:
         self._random = random.Random(seed)  # noqa: S311 - not a secret
         self._bad: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
-    def draw(self, local: str, remote: str) -> int:
-        """A port for a flow between two addresses."""
+    def draw(self, local: str, remote: str, used: Collection[int] = ()) -> int:
+        """A port for a flow between two addresses, not one that is used if that can be."""
         for _ in range(8):
             port = self._low + self._random.randrange(self._count)
-            if (local, remote, port) not in self._bad:
+            if port not in used and (local, remote, port) not in self._bad:
                 break
         return port
 

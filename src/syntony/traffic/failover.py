@@ -7,11 +7,10 @@ correctness.
 
 from __future__ import annotations
 
-import errno
 import heapq
 from collections.abc import Iterable, Sequence
 
-from syntony.model import MS, S
+from syntony.model import MS
 from syntony.model.paths import (
     FlowSample,
     FourTuple,
@@ -19,17 +18,14 @@ from syntony.model.paths import (
     LivenessEvent,
     PathEvent,
     StallEvent,
-    ip_version,
 )
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import Connection
+from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
-    Cause,
     Create,
     Instruction,
-    Note,
-    Reason,
     Refused,
     RestoreRoutes,
     Watch,
@@ -37,17 +33,14 @@ from syntony.traffic.instructions import (
 from syntony.traffic.moving import Order
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.plain import PlainPaths
-from syntony.traffic.policy import Policy, is_named
+from syntony.traffic.policy import Policy
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.sounding import HANGS_NS, HANGS_RTTS, Sounding
-from syntony.traffic.steering import Steering, Turn
+from syntony.traffic.steering import Steering
+from syntony.traffic.turn import Turn
 
-FORGET_NS = 5 * S
-"""What the kernel's own listing has not shown for so long is gone: the event was lost."""
 WATCH_EVERY_NS = 50 * MS
 """Between two looks at which paths are in use: a job makes its connections all at once."""
-_MAX_RAILS = 31
-_CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
 ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
 Event = PathEvent | ConnectionNews | events.PlainEvent
@@ -67,23 +60,21 @@ class Failover:
         self.health = Health(policy, nics)
         self.steering = Steering(policy, self.health, seed)
         self.relocation = Relocation(policy, self.steering)
-        self.connections: dict[int, Connection] = {}
+        self.table = ConnectionTable(policy, self.health, self.steering.ports)
+        self.connections = self.table.by_token
         self.plain = PlainPaths(policy, self.health, lambda: self.steering.acting)
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
         self._sounding = Sounding()
         self._watch_due_ns: int | None = None
         self._watched_ns = -WATCH_EVERY_NS
-        self._newest_sample_ns = 0
 
     # --- commands ---
 
     def watch(self, flows: Sequence[WatchedFlow], now_ns: int) -> list[Instruction]:
         """A new probe plan: who can be asked about which path."""
         self.health.watch(flows)
-        for conn in self.connections.values():
-            for remote_id, remote in conn.remotes.items():
-                remote.rail = self._rail(remote.address, remote_id)
+        self.table.replan()
         out = [*self._settle_all(now_ns), *self.plain.replan(now_ns)]
         return [*out, *self._rewatch(now_ns)]
 
@@ -134,42 +125,17 @@ class Failover:
 
     def _of_connection(self, event: ConnectionNews) -> list[Instruction]:
         if isinstance(event, events.ConnectionUp):
-            return self._connection_up(event)
-        token = event.instruction.token if isinstance(event, Refused) else event.token
-        conn = self.connections.get(token)
-        if conn is None and isinstance(event, events.AddressAnnounced):
-            # The peer's side is established first; its announcement may overtake our own event.
-            conn = self.connections[token] = Connection(token, event.at_ns, accepted=True)
+            return self._settle(self.table.established(event), event.at_ns)
+        if isinstance(event, events.ConnectionDown):
+            if self.connections.pop(event.token, None) is not None:
+                self._watch(event.at_ns)
+            return []
+        conn = self.table.find(event)
         if conn is None:
             return []
-        if isinstance(event, events.ConnectionDown):
-            del self.connections[token]
-            self._watch(event.at_ns)
-            return []
-        out = _first_of_several(conn, event) if isinstance(event, events.SubflowUp) else []
-        self._take(conn, event)
-        if isinstance(event, Refused) and event.errno in _CONNECTION_GONE:
-            return []  # of its end we shall hear, or miss it in the kernel's listing
+        told = self.table.take(conn, event)
         self._watch(event.at_ns)
-        return [*out, *self._settle(conn, event.at_ns)]
-
-    def _take(
-        self, conn: Connection, event: events.JobFound | events.SubflowUp | events.SubflowDown
-        | events.AddressEvent | Refused,
-    ) -> None:  # fmt: skip
-        match event:
-            case events.JobFound():
-                self._job(conn, event)
-            case events.SubflowUp():
-                self._subflow_up(conn, event)
-            case events.SubflowDown():
-                self._subflow_down(conn, event)
-            case events.AddressAnnounced():
-                self._announced(conn, event)
-            case events.AddressWithdrawn():
-                _withdrawn(conn, event)
-            case Refused():
-                self._refused(conn, event)
+        return [*told, *self._settle(conn, event.at_ns)]
 
     def heard(self, until_ns: int) -> None:
         """All that the kernel told until then has been handled. Whoever has a thousand connections
@@ -225,14 +191,8 @@ class Failover:
 
     def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
-        if now_ns - self._newest_sample_ns > S:
-            return []  # nobody lists anything
-        for token, conn in list(self.connections.items()):
-            for flow, subflow in list(conn.subflows.items()):
-                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
-                    del conn.subflows[flow]
-            if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
-                del self.connections[token]
+        if not self.table.forget(now_ns):
+            return []
         self._watch(now_ns)
         return self.plain.forget(now_ns)
 
@@ -245,45 +205,28 @@ class Failover:
         out: list[Instruction] = []
         if event.admin_up and event.nic not in before:
             out.append(RestoreRoutes(nic=event.nic))
-        self._renamed(event)
+        self.table.renamed(event)
         self._watch(event.at_ns)
         return [*out, *self._settle_all(event.at_ns), *self.plain.replan(event.at_ns)]
 
-    def _renamed(self, event: LinkEvent) -> None:
-        for conn in self.connections.values():
-            for subflow in conn.subflows.values():
-                if subflow.nic is not None and subflow.flow.local in event.addresses:
-                    if subflow.nic in conn.announced and subflow.nic != event.nic:
-                        conn.announced[event.nic] = conn.announced.pop(subflow.nic)
-                    subflow.nic = event.nic
-
     def _stall(self, event: StallEvent) -> list[Instruction]:
         self.health.stall(event)
-        for conn in self.connections.values():
-            for subflow in conn.subflows.values():
-                subflow.excuse(event.at_ns)
+        self.table.excuse(event.at_ns)
         for known in self.plain.managed():
             known.judge.excuse(event.at_ns)
         return []
 
     def _sample(self, sample: FlowSample) -> list[Instruction]:
         """The kernel's listing: progress, and whatever its events have not told us."""
-        self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
         if not sample.token:
             known = self.plain.flows.get(sample.inode)
             out = self.plain.sample(sample)
             if known is not None and known.job:
                 out += self._doubt(known.wire, sample, known.judge.acked_ns)
             return out
-        conn = self.connections.get(sample.token)
-        if conn is None:
-            conn = self._listed(sample)
-        conn.seen_ns = sample.at_ns
-        subflow = conn.subflows.get(sample.flow)
-        if subflow is None and sample.flow in conn.ended:
-            return []
+        conn, subflow = self.table.sampled(sample)
         if subflow is None:
-            subflow = self._add(conn, sample.flow, State.UP, sample.at_ns)
+            return []
         torn_ns = self.health.torn_ns(subflow.nic or "", sample.flow.remote)
         stalled = subflow.take(sample, self._policy, torn_ns)
         out = self._settle(conn, sample.at_ns) if stalled else []
@@ -307,90 +250,7 @@ class Failover:
         """What is silent on all ports that are watched may live on others."""
         return self._sound((pair for pair in pairs if self.health.may_be_torn(*pair)), now_ns)
 
-    def _listed(self, sample: FlowSample) -> Connection:
-        """A connection older than we are. Who made it, the port tells: chosen by the kernel for
-        the initiator, by the application for the other."""
-        ours = sample.flow.local_port == self._policy.port
-        accepted = ours or sample.flow.local_port < sample.flow.remote_port
-        conn = Connection(sample.token, sample.at_ns, accepted=accepted)
-        self.connections[sample.token] = conn
-        return conn
-
-    # --- connections ---
-
-    def _connection_up(self, event: events.ConnectionUp) -> list[Instruction]:
-        conn = Connection(event.token, event.at_ns, accepted=event.accepted)
-        known = self.connections.get(event.token)
-        if known is not None:
-            conn.job, conn.remotes = known.job, known.remotes
-        self.connections[event.token] = conn
-        self._add(conn, event.flow, State.UP, event.at_ns)
-        return self._settle(conn, event.at_ns)
-
-    def _job(self, conn: Connection, event: events.JobFound) -> None:
-        managed = event.job and is_named(event.job, self._policy.jobs)
-        # A connection that began on another network (front end, loopback) stays there.
-        ours = any(subflow.nic is not None for subflow in conn.subflows.values())
-        conn.job = event.job if managed and ours else ""
-
-    def _announced(self, conn: Connection, event: events.AddressAnnounced) -> None:
-        rail = self._rail(event.address, event.remote_id)
-        port = event.port or next((flow.remote_port for flow in conn.subflows), 0)
-        conn.remotes[event.remote_id] = Remote(event.address, port, rail)
-
-    def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> None:
-        subflow = conn.subflows.get(event.flow)
-        if subflow is None:
-            if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
-                self._add(conn, event.flow, State.UP, event.at_ns)
-            return
-        subflow.state = State.UP
-        subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
-        conn.tries(*subflow.pair).succeeded()
-        conn.lost.pop(subflow.pair, None)
-
-    def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> None:
-        subflow = conn.subflows.pop(event.flow, None)
-        if subflow is not None:
-            pair = subflow.pair
-            tries = conn.tries(*pair)
-            tries.failed(event.at_ns, self._policy)
-            if subflow.state is State.UP and not conn.uses(pair):
-                evidence = "ended by the peer or the kernel"
-                conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)
-            # The whole connection may be closing: its other subflows go within a moment.
-            tries.next_ns = max(tries.next_ns, event.at_ns + self._policy.join_ns)
-
-    def _refused(self, conn: Connection, event: Refused) -> None:
-        instruction = event.instruction
-        if isinstance(instruction, Create):
-            subflow = conn.subflows.pop(instruction.flow, None)
-            flow = instruction.flow
-            self.steering.ports.avoid(flow.local, flow.remote, flow.local_port)
-            if subflow is None:
-                return
-            tries = conn.tries(subflow.nic or "", flow.remote)
-            taken = event.errno == errno.EADDRINUSE
-            (tries.port_taken if taken else tries.failed)(event.at_ns, self._policy)
-
     # --- within ---
-
-    def _add(self, conn: Connection, flow: FourTuple, state: State, now_ns: int) -> Subflow:
-        subflow = Subflow(flow, self.health.nic_of(flow.local), state, now_ns)
-        conn.subflows[flow] = subflow
-        if not conn.local:
-            conn.local, conn.local_port = flow.local, flow.local_port
-        for remote in conn.remotes.values():
-            if remote.address == flow.remote:
-                remote.withdrawn = None  # who joins from there has it again
-        return subflow
-
-    def _rail(self, address: str, remote_id: int) -> int:
-        """From the plan if the address is of it, else by the agents' convention; -1: unknown."""
-        known = self.health.plan.known(address)
-        if known is not None:
-            return known.remote_rail
-        return remote_id - 1 if 1 <= remote_id <= _MAX_RAILS else -1
 
     def _settle(self, conn: Connection, now_ns: int) -> list[Instruction]:
         turn = self.steering.settle(conn, now_ns)
@@ -434,7 +294,7 @@ class Failover:
     def _rewatch(self, now_ns: int) -> list[Instruction]:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
-        used = self.plain.pairs() | self._pairs()
+        used = self.plain.pairs() | self.table.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
         if pairs == self._watched:
             return []
@@ -448,50 +308,3 @@ class Failover:
 
     def _is_torn(self, pair: Pair) -> bool:
         return self.health.is_torn(*pair)
-
-    def _pairs(self) -> set[tuple[str, str]]:
-        """(NIC, remote address) that managed connections use, or would if they heard of them."""
-        rails = {nic.rail: nic.name for nic in self.health.nics()}
-        managed = [conn for conn in self.connections.values() if conn.job]
-        used = {
-            (each.nic, each.flow.remote)
-            for conn in managed
-            for each in conn.subflows.values()
-            if each.nic is not None
-        }
-        announced = {
-            (remote.address, remote.rail) for conn in managed for remote in conn.remotes.values()
-        }
-        planned = {
-            (address, rail)
-            for peer in {remote for _, remote in used}
-            for address, rail in self.health.plan.addresses_of(peer).items()
-            if ip_version(address) == ip_version(peer)
-        }
-        return used | {
-            (rails[rail], address) for address, rail in announced | planned if rail in rails
-        }
-
-
-def _first_of_several(conn: Connection, event: events.SubflowUp) -> list[Instruction]:
-    """What was not told when it was begun."""
-    subflow = conn.subflows.get(event.flow)
-    if subflow is None or subflow.one_of is None:
-        return []
-    begun, subflow.one_of = subflow.one_of, None
-    note = Note(
-        token=begun.token,
-        job=begun.job,
-        action="create",
-        reason=begun.reason,
-        old=begun.old,
-        new=begun.flow,
-    )
-    return [note]
-
-
-def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:
-    remote = conn.remotes.get(event.remote_id)
-    if remote is not None:
-        evidence = "the peer has withdrawn the address"
-        remote.withdrawn = Reason(Cause.PEER, evidence, event.at_ns, event.at_ns)

@@ -35,6 +35,10 @@ class Cause(enum.StrEnum):
     """What had failed is well again, and its hold-down is over."""
     CONTENTION = "contention"
     """Nothing failed: the controller has a better path for this flow."""
+    DEGRADED = "degraded"
+    """Nothing new failed: a rail has had no living path for some seconds."""
+    REFUSED = "refused"
+    """The kernel would not do what was ordered."""
     DEAD_MAN = "dead-man"
     """A move made it worse, and the controller that ordered it says nothing any more."""
 
@@ -61,7 +65,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     old: FourTuple | None = None
     """The subflow that it shall replace."""
     quiet: bool = False
-    """One of several: whichever comes up first is told of then, as a `Note`."""
+    """No operator reads that it was asked for: one of several, or of a row that failed."""
 
 
 class Destroy(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,8 @@ class Announce(msgspec.Struct, frozen=True, kw_only=True):
     local_id: int
     listen_port: int = 0
     """Joins are to be expected at this port, where nobody may listen yet; 0: at the agents' own."""
+    joined: bool = False
+    """A subflow that the peer has joined at this address carries data."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +161,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """Something an operator should read, with nothing to be done: what would have been done, what
-    was left alone, and why."""
+    was left alone, what became of an order, and why."""
 
     token: int
     job: str
@@ -163,6 +169,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     old: FourTuple | None = None
     new: FourTuple | None = None
+    quiet: bool = False
+    """To be counted only."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +179,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: int
     instruction: Create | Destroy | Retire | Announce | Withdraw
     errno: int
+    text: str = ""
+    """In the kernel's words."""
 
 
 Steer = Create | Destroy | Retire | Announce | Withdraw

@@ -51,18 +51,22 @@ class Peers:
         """The peer can be joined at addresses of the plan that it has not announced."""
         for address, (rail, port) in self.unheard(conn, family).items():
             if may(address, rail):
-                conn.remotes.setdefault(rail + 1, Remote(address, port, rail))
+                conn.remotes[-rail - 1] = Remote(address, port, rail)
 
     def is_across(self, conn: Connection, subflow: Subflow) -> bool:
         rails = {nic.name: nic.rail for nic in self._health.nics()}
         far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
         return far >= 0 and rails.get(subflow.nic or "", far) != far
 
-    def given_back_ns(self, remote: Remote) -> int:
+    def given_back_ns(self, way: Way) -> int:
         """When to try an address that the peer has withdrawn: we may have missed that it is back,
-        and a handshake tells."""
-        withdrawn = remote.withdrawn
-        return 0 if withdrawn is None else withdrawn.at_ns + self._policy.hold_down_max_ns
+        and a handshake tells. Sooner where probes are answered there."""
+        withdrawn = way.remote.withdrawn
+        if withdrawn is None:
+            return 0
+        alive = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
+        after_ns = self._policy.join_max_ns if alive else self._policy.hold_down_max_ns
+        return withdrawn.at_ns + after_ns
 
     def wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[Way]:
         """Pairs of one rail, or of two."""

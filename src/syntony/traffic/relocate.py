@@ -15,7 +15,8 @@ from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
 from syntony.traffic.peers import Way, remote_at
 from syntony.traffic.policy import Policy, is_named
-from syntony.traffic.steering import Steering, Turn
+from syntony.traffic.steering import Steering
+from syntony.traffic.turn import Turn
 
 WARM_NS = 30 * MS
 """Both carry data for so long, a dozen round trips of an idle fabric, in which the new one's window

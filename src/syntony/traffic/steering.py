@@ -6,10 +6,9 @@ an event that was lost would have told, the next call finds out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from syntony.model import MS
 from syntony.model.paths import FourTuple, ip_version
+from syntony.traffic.announcing import Announcer
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import (
     ANNOUNCED_NS,
@@ -24,37 +23,24 @@ from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import (
-    Announce,
     Cause,
     Create,
     Destroy,
-    Instruction,
     Note,
     Reason,
     Withdraw,
 )
-from syntony.traffic.peers import Peers, Way, join_port, of_family, remote_at
+from syntony.traffic.joins import join_failed
+from syntony.traffic.peers import Peers, Way, join_port, remote_at
 from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.redundancy import Redundancy
+from syntony.traffic.turn import Turn
 
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
 HOPEFUL_TRIES = 4
 """Joins in vain, from as many ports, after which a pair of NICs is no hope, whatever is known of
 it: of four ports one in sixteen connections finds none that leads past one of two spines."""
-
-
-class Turn(NamedTuple):
-    """One look at one connection."""
-
-    conn: Connection
-    now_ns: int
-    out: list[Instruction]
-    dues: list[int]
-    """When to look again."""
-
-    @property
-    def job(self) -> str:
-        return self.conn.job or ""
 
 
 class Steering:
@@ -65,6 +51,8 @@ class Steering:
         self._health = health
         self._budget = Budget(policy.max_actions_per_s)
         self._peers = Peers(policy, health)
+        self._announcer = Announcer(policy, health)
+        self._redundancy = Redundancy(health)
         self.ports = Ports(policy, seed)
         self.stopped = False
         self.heard_ns: int | None = None
@@ -83,10 +71,14 @@ class Steering:
             self._renew(turn)
             self._count_alone(turn)
             if self.acting and conn.local:
-                self._announce(turn, ip_version(conn.local))
+                call = conn.accepted and self._helpless(turn)
+                self._announcer.announce(turn, ip_version(conn.local), call=call)
                 self._make_up(turn, ip_version(conn.local))
                 self._join(turn, ip_version(conn.local))
                 self._trim(turn)
+                self._redundancy.check(turn, self.living(conn))
+            else:
+                conn.short_since_ns = conn.degraded = None
         return turn
 
     def fault(self, conn: Connection, subflow: Subflow) -> Reason | None:
@@ -138,7 +130,7 @@ class Steering:
             if subflow.state is State.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
                 heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
-                if subflow.one_of is not None and turn.conn.carries(subflow.pair):
+                if subflow.one_of and turn.conn.carries(subflow.pair):
                     self._drop(turn, subflow, "another one is up")
                 elif reason is not None or heard_ns >= late_ns:
                     self._give_up(turn, subflow)
@@ -154,6 +146,8 @@ class Steering:
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
         at_once = AT_ONCE_TORN if self._health.is_torn(*subflow.pair) else AT_ONCE
         turn.conn.tries(*subflow.pair).failed(turn.now_ns, self._policy, at_once)
+        why = f"no answer for {(turn.now_ns - subflow.since_ns) // MS} ms"
+        turn.out.extend(join_failed(turn.conn, subflow, why, turn.now_ns))
 
     @staticmethod
     def _drop(turn: Turn, subflow: Subflow, why: str) -> None:
@@ -260,52 +254,6 @@ class Steering:
 
     # --- taking into use ---
 
-    def _announce(self, turn: Turn, family: int) -> None:
-        """Tell the peer of every NIC that is fit, when its hold-down is over.
-
-        Or of all that have a carrier, when nothing is left: a kernel refuses joins to what it has
-        not announced, and the peer may try to come across rails, or know a path that we do not."""
-        conn = turn.conn
-        call = conn.accepted and self._helpless(turn)
-        if call and not conn.called:
-            conn.called = True
-            conn.announced.clear()
-        used = {subflow.nic for subflow in conn.subflows.values()}
-        again_ns = conn.announced_ns + self._policy.hold_down_max_ns
-        if not conn.announced.keys() <= used:
-            if turn.now_ns >= again_ns:
-                # Announced and never joined: the peer's agent may have missed it.
-                conn.announced = {nic: at for nic, at in conn.announced.items() if nic in used}
-            else:
-                turn.dues.append(again_ns)
-        for nic in self._health.nics():
-            address = of_family(nic, family)
-            if nic.name in conn.announced or address is None:
-                continue
-            remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
-            pairs = [(nic.name, remote) for remote in remotes or [""]]
-            if any(self._health.dead(*pair) is not None for pair in pairs) and not (
-                call and self._health.dead(nic.name, "") is None
-            ):
-                continue
-            lost = not call and any(pair in conn.lost for pair in pairs)
-            from_ns = max(self._health.usable_from_ns(*pair) for pair in pairs) if lost else 0
-            if turn.now_ns < from_ns:
-                turn.dues.append(from_ns)
-                continue
-            number = conn.announced[nic.name] = nic.rail + 1
-            conn.announced_ns = turn.now_ns
-            port = join_port(self._policy, address)
-            turn.out.append(
-                Announce(
-                    token=conn.token,
-                    address=address,
-                    port=port,
-                    local_id=number,
-                    listen_port=0 if port or not conn.accepted else conn.local_port,
-                )
-            )
-
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
         conn = turn.conn
@@ -316,9 +264,7 @@ class Steering:
             if conn.uses(way.pair) or self._health.dead(*way.pair) is not None:
                 continue
             held_ns = 0 if alone else self._health.usable_from_ns(*way.pair)
-            due_ns = max(
-                conn.free_from_ns(*way.pair), held_ns, self._peers.given_back_ns(way.remote)
-            )
+            due_ns = max(conn.free_from_ns(*way.pair), held_ns, self._peers.given_back_ns(way))
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
@@ -431,9 +377,9 @@ class Steering:
             local_id=subflow.local_id,
             reason=reason,
             old=replaces,
-            quiet=one_of,
+            quiet=one_of or not conn.tries(*way.pair).told,
         )
-        subflow.one_of = create if one_of else None
+        subflow.requested, subflow.one_of = create, one_of
         turn.out.append(create)
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
@@ -455,4 +401,5 @@ class Steering:
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):
             return placed
-        return self.ports.draw(way.local, way.remote.address)
+        used = {each.local_port for each in conn.subflows if each.local == way.local}
+        return self.ports.draw(way.local, way.remote.address, used)

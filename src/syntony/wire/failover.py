@@ -24,6 +24,8 @@ class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
     connection: str
     """MPTCP token on that host, or the inode of a plain connection's socket; hexadecimal."""
     subflows: tuple[SubflowView, ...]
+    degraded: str = ""
+    """Why it has had fewer living paths than rails for 5 s or more; empty: it has not."""
 
 
 class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
@@ -36,6 +38,8 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     connections: tuple[ConnectionView, ...]
     left_out: int = 0
     """Connections beyond `MAX_VIEWS`."""
+    degraded: int = 0
+    """Connections with fewer living paths than rails for 5 s or more, all of them."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):

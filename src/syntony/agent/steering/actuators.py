@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from syntony.io.mptcp_pm import PathManager
+from syntony.io.mptcp_pm import KnownAddress, PathManager
+from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Steer, Withdraw
 
 _log = logging.getLogger(__name__)
@@ -23,37 +24,101 @@ class PathActuator(Protocol):
     def close(self) -> None: ...
 
 
+class Kernel(Protocol):
+    """`PathManager`, as far as it is needed here."""
+
+    def create(self, token: int, flow: FourTuple, local_id: int) -> None: ...
+    def destroy(self, token: int, flow: FourTuple) -> None: ...
+    def announce(self, token: int, address: str, port: int, local_id: int) -> None: ...
+    def withdraw(self, token: int, local_id: int) -> None: ...
+    def addresses(self, token: int) -> list[KnownAddress]: ...
+    def set_backup(self, token: int, flow: FourTuple, *, backup: bool) -> None: ...
+    def close(self) -> None: ...
+
+
 class MptcpActuator:
     """Subflows made and ended through the kernel's userspace path manager."""
 
-    def __init__(self) -> None:
-        self._kernel = PathManager()
+    def __init__(self, kernel: Kernel | None = None) -> None:
+        self._kernel = kernel or PathManager()
 
     def do(self, instruction: Steer) -> None:
         match instruction:
-            case Create(token=token, flow=flow, local_id=local_id):
-                self._kernel.create(token, flow, local_id)
+            case Create():
+                self._create(instruction)
             case Destroy(token=token, flow=flow):
                 _unless_gone(lambda: self._kernel.destroy(token, flow))
             case Retire(token=token, flow=flow, retired=retired):
                 _unless_gone(lambda: self._kernel.set_backup(token, flow, backup=retired))
-            case Announce(token=token, address=address, port=port, local_id=local_id):
-                self._kernel.announce(token, address, port, local_id)
+            case Announce():
+                self._announce(instruction)
             case Withdraw():
                 self._withdraw(instruction)
 
-    def _withdraw(self, instruction: Withdraw) -> None:
-        """Ending a subflow makes the kernel forget that its address was announced, whatever the
-        port (mptcp_userspace_pm_delete_local_addr, Linux 6.18), and it withdraws only what it
-        remembers: then it is announced and withdrawn in one breath."""
-        token, local_id = instruction.token, instruction.local_id
+    def _create(self, order: Create) -> None:
+        """A join that failed leaves its address and port behind under its id, until all ids and
+        many ports are taken."""
         try:
-            self._kernel.withdraw(token, local_id)
+            self._kernel.create(order.token, order.flow, order.local_id)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            self._kernel.announce(token, instruction.address, instruction.port, local_id)
-            self._kernel.withdraw(token, local_id)
+            self._make_room(order.token, order.local_id, order.flow[:2])
+            self._kernel.create(order.token, order.flow, order.local_id)
+
+    def _announce(self, order: Announce) -> int:
+        """Announces, and returns under which id: the one asked for, unless a subflow uses the
+        address under the kernel's own."""
+        local_id = order.local_id
+        try:
+            self._kernel.announce(order.token, order.address, order.port, local_id)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            end = order.address, order.port
+            local_id = self._make_room(order.token, local_id, end, keep=order.joined)
+            self._kernel.announce(order.token, *end, local_id)
+        return local_id
+
+    def _make_room(
+        self, token: int, local_id: int, end: tuple[str, int], *, keep: bool = False
+    ) -> int:
+        """Has the kernel forget what it holds under an id, or at an address and port.
+
+        A peer that joins an address before it is announced makes the kernel enter that address
+        under an id of its own choice (mptcp_userspace_pm_get_local_id), and from then on it refuses
+        the address under any other id, and any other address under that one.
+
+        Args:
+            token: whose.
+            local_id: wanted.
+            end: address and port that are wanted under it.
+            keep: a subflow uses the address; forgetting would end it.
+
+        Returns:
+            The id to use.
+        """
+        for known in self._kernel.addresses(token):
+            same = (known.address, known.port) == end
+            if same and keep:
+                return known.local_id
+            if same or known.local_id == local_id:
+                self._kernel.withdraw(token, known.local_id)
+        return local_id
+
+    def _withdraw(self, order: Withdraw) -> None:
+        """Ending a subflow makes the kernel forget that its address was announced, whatever the
+        port (mptcp_userspace_pm_delete_local_addr, Linux 6.18), and it withdraws only what it
+        remembers: then it is announced and withdrawn in one breath."""
+        try:
+            self._kernel.withdraw(order.token, order.local_id)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            announce = Announce(
+                token=order.token, address=order.address, port=order.port, local_id=order.local_id
+            )
+            self._kernel.withdraw(order.token, self._announce(announce))
 
     def close(self) -> None:
         self._kernel.close()

@@ -387,6 +387,7 @@ class PathControl:
             if isinstance(each, Redirect):
                 if result:
                     self._failover.plain.refused(each, done_ns)
+                    self.story.refused(each)
                 self.counters.redirected += not result
                 self.story.tell(each, done_ns, result)
 
@@ -399,13 +400,16 @@ class PathControl:
         try:
             self._actuator.do(instruction)
         except OSError as error:
-            now_ns = time.monotonic_ns()
-            self.counters.refused += 1
             _log.debug("refused %s reason=%s", instruction, error)
-            if isinstance(instruction, Destroy):
-                self.story.tell(instruction, now_ns, str(error.strerror))
-            refused = Refused(at_ns=now_ns, instruction=instruction, errno=error.errno or 0)
-            return self._failover.handle(refused)
+            self.story.refused(instruction)
+            return self._failover.handle(
+                Refused(
+                    at_ns=time.monotonic_ns(),
+                    instruction=instruction,
+                    errno=error.errno or 0,
+                    text=str(error.strerror),
+                )
+            )
         done_ns = time.monotonic_ns()
         if isinstance(instruction, Create):
             self._failover.begun(instruction, done_ns)

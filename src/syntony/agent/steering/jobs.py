@@ -1,4 +1,8 @@
-"""Finds out whose new connections are, on a thread of its own: /proc is slow, failover is not."""
+"""Finds out whose new connections are, on a thread of its own: /proc is slow, failover is not.
+
+A connection that its server has not accepted belongs to whoever listens there: a server that
+accepts late must not make its peer wait for its second path.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from collections.abc import Callable
 
 from syntony.io.job_sockets import Held, quicken
 from syntony.io.jobs import JobProcesses
-from syntony.io.mptcp_sockets import inodes
+from syntony.io.mptcp_sockets import listed, owners
 from syntony.io.process import name_thread
 from syntony.model import MS, S
 from syntony.traffic.events import JobFound, SocketOwner
@@ -20,7 +24,7 @@ FIRST_LOOK_NS = 2 * MS
 LAST_LOOK_NS = 2 * S
 """Between two looks for the same connection, doubling: it may wait to be accepted."""
 GIVE_UP_NS = 20 * S
-"""A connection that no job's process holds by then is none of ours."""
+"""An accepted connection that no job's process holds by then is none of ours."""
 MOST_HELD = 65_536
 """Sockets that were found and that nobody wanted quickened: more are forgotten."""
 _REFUSED = {
@@ -127,9 +131,10 @@ class JobFinder:
                     _log.warning("plain connections keep the kernel's timers reason=%s", why)
 
     def _look(self, tokens: set[int], sockets: set[int]) -> None:
-        known = inodes() if tokens else {}
-        listed = {token: inode for token, inode in known.items() if token in tokens and inode}
-        jobs = self._processes.look({*listed.values(), *sockets})
+        found = listed() if tokens else []
+        waiting = {each.token for each in found if not each.inode}
+        known = {token: held for token, held in owners(found).items() if token in tokens}
+        jobs = self._processes.look({*sockets, *(each for held in known.values() for each in held)})
         now_ns = time.monotonic_ns()
         if len(self._held) > MOST_HELD:
             self._held.clear()
@@ -137,11 +142,13 @@ class JobFinder:
         for inode in sockets:
             self._found(SocketOwner(at_ns=now_ns, inode=inode, job=jobs.get(inode, "")))
         for token in tokens:
-            job = jobs.get(listed.get(token, 0))
+            # Listeners of several jobs at one port: which of them accepts will tell.
+            names = {jobs.get(inode, "") for inode in known.get(token, ())}
+            job = names.pop() if len(names) == 1 else ""
             with self._changed:
                 asked_ns = self._wanted.get(token, now_ns)
-                if job is None and now_ns - asked_ns < GIVE_UP_NS:
+                if not job and (token in waiting or now_ns - asked_ns < GIVE_UP_NS):
                     continue
                 if self._wanted.pop(token, None) is None:
                     continue
-            self._found(JobFound(at_ns=now_ns, token=token, job=job or ""))
+            self._found(JobFound(at_ns=now_ns, token=token, job=job))

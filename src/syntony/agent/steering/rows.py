@@ -38,7 +38,7 @@ def path_row(
     """The row of one instruction; `name` writes a flow with the NICs' names."""
     match instruction:
         case Create(flow=flow, old=old):
-            action, before, after = "create", name(old), name(flow)
+            action, before, after = "request", name(old), name(flow)
         case Destroy(flow=flow, new=new):
             action, before, after = "destroy", name(flow), name(new)
         case Redirect(flow=flow, old=old, wire=wire):
@@ -63,9 +63,9 @@ def path_row(
 
 
 def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
-    """Whether an operator should read of it: that an attempt to join was in vain is no news, nor
-    that one of several has begun."""
-    if isinstance(instruction, Create):
+    """Whether an operator should read of it. The end of a join that was not up is none: what became
+    of the join is told by a `Note`."""
+    if isinstance(instruction, Create | Note):
         return not instruction.quiet
     return not (isinstance(instruction, Destroy) and instruction.reason.cause is Cause.JOIN)
 

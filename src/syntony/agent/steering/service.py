@@ -148,6 +148,7 @@ class PathService:
             stopped=self.stopped,
             connections=views[:MAX_VIEWS],
             left_out=max(0, len(views) - MAX_VIEWS),
+            degraded=sum(bool(view.degraded) for view in views),
         )
 
     def flows(self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...]) -> FlowsReport:

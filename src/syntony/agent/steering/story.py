@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.agent.steering.rows import PathRow, is_news, path_row
 from syntony.model.paths import FourTuple
-from syntony.traffic.instructions import Create, Destroy, Note, Redirect
+from syntony.traffic.instructions import Create, Destroy, Note, Redirect, Steer
 
 MAX_ROWS = 4096
 """Rows waiting to be reported; more are counted, not kept."""
@@ -20,12 +20,19 @@ class PathCounters(msgspec.Struct):
     """Since the thread started."""
 
     events: int = 0
+    requested: int = 0
+    """Joins asked for."""
     created: int = 0
+    """Joins that came up."""
+    joins_failed: int = 0
     destroyed: int = 0
-    refused: int = 0
+    """Paths that were up, and left."""
+    refused: dict[str, int] = msgspec.field(default_factory=dict)
+    """Orders that the kernel did not carry out, by kind."""
     redirected: int = 0
     """Times that a plain connection was sent another way."""
     notes: int = 0
+    """Changes decided on and not made."""
     rows_dropped: int = 0
     events_lost: int = 0
     """Times the kernel had to leave events out."""
@@ -65,18 +72,28 @@ class Story:
     ) -> None:
         """Count it, and keep its row; `result`: what went wrong, if anything."""
         counters = self.counters
-        counters.created += isinstance(instruction, Create)
-        counters.destroyed += isinstance(instruction, Destroy)
-        counters.notes += isinstance(instruction, Note)
-        if isinstance(instruction, Destroy) and not result:
-            cause = str(instruction.reason.cause)
-            counters.left[cause] = counters.left.get(cause, 0) + 1
+        match instruction:
+            case Create():
+                counters.requested += 1
+            case Note(action=action):
+                counters.created += action == "create"
+                counters.joins_failed += action == "join-failed"
+                counters.notes += action.startswith(("would-", "keep-"))
+            case Destroy(reason=reason) if is_news(instruction):
+                counters.destroyed += 1
+                cause = str(reason.cause)
+                counters.left[cause] = counters.left.get(cause, 0) + 1
         if not is_news(instruction):
             return
         if len(self._rows) >= MAX_ROWS:
             counters.rows_dropped += 1
             return
         self._rows.append(path_row(instruction, done_ns, result, self.name))
+
+    def refused(self, order: Steer | Redirect) -> None:
+        """The kernel did not carry an order out; count it."""
+        kind = type(order).__name__.lower()
+        self.counters.refused[kind] = self.counters.refused.get(kind, 0) + 1
 
     def name(self, flow: FourTuple | None) -> str:
         """A flow as operators read it: hosts and NICs for addresses, where they are known."""

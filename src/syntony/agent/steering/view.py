@@ -51,6 +51,7 @@ def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> Conne
             SubflowView(path=name(flow), state=_state(subflow), rate_bps=subflow.rate_bps)
             for flow, subflow in conn.subflows.items()
         ),
+        degraded=conn.degraded.evidence if conn.degraded is not None else "",
     )
 
 

@@ -1,0 +1,283 @@
+"""Every MPTCP connection of one host, kept as the kernel's events and listing describe it. Pure.
+
+It decides nothing. What operators should read of an event (a join that came up, failed, or was
+refused) it returns as `Note`s.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from syntony.model import S
+from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
+from syntony.traffic import events
+from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.entropy import Ports
+from syntony.traffic.health import Health
+from syntony.traffic.instructions import (
+    Announce,
+    Cause,
+    Create,
+    Destroy,
+    Instruction,
+    Note,
+    Reason,
+    Refused,
+    Retire,
+    Withdraw,
+)
+from syntony.traffic.joins import join_failed, join_succeeded
+from syntony.traffic.policy import Policy, is_named
+
+FORGET_NS = 5 * S
+"""What the kernel's own listing has not shown for so long is gone: the event was lost."""
+_MAX_RAILS = 31
+_CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
+
+Told = events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | Refused
+
+
+class ConnectionTable:
+    """By token.
+
+    Args:
+        policy: which jobs are managed, how long to wait between attempts.
+        health: whose the addresses are.
+        ports: source ports that failed are avoided from then on.
+    """
+
+    def __init__(self, policy: Policy, health: Health, ports: Ports) -> None:
+        self._policy = policy
+        self._health = health
+        self._ports = ports
+        self.by_token: dict[int, Connection] = {}
+        self._newest_sample_ns = 0
+
+    # --- connections ---
+
+    def established(self, event: events.ConnectionUp) -> Connection:
+        """A connection may have further subflows from now on."""
+        conn = Connection(event.token, event.at_ns, accepted=event.accepted)
+        known = self.by_token.get(event.token)
+        if known is not None:
+            conn.job, conn.remotes = known.job, known.remotes
+        self.by_token[event.token] = conn
+        self._add(conn, event.flow, event.at_ns)
+        return conn
+
+    def find(self, event: Told) -> Connection | None:
+        """Whose event it is. The peer's side is established first: its announcement may overtake
+        our own event."""
+        token = event.instruction.token if isinstance(event, Refused) else event.token
+        if token not in self.by_token and isinstance(event, events.AddressAnnounced):
+            self.by_token[token] = Connection(token, event.at_ns, accepted=True)
+        return self.by_token.get(token)
+
+    def sampled(self, sample: FlowSample) -> tuple[Connection, Subflow | None]:
+        """What a sample is of; no subflow: one that was ended, and that the kernel still lists."""
+        self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
+        conn = self.by_token.get(sample.token)
+        if conn is None:
+            conn = self.by_token[sample.token] = self._listed(sample)
+        conn.seen_ns = sample.at_ns
+        subflow = conn.subflows.get(sample.flow)
+        if subflow is None and sample.flow not in conn.ended:
+            subflow = self._add(conn, sample.flow, sample.at_ns)
+        return conn, subflow
+
+    def _listed(self, sample: FlowSample) -> Connection:
+        """A connection older than we are. Who made it, the port tells: chosen by the kernel for
+        the initiator, by the application for the other."""
+        ours = sample.flow.local_port == self._policy.port
+        accepted = ours or sample.flow.local_port < sample.flow.remote_port
+        return Connection(sample.token, sample.at_ns, accepted=accepted)
+
+    def forget(self, now_ns: int) -> bool:
+        """Drop what the kernel no longer lists; False: nobody lists anything."""
+        if now_ns - self._newest_sample_ns > FORGET_NS // 5:
+            return False
+        for token, conn in list(self.by_token.items()):
+            for flow, subflow in list(conn.subflows.items()):
+                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
+                    del conn.subflows[flow]
+            if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
+                del self.by_token[token]
+        return True
+
+    def renamed(self, event: LinkEvent) -> None:
+        """A NIC may be called otherwise now."""
+        for conn in self.by_token.values():
+            for subflow in conn.subflows.values():
+                if subflow.nic is not None and subflow.flow.local in event.addresses:
+                    if subflow.nic in conn.announced and subflow.nic != event.nic:
+                        conn.announced[event.nic] = conn.announced.pop(subflow.nic)
+                    subflow.nic = event.nic
+
+    def replan(self) -> None:
+        """The plan has changed: it may know other rails of addresses."""
+        for conn in self.by_token.values():
+            for remote_id, remote in conn.remotes.items():
+                remote.rail = self._rail(remote.address, remote_id)
+
+    def excuse(self, now_ns: int) -> None:
+        """We were not watching: silence counts from now."""
+        for conn in self.by_token.values():
+            for subflow in conn.subflows.values():
+                subflow.excuse(now_ns)
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """(NIC, remote address) that managed connections use, or would if they heard of them."""
+        rails = {nic.rail: nic.name for nic in self._health.nics()}
+        managed = [conn for conn in self.by_token.values() if conn.job]
+        used = {
+            (each.nic, each.flow.remote)
+            for conn in managed
+            for each in conn.subflows.values()
+            if each.nic is not None
+        }
+        announced = {
+            (remote.address, remote.rail) for conn in managed for remote in conn.remotes.values()
+        }
+        planned = {
+            (address, rail)
+            for peer in {remote for _, remote in used}
+            for address, rail in self._health.plan.addresses_of(peer).items()
+            if ip_version(address) == ip_version(peer)
+        }
+        return used | {
+            (rails[rail], address) for address, rail in announced | planned if rail in rails
+        }
+
+    # --- what events say of one ---
+
+    def take(self, conn: Connection, event: Told) -> Sequence[Instruction]:
+        """Keep what an event says; what an operator should read of it."""
+        match event:
+            case events.JobFound():
+                self._job(conn, event)
+            case events.SubflowUp():
+                return self._subflow_up(conn, event)
+            case events.SubflowDown():
+                return self._subflow_down(conn, event)
+            case events.AddressAnnounced():
+                self._announced(conn, event)
+            case events.AddressWithdrawn():
+                _withdrawn(conn, event)
+            case Refused():
+                return self._refused(conn, event)
+        return ()
+
+    def _job(self, conn: Connection, event: events.JobFound) -> None:
+        managed = event.job and is_named(event.job, self._policy.jobs)
+        # A connection that began on another network (front end, loopback) stays there.
+        ours = any(subflow.nic is not None for subflow in conn.subflows.values())
+        conn.job = event.job if managed and ours else ""
+
+    def _announced(self, conn: Connection, event: events.AddressAnnounced) -> None:
+        rail = self._rail(event.address, event.remote_id)
+        port = event.port or next((flow.remote_port for flow in conn.subflows), 0)
+        # Joins there were refused for want of this very announcement.
+        for pair, tries in conn.attempts.items():
+            if pair[1] == event.address:
+                tries.restart()
+        conn.forget_remote(event.address)
+        conn.remotes[event.remote_id] = Remote(event.address, port, rail)
+
+    def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> Sequence[Instruction]:
+        subflow = conn.subflows.get(event.flow)
+        if subflow is None:
+            if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
+                self._add(conn, event.flow, event.at_ns)
+            return ()
+        subflow.state = State.UP
+        subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
+        conn.tries(*subflow.pair).succeeded()
+        conn.lost.pop(subflow.pair, None)
+        conn.joined(event.flow.remote, event.remote_id)
+        return join_succeeded(subflow)
+
+    def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> Sequence[Instruction]:
+        subflow = conn.subflows.pop(event.flow, None)
+        if subflow is None:
+            return ()
+        pair = subflow.pair
+        tries = conn.tries(*pair)
+        tries.failed(event.at_ns, self._policy)
+        if subflow.state is State.UP and not conn.uses(pair):
+            evidence = "ended by the peer or the kernel"
+            conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)
+        # The whole connection may be closing: its other subflows go within a moment.
+        tries.next_ns = max(tries.next_ns, event.at_ns + self._policy.join_ns)
+        name = errno.errorcode.get(event.error, "closed")
+        return join_failed(conn, subflow, f"ended by the peer or the kernel: {name}", event.at_ns)
+
+    # --- refusals ---
+
+    def _refused(self, conn: Connection, event: Refused) -> Sequence[Instruction]:
+        """Whatever was refused is no longer taken for done, so that it is ordered again."""
+        order = event.instruction
+        if isinstance(order, Create):
+            return self._create_refused(conn, order, event)
+        if isinstance(order, Announce):
+            conn.announced = {nic: at for nic, at in conn.announced.items() if at != order.local_id}
+        elif isinstance(order, Destroy) and order.flow in conn.ended:
+            conn.ended.remove(order.flow)  # listed again, it is ended again
+        retry = conn.refusals(order)
+        retry.failed(event.at_ns, self._policy, at_once=0)
+        gone = event.errno in _CONNECTION_GONE  # of its end we shall hear, or miss it in the list
+        return () if gone or not retry.told else [_refusal(conn, order, event, retry.count)]
+
+    def _create_refused(
+        self, conn: Connection, order: Create, event: Refused
+    ) -> Sequence[Instruction]:
+        subflow, flow = conn.subflows.pop(order.flow, None), order.flow
+        self._ports.avoid(flow.local, flow.remote, flow.local_port)
+        if subflow is None:
+            return ()
+        tries = conn.tries(subflow.nic or "", flow.remote)
+        taken = event.errno == errno.EADDRINUSE
+        (tries.port_taken if taken else tries.failed)(event.at_ns, self._policy)
+        why = f"refused by this kernel: {event.text}"
+        return join_failed(conn, subflow, why, event.at_ns)
+
+    # --- within ---
+
+    def _add(self, conn: Connection, flow: FourTuple, now_ns: int) -> Subflow:
+        subflow = Subflow(flow, self._health.nic_of(flow.local), State.UP, now_ns)
+        conn.subflows[flow] = subflow
+        if not conn.local:
+            conn.local, conn.local_port = flow.local, flow.local_port
+        for remote in conn.remotes.values():
+            if remote.address == flow.remote:
+                remote.withdrawn = None  # who joins from there has it again
+        return subflow
+
+    def _rail(self, address: str, remote_id: int) -> int:
+        """From the plan if the address is of it, else by the agents' convention; -1: unknown."""
+        known = self._health.plan.known(address)
+        if known is not None:
+            return known.remote_rail
+        return remote_id - 1 if 1 <= remote_id <= _MAX_RAILS else -1
+
+
+def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:
+    remote = conn.remotes.get(event.remote_id)
+    if remote is not None:
+        evidence = "the peer has withdrawn the address"
+        remote.withdrawn = Reason(Cause.PEER, evidence, event.at_ns, event.at_ns)
+
+
+def _refusal(
+    conn: Connection, order: Destroy | Retire | Announce | Withdraw, event: Refused, count: int
+) -> Note:
+    """What an operator reads of it."""
+    what = type(order).__name__.lower()
+    flow = order.flow if isinstance(order, Destroy | Retire) else None
+    where = "" if isinstance(order, Destroy | Retire) else f" {order.address}"
+    reason = Reason(
+        Cause.REFUSED, f"{what}{where}: {event.text}; {count} in a row", event.at_ns, event.at_ns
+    )
+    return Note(
+        token=conn.token, job=conn.job or "", action=f"{what}-refused", reason=reason, old=flow
+    )
