@@ -281,7 +281,7 @@ def test_no_more_actions_per_second_than_allowed() -> None:
         )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 @example(1059)  # a NIC comes back, nobody hears of it, and then the other one fails
 def test_faults_never_cost_the_last_living_path_and_all_comes_back(seed: int) -> None:
@@ -315,7 +315,7 @@ def test_faults_never_cost_the_last_living_path_and_all_comes_back(seed: int) ->
     assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_false_news_does_no_harm(seed: int) -> None:
     world = settled(seed)
@@ -339,7 +339,8 @@ def test_false_news_does_no_harm(seed: int) -> None:
     assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
 
 
-def test_an_hour_of_noise_without_a_false_failover() -> None:
+@pytest.mark.parametrize("minutes", [5, pytest.param(60, marks=pytest.mark.slow)])
+def test_noise_without_a_false_failover(minutes: int) -> None:
     """Stalls of our own, single probed ports that die for a moment, acknowledgements that come
     late: nothing of it is a failure."""
     seed = 20
@@ -347,7 +348,7 @@ def test_an_hour_of_noise_without_a_false_failover() -> None:
     before = len(moves(world))
     chance = random.Random(seed)
     ids = sorted(world.told)
-    while world.now_ns < 3600 * S:
+    while world.now_ns < minutes * 60 * S:
         host, flow_id = chance.choice(ids)
         what = chance.random()
         if what < 0.3:  # one port of a pair, the other lives
