@@ -41,8 +41,8 @@ $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: setup ## The whole story on one machine (ACT=… for one act)
-	$(BIN)/syntony demo --act $(ACT)
+demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
+	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
 
 test: dev native-test ## Native and unit tests: everything but live labs and slow tests
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
