@@ -53,6 +53,7 @@ find_missing() { # find_missing OPTION
         need chronyd chrony
         need ptp4l linuxptp
     fi
+    # shellcheck disable=SC2086 # a list of packages
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ *$//')
 }
 

@@ -45,13 +45,14 @@ work=/root/syntony home=/root
 if [ "$who" != root ]; then
     work=/home/user/syntony home=/home/user
 fi
-# shellcheck disable=SC2046 # KEY=VALUE words
+# shellcheck disable=SC2207 # KEY=VALUE words
 environment=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "HOME=$home"
     LANG=C.UTF-8 $(env | grep -E '^(PIP_[A-Z_]+|SSL_CERT_FILE|[a-z]+_proxy)=' | grep -v ' ' || true))
 
 export root work who
 status=0
 # Mounts and processes end with the namespaces; nothing is left mounted in the copy.
+# shellcheck disable=SC2016 # expanded by the inner shells
 unshare --mount --pid --fork --kill-child bash -euc '
     mount --make-rprivate /
     mount -t proc proc "$root/proc"
