@@ -135,7 +135,7 @@ def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
         bench.ingest.greet("h1", "s")
-        rows = {
+        rows: dict[str, list[str] | list[int]] = {
             "ts_ns": [T0 - 40 * S, T0 - 90 * S],
             "src": ["h1/rail0"] * 2,
             "dst": ["h2/rail0"] * 2,

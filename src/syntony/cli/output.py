@@ -14,8 +14,8 @@ UNLIMITED = 100_000
 class OutputConsole(Console):
     """As wide as the terminal; in a pipe or a file as wide as what is printed."""
 
-    @property
-    def size(self) -> ConsoleDimensions:  # type: ignore[misc] # nobody sets it
+    @property  # type: ignore[misc] # nobody sets it
+    def size(self) -> ConsoleDimensions:
         """Columns and lines. `COLUMNS` counts on a terminal only: programs read pipes."""
         return super().size if self.is_terminal else ConsoleDimensions(UNLIMITED, 25)
 
