@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cases import mostly_slow
 from tests.traffic.network import World, moves, notes, rail_of, reverse
 
 from syntony.model import MS, S
@@ -187,7 +188,7 @@ def test_all_paths_dead_is_left_alone() -> None:
         assert rails(world, each) == [0, 1]
 
 
-@pytest.mark.parametrize("pause_ns", [0, 40 * MS, 3 * S])
+@pytest.mark.parametrize("pause_ns", mostly_slow([0, 40 * MS, 3 * S], [40 * MS]))
 @pytest.mark.parametrize("black", [False, True])
 @pytest.mark.parametrize("mine", [0, 1])
 def test_when_no_rail_lives_at_both_ends_it_goes_across_and_comes_back(
