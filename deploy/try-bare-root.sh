@@ -18,7 +18,7 @@ roots=${ROOTS:-/var/tmp/syntony-roots}
 repository=$(cd "$(dirname "$0")/.." && pwd)
 base=$roots/$suite
 
-if [ ! -d "$base" ]; then
+if [ -z "${REUSE:-}" ] && [ ! -d "$base" ]; then
     mkdir -p "$roots"
     debootstrap --variant=minbase --include=git,make,ca-certificates "$suite" "$base.partial"
     mv "$base.partial" "$base"

@@ -7,10 +7,10 @@
 # daemons run in a network namespace with the NICs and the name that the examples use.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-page=docs/how-to/deploy.md
+here=$PWD page=docs/how-to/deploy.md
 
-lines() { awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$page"; }
-of_unit() { sed -n "s/^$2=//p" "deploy/systemd/syntony-$1.service"; }
+lines() { awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$here/$page"; }
+of_unit() { sed -n "s/^$2=//p" "$here/deploy/systemd/syntony-$1.service"; }
 
 # Before the daemons: all but what talks to them or to NICs.
 apt-get update -qq
@@ -19,14 +19,17 @@ bash -euxo pipefail /tmp/install.sh
 apt-get install -y -qq --no-install-recommends iproute2 util-linux >/dev/null # for this script only
 
 as_unit() { # as_unit NAME: the unit's directories, and its command as its user
-    local user directory
+    local user directory capabilities
     user=$(of_unit "$1" User)
     install -d -o "$user" -m "$(of_unit "$1" StateDirectoryMode)" "/var/lib/$(of_unit "$1" StateDirectory)"
     directory=$(of_unit "$1" RuntimeDirectory)
     install -d -o "$user" -m "$(of_unit "$1" RuntimeDirectoryMode)" "/run/$directory"
-    # shellcheck disable=SC2046 # a command line
-    (umask "$(of_unit "$1" UMask)" &&
-        exec setpriv --reuid "$user" --regid "$user" --clear-groups $(of_unit "$1" ExecStart)) &
+    capabilities=$(of_unit "$1" AmbientCapabilities | tr '[:upper:]' '[:lower:]' | sed 's/\<cap_/+/g; s/ /,/g')
+    # shellcheck disable=SC2046,SC2086 # a command line
+    (umask "$(of_unit "$1" UMask)" && cd / &&
+        exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
+            ${capabilities:+--inh-caps $capabilities --ambient-caps $capabilities} \
+            $(of_unit "$1" ExecStart)) &
 }
 
 daemons() {
@@ -37,7 +40,7 @@ daemons() {
         ip link set "$nic" up
         ip link set "far-$nic" up
     done
-    eval "$(lines | grep '^syntony agent check')"
+    eval "$(lines | grep "^syntony agent check")" || true # these NICs have no hardware stamps
     as_unit controller
     controller=$!
     as_unit agent
@@ -52,7 +55,6 @@ daemons() {
         echo "+ $line"
         ${line} --json
     done
-    syntony clock now
     kill "$controller" && wait "$controller"
     rm -rf "/run/$(of_unit controller RuntimeDirectory)" # as systemd does when the unit stops
     test -e /run/syntony/clock
@@ -61,6 +63,6 @@ daemons() {
 
 echo "127.0.0.1 syntony.example gpu001" >>/etc/hosts
 export -f lines of_unit as_unit daemons
-export page
+export here page
 unshare --net bash -euo pipefail -c daemons
 echo "deploy.md works"

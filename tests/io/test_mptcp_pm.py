@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.errors import WireError
-from syntony.io.mptcp_pm import parse_event, plain_address
+from syntony.errors import MissingError, WireError
+from syntony.io.mptcp_pm import PathManagerEvents, parse_event, plain_address
 from syntony.io.netlink import Message, attribute
-from syntony.io.netlink_socket import attribute_list, generic, opened, refusal
+from syntony.io.netlink_socket import NetlinkSocket, attribute_list, generic, opened, refusal
 from syntony.io.routes import _address, _route
 from syntony.model.paths import FourTuple
 from syntony.traffic import events
@@ -111,3 +111,19 @@ def test_foreign_routes_are_kept_or_one_kind_of_error(body: bytes) -> None:
     for kind, read in ((24, _route), (20, _address)):
         with suppress(WireError):
             list(read(Message(kind, 0, 0, body), {1, 2}))
+
+
+def test_without_the_capability_it_says_what_to_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that only probes starts without any capability."""
+
+    def refuse(*_args: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(NetlinkSocket, "join", refuse)
+    try:
+        PathManagerEvents()
+    except MissingError as error:
+        if "CAP_NET_ADMIN" not in str(error):
+            pytest.skip(str(error))  # no MPTCP in this kernel
+    else:
+        pytest.fail("nothing was said")
