@@ -51,14 +51,19 @@ environment=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "
 
 export root work who
 status=0
-# Mounts and processes end with the namespaces; nothing is left mounted in the copy.
+# Mounts and processes end with the namespaces; nothing is left mounted in the copy. Not a chroot:
+# the kernel makes no user namespaces inside one, and a lab needs them.
 # shellcheck disable=SC2016 # expanded by the inner shells
 unshare --mount --pid --fork --kill-child bash -euc '
     mount --make-rprivate /
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
-    exec chroot --userspec="$who" "$root" env -i "$@"' \
+    cd "$root"
+    pivot_root . mnt
+    umount -l /mnt
+    exec setpriv --reuid "$who" --regid "$who" --init-groups env -i "$@"' \
     bare "${environment[@]}" bash -c 'cd "$1" && shift && exec "$@"' command "$work" "$@" || status=$?
 
 if [ -n "${KEEP:-}${REUSE:-}" ]; then
