@@ -3,20 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+DEV_STAMP := $(VENV)/.ready-dev
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
 SANITIZED := build/sanitized
 ACT ?= all
 ROOM ?=
 N ?= 30
 SEED ?= 1
+# Workers of `make test`; a file's tests stay together, for they share costly fixtures.
+PARALLEL ?= -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test test-slow native-test lint bench clean mutate
+.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
 
 setup: system $(STAMP) ## Make .venv/bin/syntony; ask for or install what the machine lacks
+
+dev: setup $(DEV_STAMP) ## The same, and what tests, lint and benches need
 
 system:
 	@sh deploy/system-packages.sh
@@ -26,32 +32,41 @@ $(STAMP): pyproject.toml $(NATIVE)
 	  { echo "syntony needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "cannot make a virtual environment; install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "== fetching and building into $(VENV); minutes, once"
+	$(PIP) -e '.[lab]'
 	@touch $@
 
-demo: setup ## The whole story on one machine (ACT=… for one act)
-	$(BIN)/syntony demo --act $(ACT)
+$(DEV_STAMP): $(STAMP)
+	@echo "== fetching what the tests need"
+	$(PIP) -e '.[dev]'
+	@touch $@
 
-test: setup native-test ## All tests but the slow ones
+demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
+	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
+
+test: dev native-test ## Native and unit tests: everything but live labs and slow tests
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow and not lab' $(PARALLEL)
 
-test-slow: setup ## The slow tests too: a real ClickHouse server, long fuzzing
+test-live: dev ## Tests on real labs in network namespaces; one at a time, for they share the cores
+	$(BIN)/python -m pytest -m 'lab and not slow'
+
+test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 	@sh deploy/system-packages.sh --slow
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m slow
 
-native-test: setup ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel >/dev/null
-	$(BIN)/ctest --test-dir $(SANITIZED) --output-on-failure
+	$(BIN)/ctest --test-dir $(SANITIZED) --parallel --output-on-failure
 
-lint: setup ## Format, lint, types, walls between rooms
+lint: dev ## Format, lint, types, walls between rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: setup ## Every number in the docs, printed again on this machine
+bench: dev ## Every number in the docs, printed again on this machine
 	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
 	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
@@ -59,5 +74,5 @@ clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-mutate: setup ## What the tests of pure rooms notice of deliberate changes (ROOM=… N=… SEED=…)
+mutate: dev ## What the tests of pure rooms notice of deliberate changes (ROOM=… N=… SEED=…)
 	$(BIN)/python -m tests.mutate $(ROOM) --sample $(N) --seed $(SEED) --json build/mutate.json

@@ -26,6 +26,7 @@ from rich.console import Console, RenderableType
 from syntony.demo.acts import ACTS
 from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
+from syntony.demo.story import play
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention, contention_report, nic_flap, scenarios
 from syntony.lab.drill.chart import picture
@@ -91,8 +92,8 @@ def main() -> None:
         world.wait_ready()
         stage = Stage(Lab(world.directory), screen)
         began_s = time.monotonic()
-        claims = [claim for act in ACTS.values() for claim in act(stage)]
-        save("summary.svg", "syntony demo", summary(claims, time.monotonic() - began_s))
+        reports = [play(name, act, stage) for name, act in ACTS.items()]
+        save("summary.svg", "syntony demo", summary(reports, time.monotonic() - began_s))
         save("fleet.svg", "syntony demo", draw(stage.scene(), width=WIDTH))
         stage.lab.inject("blackhole", "h3/rail0", for_ns=9 * S)
         time.sleep(8.5)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import mostly_slow
 
 from syntony.io import window_fit
 from syntony.model import ClockState
@@ -230,8 +231,24 @@ STORIES: dict[str, Story] = {
 }
 
 
-@pytest.mark.parametrize("turn", range(3))
-@pytest.mark.parametrize("name", STORIES)
+EVERY_RUN = frozenset(
+    {
+        "idle", "idle, no noise", "load 0.8", "load 0.9 one way", "kernel stamps load 0.4",
+        "heavy tails", "standing queue, kernel stamps", "standing queue from the start",
+        "longer route one way", "one host asymmetric to all", "wander", "temperature",
+        "step of 10 ms", "reboot", "one direction dies", "a host dies", "islands join again",
+        "two liars of twelve",
+    }
+)  # fmt: skip
+"""One or two of each kind; all of them are run with the slow tests."""
+
+
+def test_the_stories_of_every_run_exist() -> None:
+    assert STORIES.keys() >= EVERY_RUN
+
+
+@pytest.mark.parametrize("turn", mostly_slow(range(3), {0}))
+@pytest.mark.parametrize("name", mostly_slow(STORIES, EVERY_RUN))
 def test_story(name: str, turn: int) -> None:
     story = STORIES[name]
     seed = sum(map(ord, name)) + 10_000 * turn

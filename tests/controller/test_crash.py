@@ -21,7 +21,7 @@ from syntony.model import S
 from syntony.store import open_store
 from syntony.wire.tables import PROBE
 
-BATCHES = 300
+BATCHES = 150
 _AGENT = """
 import sys
 from tests.link import ControllerProcess, hello, probe_rows

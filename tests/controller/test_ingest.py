@@ -19,7 +19,7 @@ from syntony.store import Recorded, Store
 from syntony.store.schema import HOUR_NS, partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import MAX_UNACKED, Batch
-from syntony.wire.tables import HEARD, Table
+from syntony.wire.tables import HEARD, PATH, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,6 +127,30 @@ def test_a_repetition_is_not_queued() -> None:
         assert bench.ingest.greet("h1", "another") == 0
         assert not await bench.ingest.put("h1", "s", batch(2, T0))
         assert await bench.ingest.put("h1", "another", batch(1, T0))
+
+    drive(work)
+
+
+def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.ingest.greet("h1", "s")
+        rows: dict[str, list[str] | list[int]] = {
+            "ts_ns": [T0 - 40 * S, T0 - 90 * S],
+            "src": ["h1/rail0"] * 2,
+            "dst": ["h2/rail0"] * 2,
+            "sport": [61_000, 61_001],
+            "dport": [8620] * 2,
+            "hops": ["leaf0"] * 2,
+            "proto": ["tcp"] * 2,
+        }
+        arrow = encode_columns(PATH, rows)
+        await bench.ingest.put("h1", "s", batch(1, T0))
+        await bench.ingest.put(
+            "h1", "s", Batch(seq=2, table=PATH.name, rows=2, dropped=0, arrow=arrow)
+        )
+        await bench.ingest.flush()
+        assert [outcome.paths_from_ns for outcome in bench.told] == [None, T0 - 90 * S]
 
     drive(work)
 

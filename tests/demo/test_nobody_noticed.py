@@ -49,5 +49,5 @@ ALL = (True, True, True)
 )
 def test_claims(ours: dict[str, Any], today: dict[str, Any], held: tuple[bool, ...]) -> None:
     runs = (GOOD, msgspec.structs.replace(TODAY, **today), msgspec.structs.replace(GOOD, **ours))
-    found = nobody_noticed.claims(runs, "h1/rail0 goes down on the host", 3 * S)
+    found = nobody_noticed.claims(runs, "PyTorch DDP", "h1/rail0 goes down on the host", 3 * S)
     assert tuple(claim.held for claim in found) == held

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.errors import WireError
-from syntony.io.mptcp_pm import KnownAddress, parse_address, parse_event, plain_address
+from syntony.errors import MissingError, WireError
+from syntony.io.mptcp_pm import (
+    KnownAddress,
+    PathManagerEvents,
+    parse_address,
+    parse_event,
+    plain_address,
+)
 from syntony.io.mptcp_sockets import MptcpSocket, owners
 from syntony.io.netlink import Message, attribute
-from syntony.io.netlink_socket import attribute_list, generic, opened, refusal
+from syntony.io.netlink_socket import NetlinkSocket, attribute_list, generic, opened, refusal
 from syntony.io.routes import _address, _route
 from syntony.model.paths import FourTuple
 from syntony.traffic import events
@@ -144,3 +150,19 @@ def test_a_connection_that_waits_to_be_accepted_is_its_listeners() -> None:
         3: frozenset([55]),
         4: frozenset(),
     }
+
+
+def test_without_the_capability_it_says_what_to_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that only probes starts without any capability."""
+
+    def refuse(*_args: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(NetlinkSocket, "join", refuse)
+    try:
+        PathManagerEvents()
+    except MissingError as error:
+        if "CAP_NET_ADMIN" not in str(error):
+            pytest.skip(str(error))  # no MPTCP in this kernel
+    else:
+        pytest.fail("nothing was said")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -38,6 +39,6 @@ def test_all_threads_are_served_promptly_at_the_niceness_they_had() -> None:
     if usual_ns == 0:
         pytest.skip("this kernel has no slices of its own for a thread (before Linux 6.12)")
     assert granted
-    assert here == thread == [100_000, 3]
+    assert here == thread == [100_000, os.nice(0) + 3], "pytest itself may be nice"
     assert not batch_too, "an operator's choice"
     assert policy == 3, "SCHED_BATCH"

@@ -26,7 +26,7 @@ def specs(draw: st.DrawFn) -> FabricSpec:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_every_port_is_unique(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     ports = [port for link in plan.links for port in (link.a, link.b)]
@@ -41,7 +41,7 @@ def test_every_port_is_unique(spec: FabricSpec) -> None:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_both_ends_of_a_link_share_a_network_and_no_two_links_do(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     networks = Counter[object]()
@@ -54,7 +54,7 @@ def test_both_ends_of_a_link_share_a_network_and_no_two_links_do(spec: FabricSpe
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_sizes(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     assert len(plan.of_kind(LinkKind.RAIL)) == spec.hosts * spec.rails
@@ -64,7 +64,7 @@ def test_sizes(spec: FabricSpec) -> None:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_hosts_fill_leaves_in_even_blocks(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     loads = Counter(link.b.node for link in plan.of_kind(LinkKind.RAIL))
@@ -75,7 +75,7 @@ def test_hosts_fill_leaves_in_even_blocks(spec: FabricSpec) -> None:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_a_leafs_prefix_covers_its_hosts_and_nothing_else(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     for leaf in plan.leaves:
@@ -87,7 +87,7 @@ def test_a_leafs_prefix_covers_its_hosts_and_nothing_else(spec: FabricSpec) -> N
 
 
 @given(specs())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_every_switch_has_its_own_hash_seed(spec: FabricSpec) -> None:
     plan = make_plan(spec)
     seeds = [commands.hash_seed(plan, node) for node in plan.switches]

@@ -59,7 +59,7 @@ class Sides:
             self.heard[to][host] = Heard(known.since_ns if known else stamp_ns, stamp_ns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     switches=st.lists(
         st.tuples(

@@ -197,7 +197,7 @@ def test_a_path_that_queues_although_it_should_be_empty_is_not_taken() -> None:
     assert move.new == "s2"
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(
     seed=st.integers(0, 2**32 - 1),
     age=st.integers(0, 3),

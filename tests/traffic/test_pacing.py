@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import mostly_slow
 
 from syntony.model import MS, S
 from syntony.sim.incast import LINK, TICK_NS, Case, Outcome, Sender, run
@@ -97,7 +98,7 @@ def drawn_case(seed: int) -> Case:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), range(4)))
 def test_the_queue_goes_the_link_stays_full_and_rates_come_to_rest(seed: int) -> None:
     """Greedy senders, whatever the age of the telemetry; agents' is half a second."""
     case = drawn_case(seed)
@@ -121,7 +122,7 @@ def test_without_a_pacer_the_same_link_has_a_standing_queue() -> None:
     assert used > 0.95
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3), [0]))
 def test_traffic_of_others_is_made_room_for_and_found_again_seldom(seed: int) -> None:
     case = Case(senders=[Sender()] * 6, background=0.2, seed=seed, end_ns=120 * S)
     outcome = run(case, Pacer(POLICY))
@@ -141,7 +142,7 @@ def test_weights_and_classes_hold() -> None:
     assert rates[3] < 0.05
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3), [0]))
 @pytest.mark.parametrize(("busy_ms", "kept"), [(500, 0.9), (100, 0.92)])
 def test_senders_that_pause_in_turns_lose_little(busy_ms: int, kept: float, seed: int) -> None:
     senders = [

@@ -403,7 +403,7 @@ def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None
 @pytest.mark.parametrize("way", ["there", "back", "either"])
 def test_a_cable_that_swallows_both_ways_is_passed_by_both_ends(way: str, answers: int) -> None:
     """Ports that lead over the same cable again, for one end or the other, are no end of it."""
-    for seed in range(4):
+    for seed in range(2):
         world = TwoEnds(seed, answers=answers)
         world.run(S + seed * 13 * MS)
         ends = {"there": [world.a], "back": [world.b], "either": [world.a, world.b]}[way]

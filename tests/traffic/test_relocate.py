@@ -191,7 +191,7 @@ def test_dead_man(rate_after: int, confirm: bool, reverted: bool) -> None:
     assert sorted(f.local.split(".")[1] for f in subflows) == ["0", "1"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     gap_ms=st.integers(0, 300),

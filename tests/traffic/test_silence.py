@@ -302,13 +302,13 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_jobs_own_queue_is_never_taken_for_a_dead_path(seed: int) -> None:
     assert own_queue(seed, None) == (None, 0)
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_what_dies_under_a_jobs_own_queue_is_found_within_the_patience(seed: int) -> None:
     """And two looks; or the silence after which it is hushed, where the queue was empty."""
     dies_at_ms = 19_000 + seed % 400

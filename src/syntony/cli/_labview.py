@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
+from syntony.cli.output import console
 from syntony.lab.plan import LinkKind
 from syntony.lab.rates import format_rate
 from syntony.model import format_ns
@@ -36,7 +36,6 @@ def fault_line(fault: FaultStatus) -> str:
 
 def show_status(status: Status) -> None:
     """Topology, links, faults and daemons."""
-    console = Console(highlight=False, emoji=False)
     console.print(f"[bold]{status.name}[/]  {size(status)}  up {format_ns(status.age_ns)}")
     links = {link.name: link for link in status.links}
     console.print(_matrix("leaf", status.leaves, status.spines, links))
@@ -93,4 +92,4 @@ def show_truth(truths: Iterable[ClockTruth]) -> None:
             "–" if t.bound_ns is None else format_ns(t.bound_ns),
             "–" if t.state is None else str(t.state),
         )
-    Console(highlight=False, emoji=False).print(table)
+    console.print(table)

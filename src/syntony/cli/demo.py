@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from syntony.cli.output import console, messages, print_json
-from syntony.errors import UsageError
+from syntony.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syntony.demo.claims import ActReport
+
+_FETCH_HELP = "Fetch PyTorch for the act nobody-noticed if it is missing [ask at a terminal]."
+_TORCH_ACT = "nobody-noticed"
 
 
 @click.command()
-@click.option("--act", default="all", show_default=True, help="One act of the story, by name.")
+@click.option(
+    "--act", default="all", show_default=True, metavar="NAMES", help="Acts, separated by commas."
+)
 @click.option("--hosts", default=8, show_default=True, help="Size of the fleet.")
+@click.option("--fetch-torch/--no-fetch-torch", default=None, help=_FETCH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
-def command(context: click.Context, act: str, hosts: int, as_json: bool) -> None:
+def command(
+    context: click.Context, act: str, hosts: int, fetch_torch: bool | None, as_json: bool
+) -> None:
     """Bring up a fleet, measure it, break it, and check every claim against the truth.
 
-    Exit status: 0 if everything claimed held, 2 if anything did not.
+    Every act reports, whatever becomes of the others: its claims, or why it could not run here.
+    Exit status: 0 if everything claimed held, 2 if anything did not, 3 if no act could run.
 
     \b
     Acts: one-clock, every-path, before-the-race, named-cause, nobody-noticed,
@@ -31,19 +47,48 @@ def command(context: click.Context, act: str, hosts: int, as_json: bool) -> None
     from syntony.demo.screen import LiveScreen, Screen, summary
     from syntony.demo.story import tell
 
-    if act != "all" and act not in ACTS:
-        raise UsageError(f"no act {act!r}; the story has: all, {', '.join(ACTS)}")
-    chosen = ACTS if act == "all" else {act: ACTS[act]}
+    names = list(ACTS) if act == "all" else [name.strip() for name in act.split(",")]
+    for name in names:
+        if name not in ACTS:
+            raise UsageError(f"no act {name!r}; the story has: all, {', '.join(ACTS)}")
+    chosen = {name: ACTS[name] for name in ACTS if name in names}
+    if _TORCH_ACT in chosen:
+        _offer_torch(fetch_torch)
     began_s = time.monotonic()
     live = console.is_terminal and not as_json
     screen = LiveScreen(console) if live else Screen(messages)
-    claims = tell(chosen, screen, hosts=hosts)
+    reports = tell(chosen, screen, hosts=hosts)
     seconds = time.monotonic() - began_s
-    held = all(claim.held for claim in claims)
+    status = exit_status(reports)
     if as_json:
-        print_json(
-            {"held": held, "seconds": round(seconds, 1), "claims": msgspec.to_builtins(claims)}
-        )
+        acts = msgspec.to_builtins(reports)
+        print_json({"held": status == 0, "seconds": round(seconds, 1), "acts": acts})
     else:
-        console.print(summary(claims, seconds))
-    context.exit(0 if held else 2)
+        console.print(summary(reports, seconds))
+    context.exit(status)
+
+
+def exit_status(reports: Sequence[ActReport]) -> int:
+    """2: a claim failed; 3: there is no claim, for no act could run; else 0."""
+    claims = [claim for report in reports for claim in report.claims]
+    if not all(claim.held for claim in claims):
+        return 2
+    return 0 if claims else 3
+
+
+def _offer_torch(fetch: bool | None) -> None:
+    """Fetch PyTorch if the user wants it; nothing is fetched where nobody can be asked."""
+    from syntony.lab.jobs.torch_build import SIZE, fetch_torch, find_torch
+
+    if fetch is None and sys.stdin.isatty() and console.is_terminal:
+        try:
+            find_torch()
+            return
+        except MissingError:
+            question = f"PyTorch is not installed: fetch its CPU build, {SIZE}?"
+            fetch = click.confirm(question + " Otherwise plain sockets take its place", err=True)
+    if fetch:
+        try:
+            fetch_torch(lambda text: click.echo(text, err=True))
+        except MissingError as error:
+            messages.print(f"{error}; plain sockets take its place", markup=False)

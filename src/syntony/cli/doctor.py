@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
+from syntony.cli.output import console
 from syntony.lab.doctor import Check, Level, examine, exit_code
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.MISSING: "red"}
@@ -37,4 +37,4 @@ def _show(checks: list[Check]) -> None:
     for check in checks:
         style = _STYLES[check.level]
         table.add_row(check.name, f"[{style}]{check.level}[/]", check.detail, check.remedy)
-    Console(emoji=False).print(table)
+    console.print(table)

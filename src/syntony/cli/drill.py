@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from syntony.cli.output import console, messages
-from syntony.errors import MissingError, UsageError
+from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
@@ -100,14 +100,12 @@ def _positive(option: str, text: str) -> int:
 
 def _job(name: str | None) -> tuple[str, str, str]:
     """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
-    try:
-        framework, kind = programs.by_name(name or "ddp")
-        return framework, kind, _python(framework)
-    except MissingError as error:
-        if name is not None:
-            raise
-        click.echo(f"going on with plain sockets: {error}", err=True)
-        return *programs.by_name("builtin"), sys.executable
+    from syntony.lab.jobs.torch_build import ddp_or_plain_sockets
+
+    if name is None:
+        return ddp_or_plain_sockets(lambda text: click.echo(text, err=True))
+    framework, kind = programs.by_name(name)
+    return framework, kind, _python(framework)
 
 
 def _python(framework: str) -> str:

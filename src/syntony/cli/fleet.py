@@ -21,6 +21,7 @@ STARTING_NS = 45 * S
 """A lab younger than this may not have measured anything yet: on a slow machine, agents start in
 ten seconds and clocks are found in ten more."""
 _RETRY_NS = 250 * MS
+_CONTROLLER_HELP = "A controller; needs the certificate. On its own host: unix:PATH of its socket."
 
 
 class FleetTarget(NamedTuple):
@@ -52,7 +53,7 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
-    @click.option("--controller", metavar="HOST:PORT", help="A controller; needs the certificate.")
+    @click.option("--controller", metavar="HOST:PORT", help=_CONTROLLER_HELP)
     @certificate_options
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @wraps(command)
@@ -78,7 +79,7 @@ def fleet_target(
 
     Args:
         lab: a lab's name; the only one if None and no controller is named.
-        controller: ``HOST:PORT``.
+        controller: ``HOST:PORT``, or ``unix:PATH`` of a controller's local socket.
         tls: files of the CA, our certificate and our key.
 
     Raises:
@@ -88,6 +89,8 @@ def fleet_target(
         return _lab(lab)
     if lab is not None:
         raise UsageError("give --lab or --controller, not both")
+    if controller.startswith("unix:"):
+        return FleetTarget(controller, None)
     ca, cert, key = tls
     if not (ca and cert and key):
         raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -338,14 +339,29 @@ def scrape(name: str | None) -> None:
 
 @command.command()
 @_which
-def down(name: str | None) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask, whichever terminal started it.")
+def down(name: str | None, yes: bool) -> None:
     """End a lab; nothing of it stays.
+
+    Without a name it ends the only lab there is, if this terminal started it; otherwise it asks,
+    or refuses where nobody can be asked.
 
     Example: syntony lab down
     """
     lab = open_lab(name)
+    if name is None and not yes and lab.file().session != state.terminal_session():
+        _confirm_down(lab.name)
     lab.down()
     click.echo(f"lab {lab.name} is down", err=True)
+
+
+def _confirm_down(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"lab {name!r} was not started from this terminal; to end it all the same: "
+            f"syntony lab down --name {name} (or --yes)"
+        )
+    click.confirm(f"lab {name} was not started from this terminal; end it?", abort=True, err=True)
 
 
 command.add_command(drill.command, "drill")

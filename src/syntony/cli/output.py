@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
-console = Console(highlight=False, emoji=False)
-messages = Console(stderr=True, highlight=False, emoji=False)
+UNLIMITED = 100_000
+"""Columns outside a terminal: wider than any table, so nothing is wrapped or cut."""
+
+
+class OutputConsole(Console):
+    """As wide as the terminal; in a pipe or a file as wide as what is printed."""
+
+    @property  # type: ignore[misc] # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        """Columns and lines. `COLUMNS` counts on a terminal only: programs read pipes."""
+        return super().size if self.is_terminal else ConsoleDimensions(UNLIMITED, 25)
+
+
+console = OutputConsole(highlight=False, emoji=False)
+messages = OutputConsole(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(data: Any) -> None:

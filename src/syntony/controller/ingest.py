@@ -22,7 +22,7 @@ from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire.messages import MAX_UNACKED, Batch
-from syntony.wire.tables import PROBE, Table
+from syntony.wire.tables import PATH, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class Outcome(NamedTuple):
     """Fleet time of its newest row; 0 if the batch was refused."""
     probes_per_s: float | None
     """Requests per second it reports; None if it is not of `probe_1s`."""
+    paths_from_ns: int | None
+    """Fleet time of its oldest learnt path; None if it is not of `path_learnt`."""
 
     @property
     def refused(self) -> bool:
@@ -295,6 +297,7 @@ def _outcome(item: _Item, piece: Piece | None) -> Outcome:
         batch.dropped,
         newest_ns=piece.last_ns if piece else 0,
         probes_per_s=probe_rate(piece) if piece and piece.table is PROBE else None,
+        paths_from_ns=piece.first_ns if piece and piece.table is PATH else None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from syntony.controller.batches import Piece
 from syntony.controller.fabric_changes import ChangeDesk
+from syntony.controller.path_window import PathWindow
 from syntony.controller.solve import ORIGIN_HOST
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
@@ -45,8 +46,6 @@ CROSSED_REST = 20
 """What pairs cross is not put together again for so many times as long as that took."""
 QUEUE_S = 2
 """Between two looks for queues."""
-LATE_NS = 10 * S
-"""Paths may arrive so late."""
 FORGET_NS = 900 * S
 """The way of a flow that is no longer planned is let go of so long after it was last heard: agents
 ask for every way once a minute."""
@@ -92,7 +91,7 @@ class LocateLoop:
         """A path is learnt, or looked up by another thread."""
         self._watch = Watch(self._book)
         self._next_second: int | None = None
-        self._paths_from_ns: int | None = None
+        self.path_window = PathWindow(PATHS_BACK_NS)
         self._forgot_ns = 0
         self._stream = secrets.token_hex(16)
         self._seq = 0
@@ -201,13 +200,13 @@ class LocateLoop:
         )
 
     def _learn(self, fleet_now_ns: int) -> None:
-        first_ns = self._paths_from_ns or fleet_now_ns - PATHS_BACK_NS
-        for row in self._store.fabric.learnt_paths(first_ns, fleet_now_ns + LATE_NS):
+        with self.path_window.next(fleet_now_ns) as (first_ns, last_ns):
+            rows = self._store.fabric.learnt_paths(first_ns, last_ns)
+        for row in rows:
             with self._learning:
                 way = Way(row.src, row.dst, row.sport, row.dport)
                 if self._book.learn(way, row.hops.split(), row.ts_ns):
                     self.changes.take(way, fleet_now_ns)
-        self._paths_from_ns = fleet_now_ns - LATE_NS
 
     def _forget(self, now_ns: int, ports: dict[tuple[str, str], int]) -> None:
         if now_ns - self._forgot_ns < FORGET_EVERY_NS:

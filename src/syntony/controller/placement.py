@@ -11,6 +11,7 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
 from syntony.controller.flow_table import Row, capacities
 from syntony.controller.pacing import PacingDesk
+from syntony.controller.path_window import PathWindow
 from syntony.controller.placing import Decided, PlacingDesk
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
@@ -34,8 +35,6 @@ from syntony.wire.traffic import (
 
 PATHS_BACK_NS = 900 * S
 """How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
-LATE_NS = 10 * S
-"""Paths may arrive so late."""
 MAX_MOVES = 1_000
 DEAD_FAULTS = {"blackhole"}
 """What these are found of loses all that crosses it."""
@@ -71,7 +70,7 @@ class Placement:
         self._store = store
         self._topology = topology
         self._time = FleetTime()
-        self._paths_from_ns: int | None = None
+        self.path_window = PathWindow(PATHS_BACK_NS)
         self._learnt: deque[tuple[Way, list[str], int]] = deque()
         """Read, not yet taken by `step`."""
         self._probed_ns: dict[str, int] = {}
@@ -114,13 +113,12 @@ class Placement:
         Raises:
             StoreError: the store failed; the same paths are read next time.
         """
-        first_ns = self._paths_from_ns or now_ns - PATHS_BACK_NS
-        fabric = self._store.fabric
-        for row in fabric.learnt_paths(first_ns, now_ns + LATE_NS, proto="tcp"):
+        with self.path_window.next(now_ns) as (first_ns, last_ns):
+            rows = self._store.fabric.learnt_paths(first_ns, last_ns, proto="tcp")
+        for row in rows:
             dst = nics.get(row.dst, row.dst)
             way = Way(row.src, dst, row.sport, row.dport)
             self._learnt.append((way, row.hops.split(), row.ts_ns))
-        self._paths_from_ns = now_ns - LATE_NS
 
     def probed(
         self, ports: Mapping[tuple[str, str], int], links: Callable[[Way], tuple[str, ...]]

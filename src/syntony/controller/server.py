@@ -329,6 +329,9 @@ class Controller:
         now_ns = time.monotonic_ns()
         for outcome in outcomes:
             self._count(outcome, now_ns)
+            if outcome.paths_from_ns is not None:
+                self._locating.path_window.stored(outcome.paths_from_ns)
+                self._placement.path_window.stored(outcome.paths_from_ns)
         newest = {(outcome.host, outcome.stream): outcome.seq for outcome in outcomes}
         for (host, stream), seq in newest.items():
             session = self._sessions.get(host)

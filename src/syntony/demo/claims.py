@@ -32,6 +32,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
 
 
+class ActReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one act."""
+
+    act: str
+    claims: tuple[Claim, ...] = ()
+    not_run: str = ""
+    """Why the act could not run here; empty if it ran."""
+
+
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
     """One host's clock error against the known truth, at one instant."""
 

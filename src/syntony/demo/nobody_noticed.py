@@ -1,16 +1,15 @@
-"""Nobody noticed: a NIC dies under a real training job. Act and claims."""
+"""Nobody noticed: a NIC dies under a real job. Act and claims."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from syntony.demo.claims import Claim
-from syntony.errors import MissingError
 from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.trial import Times
-from syntony.lab.jobs.torch_build import ensure_torch
+from syntony.lab.jobs.torch_build import ddp_or_plain_sockets
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -33,28 +32,28 @@ seconds only and the hold-down takes two of them: the drill itself waits longer.
 
 
 def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
-    """Nobody noticed: the same training job three times; a NIC dies under the second and third."""
-    try:
-        python = ensure_torch(stage.screen.say)
-    except MissingError as error:
-        stage.screen.say(f"act skipped, no PyTorch here: {error}")
-        stage.screen.say("the same without PyTorch: syntony lab drill nic-flap --job builtin")
-        return ()
+    """Nobody noticed: the same job three times; a NIC dies under the second and third.
+
+    PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
+    """
+    framework, kind, python = ddp_or_plain_sockets(stage.screen.say)
     wish = nic_flap.Wish(
-        framework="gloo",
-        kind="ddp",
+        framework=framework,
+        kind=kind,
         python=python,
         fault=FAULT,
         outage_ns=OUTAGE_NS,
         times=TIMES,
     )
     wait_ready(stage.lab)
-    stage.screen.say(f"PyTorch DDP on {wish.spec.hosts} hosts, every gradient checked; three runs")
+    job = "PyTorch DDP" if framework == "gloo" else "all-reduce over plain sockets"
+    stage.screen.say(f"{job} on {wish.spec.hosts} hosts, every result checked; three runs")
     trials = nic_flap.drill(wish, stage.screen.say, lab=stage.lab)
-    return claims([figures(trial) for trial in trials], scenarios.meaning(FAULT), OUTAGE_NS)
+    runs = [figures(trial) for trial in trials]
+    return claims(runs, job, scenarios.meaning(FAULT), OUTAGE_NS)
 
 
-def claims(runs: Sequence[RunFigures], meaning: str, outage_ns: int) -> tuple[Claim, ...]:
+def claims(runs: Sequence[RunFigures], job: str, meaning: str, outage_ns: int) -> tuple[Claim, ...]:
     """On the three runs, in order: no failure, today, Syntony. Pure."""
     _calm, today, ours = runs
     felt = today.longest_step_s is None or today.longest_step_s >= FELT * outage_ns / S
@@ -63,7 +62,7 @@ def claims(runs: Sequence[RunFigures], meaning: str, outage_ns: int) -> tuple[Cl
         pause_s = ours.longest_step_s - ours.step_p50_s
     return (
         Claim(
-            text=f"{meaning} under a training job: it finishes, every result right",
+            text=f"{meaning} under {job}: it finishes, every result right",
             measured=f"{ours.outcome}, {ours.steps} steps, {ours.wrong} wrong, "
             f"{ours.resets} connections lost",
             held=ours.outcome == "finished" and ours.wrong == ours.resets == 0 < ours.steps,

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from syntony.demo.claims import Claim, Truth
+from syntony.demo.claims import ActReport, Truth
 from syntony.model import format_ns
 from syntony.view.heatmap import heatmap
 from syntony.wire.probes import MatrixCell
@@ -98,19 +98,27 @@ def draw(scene: Scene, *, width: int) -> RenderableType:
     return Panel(body, title=scene.fleet, title_align="left", border_style="dim")
 
 
-def summary(claims: Sequence[Claim], seconds: float) -> RenderableType:
-    """One screen at the end: what was claimed, what was measured, what held."""
+def summary(reports: Sequence[ActReport], seconds: float) -> RenderableType:
+    """One screen at the end: what was claimed, what was measured, what held, what could not run."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=1)
-    table.add_column(ratio=1)
-    table.add_column(ratio=1, style="dim")
-    for claim in claims:
-        mark = Text("✓", style="bold green") if claim.held else Text("✗", style="bold red")
-        table.add_row(mark, claim.text, claim.measured)
+    table.add_column()
+    table.add_column(style="dim")
+    for report in reports:
+        for claim in report.claims:
+            mark = Text("✓", style="bold green") if claim.held else Text("✗", style="bold red")
+            table.add_row(mark, Text(claim.text), Text(claim.measured))
+        if report.not_run:
+            mark = Text("–", style="bold yellow")
+            table.add_row(mark, f"{report.act} could not run here", Text(report.not_run))
+    claims = [claim for report in reports for claim in report.claims]
     held = sum(claim.held for claim in claims)
-    style = "green" if held == len(claims) else "red"
+    missed = sum(bool(report.not_run) for report in reports)
+    style = "red" if held < len(claims) else "yellow" if missed else "green"
     title = f"{held} of {len(claims)} claims held, {seconds:.0f} s"
-    return Panel(table, title=title, title_align="left", border_style=style)
+    if missed:
+        title += f"; {missed} of {len(reports)} acts could not run"
+    return Panel(table, title=title, title_align="left", border_style=style, expand=False)
 
 
 def _clock_line(truths: Sequence[Truth]) -> str:

@@ -1,13 +1,15 @@
-"""A lab for the length of the story, and the acts on it."""
+"""Play the demo's acts on one lab and report on each, whatever becomes of the others."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from syntony.demo.claims import Claim
+from syntony.demo.claims import ActReport, Claim
 from syntony.demo.screen import Screen
 from syntony.demo.stage import Stage
+from syntony.errors import SyntonyError
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
@@ -15,12 +17,13 @@ from syntony.lab.world import World, new_lab
 
 def tell(
     acts: Mapping[str, Callable[[Stage], tuple[Claim, ...]]], screen: Screen, *, hosts: int
-) -> tuple[Claim, ...]:
-    """Bring up a lab of its own, play the acts, end it; all claims in order.
+) -> tuple[ActReport, ...]:
+    """Bring up a lab, play the acts in order, take it down; one report per act.
 
     Raises:
         UsageError: a fleet of that size cannot be built.
         MissingError: this machine lacks something a lab needs.
+        RemoteError: the lab did not come up.
     """
     spec = FabricSpec(hosts=hosts)
     with World(new_lab(f"demo-{os.getpid()}", spec), detach=False) as world, screen:
@@ -29,4 +32,21 @@ def tell(
         screen.say(
             f"a fleet is up: {hosts} hosts, real agents, real packets, in one machine's namespaces"
         )
-        return tuple(claim for act in acts.values() for claim in act(stage))
+        return tuple(play(name, act, stage) for name, act in acts.items())
+
+
+def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> ActReport:
+    """Play one act. An error that has a name means that it could not run here; any other error is a
+    defect of ours, and a claim that failed."""
+    try:
+        return ActReport(act=name, claims=act(stage))
+    except SyntonyError as error:
+        report = ActReport(act=name, not_run=str(error))
+    except Exception as error:  # noqa: BLE001 - the supervisor of the acts: the others go on
+        broken = f"{type(error).__name__}: {error}"
+        claim = Claim(text="the act runs to its end", measured=broken, held=False)
+        report = ActReport(act=name, claims=(claim,))
+    stage.screen.say(f"{name} ended early: {report.not_run or report.claims[0].measured}")
+    with suppress(SyntonyError):  # the act may have ended the lab
+        stage.lab.clear()
+    return report

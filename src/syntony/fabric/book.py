@@ -43,10 +43,12 @@ class PathBook:
         """Take a path as learnt, one address a hop, `SILENT` for none; whether it is news.
 
         Args:
-            at_ns: when it was learnt, fleet time; only `forget` asks for it.
+            at_ns: when it was learnt, fleet time; older than what is known is no news.
         """
+        if at_ns < self._heard_ns.get(way, 0):
+            return False
         heard = tuple(hops)
-        self._heard_ns[way] = max(at_ns, self._heard_ns.get(way, 0))
+        self._heard_ns[way] = at_ns
         before = self._hops.get(way, ())
         if way in self._hops and _says_no_more(heard, before):
             return False

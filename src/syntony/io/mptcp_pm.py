@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from syntony.errors import WireError
+from syntony.errors import MissingError, WireError
 from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
 from syntony.io.netlink_socket import NESTED, NetlinkSocket, find_family, generic, opened
 from syntony.model.paths import FourTuple
@@ -117,7 +117,11 @@ class PathManagerEvents:
         self._socket = NetlinkSocket(_NETLINK_GENERIC)
         family = find_family(self._socket, _FAMILY)
         self._number = family.number
-        self._socket.join(family.groups[_EVENTS])
+        try:
+            self._socket.join(family.groups[_EVENTS])
+        except PermissionError as error:
+            self._socket.close()
+            raise MissingError("MPTCP events need CAP_NET_ADMIN; grant it to the agent") from error
         self.lost = 0
         """Times the kernel had to leave events out."""
 

@@ -27,6 +27,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of jobs, for placement."""
     anchors: tuple[str, ...] = ()
     """Hosts that know UTC: fleet time is led to their clocks."""
+    session: str = ""
+    """The terminal session that started it; see `state.terminal_session`."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):

@@ -67,6 +67,19 @@ def check_name(name: str) -> str:
     return name
 
 
+def terminal_session() -> str:
+    """Names this process's session (setsid(2)): all that one terminal, or one job of a machine
+    without terminals, started. The leader's start time tells a reused number apart."""
+    leader = os.getsid(0)
+    try:
+        # Field 22 of proc_pid_stat(5); the name in parentheses may contain anything.
+        stat_line = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")
+        started = stat_line.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        started = "ended"
+    return f"{leader}:{started}"
+
+
 def claim(name: str) -> tuple[Path, int]:
     """Makes a lab's directory: its path, and the lock that keeps it (a file descriptor).
 

@@ -129,6 +129,7 @@ def new_lab(
         placement=placement,
         classes=classes,
         anchors=() if clocks is None else clocks.utc,
+        session=state.terminal_session(),
     )
 
 

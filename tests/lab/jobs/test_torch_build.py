@@ -59,6 +59,28 @@ def test_what_is_fetched_is_said_and_a_failure_is_one_line(
 
     monkeypatch.setattr(subprocess, "run", no_network)
     with pytest.raises(MissingError, match="cannot be installed: ERROR: No matching"):
-        torch_build.ensure_torch(said.append)
+        torch_build.fetch_torch(said.append)
     assert torch_build.REQUIREMENT in said[0]
     assert torch_build.CPU_INDEX in said[0]
+
+
+def test_without_it_jobs_are_plain_sockets_and_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(torch_build.VARIABLE, fake(tmp_path, "lacks", 1))
+    said: list[str] = []
+    assert torch_build.ddp_or_plain_sockets(said.append) == (
+        "builtin", "all-reduce", sys.executable)  # fmt: skip
+    assert len(said) == 1
+    assert said[0].startswith("going on with plain sockets: PyTorch with gloo is not in")
+
+
+def test_an_installed_one_is_used_and_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = fake(tmp_path, "has", 0)
+    monkeypatch.setenv(torch_build.VARIABLE, has)
+    said: list[str] = []
+    torch_build.fetch_torch(said.append)
+    assert torch_build.ddp_or_plain_sockets(said.append) == ("gloo", "ddp", has)
+    assert not said

@@ -155,13 +155,13 @@ class PathControl:
     def _open_mptcp(self) -> None:
         try:
             supported()
+            self._kernel = PathManagerEvents()
         except MissingError as error:
             if not self._policy.plain:
                 raise
             self.no_mptcp = str(error)
             return
         self._managed = UserspaceManagement() if self._policy.mode is Mode.ACT else None
-        self._kernel = PathManagerEvents()
         self._actuator = MptcpActuator()
         self._listen()
 

@@ -299,11 +299,16 @@ def wait_map(lab: Lab, jobs: int) -> None:
         if time.monotonic() > end_s:
             break
         time.sleep(SAMPLE_NS / S)
-    told = ", ".join(f"{f.job} {f.src}: {f.paths}" for f in traffic.flows) or "no flow"
+    known_paths = ", ".join(f"{f.job} {f.src}: {f.paths}" for f in traffic.flows) or "no flow"
     raise RemoteError(
-        f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s: {told}; "
-        f"{traffic.why or 'deciding'}"
+        f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s: "
+        f"{known_paths}; {traffic.why or 'deciding'}; {_load()}"
     )
+
+
+def _load() -> str:
+    """How busy this machine is: the usual reason why a lab is too slow."""
+    return f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
 
 
 def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
+from syntony.lab.jobs.programs import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 REQUIREMENT = f"torch=={VERSION}+cpu"
 """The local version tag is what keeps the CUDA build (several GB) away, whatever indexes pip is
 configured with: only CPU builds carry it."""
+SIZE = "about 200 MB to fetch and 800 MB on disk"
 _ASK = (
     "import torch.distributed as d, sys; sys.exit(not (d.is_available() and d.is_gloo_available()))"
 )
@@ -58,21 +60,32 @@ def install_argv(*, named: bool = False) -> list[str]:
     return [*pip, "install", *quiet, "--extra-index-url", CPU_INDEX, REQUIREMENT]
 
 
-def ensure_torch(say: Callable[[str], None]) -> str:
-    """An installed torch, or else the CPU build, installed now beside Syntony.
+def ddp_or_plain_sockets(say: Callable[[str], None]) -> tuple[str, str, str]:
+    """Framework, kind and interpreter of the job to run where none was asked for: PyTorch DDP if it
+    is installed, otherwise an all-reduce over plain sockets. Nothing is fetched."""
+    try:
+        return *by_name("ddp"), find_torch()
+    except MissingError as error:
+        say(f"going on with plain sockets: {error}")
+        return *by_name("builtin"), sys.executable
+
+
+def fetch_torch(say: Callable[[str], None]) -> None:
+    """Install PyTorch's CPU build beside Syntony, unless an interpreter has it.
 
     Raises:
         MissingError: it cannot be had; with pip's last line.
     """
     try:
-        return find_torch()
+        find_torch()
     except MissingError:
-        say(f"PyTorch is not installed; fetching its CPU build: {REQUIREMENT} from {CPU_INDEX}")
+        say(f"fetching PyTorch's CPU build, {SIZE}: {REQUIREMENT} from {CPU_INDEX}")
+    else:
+        return
     done = subprocess.run(install_argv(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise MissingError(f"PyTorch cannot be installed: {last}")
-    return find_torch()
 
 
 def _has_torch(python: str) -> bool:

@@ -1,0 +1,142 @@
+"""Every act reports, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from syntony.cli import run
+from syntony.cli.demo import exit_status
+from syntony.cli.output import OutputConsole
+from syntony.demo.claims import ActReport, Claim
+from syntony.demo.screen import Screen, summary
+from syntony.demo.stage import Stage
+from syntony.demo.story import play
+from syntony.errors import MissingError, RemoteError, StoreError, SyntonyError
+
+HELD = Claim(text="it holds", measured="yes", held=True)
+BROKEN = Claim(text="it does not", measured="no", held=False)
+
+
+class FakeLab:
+    """Counts how often its faults are cleared; may be gone."""
+
+    def __init__(self, gone: bool) -> None:
+        self.cleared, self.gone = 0, gone
+
+    def clear(self) -> None:
+        self.cleared += 1
+        if self.gone:
+            raise RemoteError("no lab")
+
+
+def stage(*, gone: bool = False) -> tuple[Stage, FakeLab, io.StringIO]:
+    out, lab = io.StringIO(), FakeLab(gone)
+    fake = SimpleNamespace(lab=lab, screen=Screen(Console(file=out, width=200)))
+    return cast("Stage", fake), lab, out
+
+
+def raises(error: Exception) -> Callable[[Stage], tuple[Claim, ...]]:
+    def act(_stage: Stage) -> tuple[Claim, ...]:
+        raise error
+
+    return act
+
+
+def test_an_act_that_runs_reports_its_claims() -> None:
+    on, lab, _ = stage()
+    assert play("a", lambda _: (HELD, BROKEN), on) == ActReport(act="a", claims=(HELD, BROKEN))
+    assert lab.cleared == 0
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("kind", [MissingError, RemoteError, StoreError])
+def test_an_act_that_cannot_run_says_why(kind: type[SyntonyError], gone: bool) -> None:
+    on, lab, out = stage(gone=gone)
+    report = play("a", raises(kind("paths not learnt")), on)
+    assert report == ActReport(act="a", not_run="paths not learnt")
+    assert lab.cleared == 1, "its faults must not stay for the next act"
+    assert "a ended early: paths not learnt" in out.getvalue()
+
+
+def test_a_defect_in_an_act_is_a_failed_claim() -> None:
+    on, lab, _ = stage()
+    (claim,) = play("a", raises(ZeroDivisionError("by zero")), on).claims
+    assert not claim.held
+    assert "ZeroDivisionError: by zero" in claim.measured
+    assert lab.cleared == 1
+
+
+RAN = ActReport(act="a", claims=(HELD, HELD))
+FAILED = ActReport(act="b", claims=(HELD, BROKEN))
+NOT_RUN = ActReport(act="c", not_run="lab [x] is busy")
+
+
+@pytest.mark.parametrize(
+    ("reports", "status", "title"),
+    [
+        ([RAN], 0, "2 of 2 claims held, 7 s"),
+        ([RAN, NOT_RUN], 0, "2 of 2 claims held, 7 s; 1 of 2 acts could not run"),
+        ([NOT_RUN, FAILED, RAN], 2, "3 of 4 claims held, 7 s; 1 of 3 acts could not run"),
+        ([NOT_RUN], 3, "0 of 0 claims held, 7 s; 1 of 1 acts could not run"),
+    ],
+)
+def test_the_summary_counts_them_apart(reports: list[ActReport], status: int, title: str) -> None:
+    assert exit_status(reports) == status
+    out = io.StringIO()
+    OutputConsole(file=out).print(summary(reports, 7.2))
+    assert title in out.getvalue()
+    assert ("c could not run here" in out.getvalue()) == (NOT_RUN in reports)
+    assert ("lab [x] is busy" in out.getvalue()) == (NOT_RUN in reports), "shown as it is"
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Names of the acts that would be played; each reports a held claim."""
+    played: list[list[str]] = []
+
+    def tell(acts: dict[str, Any], _screen: Screen, **_how: object) -> tuple[ActReport, ...]:
+        played.append(list(acts))
+        return tuple(ActReport(act=name, claims=(HELD,)) for name in acts)
+
+    monkeypatch.setattr("syntony.demo.story.tell", tell)
+    return played
+
+
+def test_several_acts_are_played_in_the_order_of_the_story(told: list[list[str]]) -> None:
+    assert run(["demo", "--act", "named-cause, one-clock"]) == 0
+    assert told == [["one-clock", "named-cause"]]
+
+
+def test_an_unknown_act_is_named(told: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--act", "one-clock,two-clocks"]) == 2
+    assert "no act 'two-clocks'" in capsys.readouterr().err
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("words", "fetched"), [([], 0), (["--no-fetch-torch"], 0), (["--fetch-torch"], 1)]
+)
+def test_nothing_is_fetched_unasked(
+    words: list[str],
+    fetched: int,
+    told: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    calls = []
+
+    def fetch(_say: object) -> None:
+        calls.append(1)
+        raise MissingError("PyTorch cannot be installed: no network")
+
+    monkeypatch.setattr("syntony.lab.jobs.torch_build.fetch_torch", fetch)
+    assert run(["demo", "--act", "nobody-noticed", *words]) == 0
+    assert len(calls) == fetched
+    assert told == [["nobody-noticed"]], "played all the same"
+    assert ("plain sockets take its place" in capsys.readouterr().err) == bool(fetched)
