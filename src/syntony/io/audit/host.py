@@ -33,7 +33,7 @@ class Commands(Protocol):
 
 
 class HostFacts:
-    """One host below `root`. Commands and ports are asked once, whoever asks again.
+    """One look at one host below `root`: files, commands and ports are asked once each.
 
     Args:
         host: its name.
@@ -46,6 +46,8 @@ class HostFacts:
         self._root = root
         self._commands = commands
         self._answers = _Once()
+        self._contents: dict[str, bytes | FactError] = {}
+        self._top: Path | None = None
         self._born_ns = time.monotonic_ns()
 
     @property
@@ -56,6 +58,18 @@ class HostFacts:
         return self.read_bytes(path).decode("utf-8", "replace").strip()
 
     def read_bytes(self, path: str) -> bytes:
+        # Two threads that ask at once read twice; what they read is the same look all the same.
+        if path not in self._contents:
+            try:
+                self._contents[path] = self._read_file(path)
+            except FactError as error:
+                self._contents[path] = error
+        found = self._contents[path]
+        if isinstance(found, FactError):
+            raise found
+        return found
+
+    def _read_file(self, path: str) -> bytes:
         try:
             return _content(self._real(path))
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -110,8 +124,9 @@ class HostFacts:
         there = self._root / path.lstrip("/")
         if self._root == Path("/"):
             return there.resolve()
-        root = self._root.resolve()
-        real = there.resolve()
+        if self._top is None:
+            self._top = self._root.resolve()
+        root, real = self._top, there.resolve()
         if not real.is_relative_to(root):
             raise UnreadableError(f"{path} leads out of the tree")
         return real
