@@ -85,7 +85,9 @@ def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     both = dict(base)
     for name, value in more.items():
         old = both.get(name)
-        both[name] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        both[name] = (
+            merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
     return both
 
 
@@ -122,9 +124,12 @@ def write_tree(tree: Tree, place: Place, root: Path) -> Path:
     """The tree on disk, with commands that fail."""
     write(tree, root)
     for path, text in tree.files.items():
-        if path.endswith("/config") and text:
-            raw = b"\xff" * 64 if text == "gone" else bytes.fromhex(text[2:4] + text[:2] + text[6:8]
-                                                                     + text[4:6]) + bytes(60)
+        if path.startswith("/sys") and path.endswith("/config") and text:
+            raw = (
+                b"\xff" * 64
+                if text == "gone"
+                else bytes.fromhex(text[2:4] + text[:2] + text[6:8] + text[4:6]) + bytes(60)
+            )
             (root / path.lstrip("/")).write_bytes(raw)
     for command, status in place.exits.items():
         (root / "commands" / f"{file_name(tuple(command.split(' ')))}.exit").write_text(str(status))

@@ -212,7 +212,9 @@ def _nic_port(
         place.links[f"{base}/physfn"] = f"/sys/bus/pci/devices/{place.names[group['vf_of']]}"
     place.nics.append((f"{bus}.{port}", card))
     dark = port > 0 and group.get("second") == "dark"
-    rdma = group.get("rdma", "").format(at) if not (dark and group.get("dark_rdma") is False) else ""
+    rdma = (
+        group.get("rdma", "").format(at) if not (dark and group.get("dark_rdma") is False) else ""
+    )
     net = group.get("net", "").format(at)
     key = f"{group.get('name', 'nic')}{at}"
     place.names |= {key: f"{bus}.{port}", f"{key}dir": base, f"{key}net": f"{base}/net/{net}",
@@ -266,9 +268,7 @@ def _address(place: Place, net: str, form: str, rail: int = 0) -> None:
     })  # fmt: skip
 
 
-def _interface(
-    place: Place, path: str, net: str, device: str, told: Mapping[str, str]
-) -> None:
+def _interface(place: Place, path: str, net: str, device: str, told: Mapping[str, str]) -> None:
     place.files |= {f"{path}/{name}": value for name, value in told.items() if value}
     for name in ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors",
                  "tx_carrier_errors", "collisions", "rx_dropped", "tx_dropped"):  # fmt: skip
@@ -327,7 +327,9 @@ def _gids(place: Place, group: Mapping[str, Any], port: str, net: str, at: int) 
     link_local = f"fe80:0000:0000:0000:946d:aeff:fe{place.number:02x}:{at:04x}"
     entries = [link_local]
     for form in _listed(group.get("ip", "")):
-        local = form.format(rail=at, host=place.number + 10, pair=2 * place.number).partition("/")[0]
+        local = form.format(rail=at, host=place.number + 10, pair=2 * place.number).partition("/")[
+            0
+        ]
         entries.append(text.gid(local))
     slot = 0
     for address in entries:
@@ -369,9 +371,12 @@ def _virtual(place: Place, net: Mapping[str, Any]) -> None:
         place.files[f"{path}/bonding/slaves"] = " ".join(lowers)
     if kind == "vlan":
         (lower,) = lowers
-        place.files[f"/proc/net/vlan/{name}"] = f"{name}  VID: {net.get('vid', 100)}\t REORDER_HDR: 1"
+        place.files[f"/proc/net/vlan/{name}"] = (
+            f"{name}  VID: {net.get('vid', 100)}\t REORDER_HDR: 1"
+        )
         place.files["/proc/net/vlan/config"] = (
-            f"VLAN Dev name\t | VLAN ID\n{name} | {net.get('vid', 100)}  | {lower}")
+            f"VLAN Dev name\t | VLAN ID\n{name} | {net.get('vid', 100)}  | {lower}"
+        )
     for form in _listed(net.get("ip", "")):
         _address(place, name, form)
 
@@ -385,7 +390,8 @@ def _disks(place: Place) -> None:
                  "16.0 GT/s PCIe", "4")  # fmt: skip
         place.files[f"/sys/class/nvme/nvme{number}/state"] = "live"
         place.commands[f"nvme smart-log -o json /dev/nvme{number}"] = json.dumps(
-            {"critical_warning": 0, "temperature": 310, "avail_spare": 100, "percent_used": 2})
+            {"critical_warning": 0, "temperature": 310, "avail_spare": 100, "percent_used": 2}
+        )
 
 
 def _system(place: Place) -> None:
@@ -418,12 +424,15 @@ def _system(place: Place) -> None:
     for node in range(shape.get("sockets", 2)):
         kib = shape.get("memory_gib", 2048) // shape.get("sockets", 2) * 1048576
         place.files[f"/sys/devices/system/node/node{node}/meminfo"] = (
-            f"Node {node} MemTotal:       {kib - 4096 * place.number} kB")
+            f"Node {node} MemTotal:       {kib - 4096 * place.number} kB"
+        )
     for name, value in text.SYSCTL.items():
         place.files[f"/proc/sys/{name}"] = value
     if not shape.get("virtual"):
         for cpu in range(2):
-            place.files[f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"] = "performance"
+            place.files[f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"] = (
+                "performance"
+            )
         place.files |= {"/sys/devices/system/edac/mc/mc0/ue_count": "0",
                         "/sys/devices/system/edac/mc/mc0/ce_count": "1"}  # fmt: skip
     else:

@@ -164,18 +164,24 @@ def gpu_tools(place: Place, gpu: GpuKind) -> None:
         driver = place.shape.get("driver", "570.124.06")
         place.files["/proc/driver/nvidia/version"] = (
             f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {driver}  Release Build\n"
-            "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)")
+            "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)"
+        )
         place.commands["nvidia-smi -q -x"] = smi(place, gpu, driver)
         links, rate = gpu.nvlinks
         place.commands["nvidia-smi nvlink -s"] = "".join(
             f"GPU {number}: {gpu.name} (UUID: GPU-{number:08x}-{place.number:04x})\n"
             + "".join(f"\t Link {link}: {rate} GB/s\n" for link in range(links))
-            for number in range(count))
+            for number in range(count)
+        )
         place.commands["nvidia-smi nvlink -e"] = "".join(
-            f"GPU {number}: {gpu.name} (UUID: GPU-{number:08x})\n" + "".join(
-                f"\t Link {link}: {kind} Errors: 0\n" for link in range(links)
-                for kind in ("Replay", "Recovery", "CRC"))
-            for number in range(count))
+            f"GPU {number}: {gpu.name} (UUID: GPU-{number:08x})\n"
+            + "".join(
+                f"\t Link {link}: {kind} Errors: 0\n"
+                for link in range(links)
+                for kind in ("Replay", "Recovery", "CRC")
+            )
+            for number in range(count)
+        )
         place.commands["nvidia-ctk --version"] = "NVIDIA Container Toolkit CLI version 1.17.4\n"
         place.commands["nvidia-smi topo -m"] = None  # drawn once NICs are known
         if place.shape.get("nvswitches"):
@@ -183,9 +189,11 @@ def gpu_tools(place: Place, gpu: GpuKind) -> None:
     elif gpu.vendor == "amd":
         place.files["/sys/module/amdgpu/version"] = "6.10.5"
         place.commands["amd-smi metric --json"] = json.dumps(
-            [_amd_metric(number) for number in range(count)])
+            [_amd_metric(number) for number in range(count)]
+        )
         place.commands["amd-smi static --json"] = json.dumps(
-            [_amd_static(number, bus) for number, bus in enumerate(place.gpus)])
+            [_amd_static(number, bus) for number, bus in enumerate(place.gpus)]
+        )
         place.commands["amd-smi bad-pages --json"] = json.dumps(
             [{"gpu": number, "retired": "No bad pages found.", "pending": "No bad pages found.",
               "un_res": "No bad pages found."} for number in range(count)])  # fmt: skip
@@ -308,7 +316,9 @@ def topology(place: Place) -> str:
     """`nvidia-smi topo -m` as the placement of the devices makes it."""
     shape, count = place.shape, len(place.gpus)
     nics = place.topology
-    head = "\t" + "\t".join([f"GPU{n}" for n in range(count)] + [f"NIC{n}" for n in range(len(nics))])
+    head = "\t" + "\t".join(
+        [f"GPU{n}" for n in range(count)] + [f"NIC{n}" for n in range(len(nics))]
+    )
     lines = [f"\x1b[4m{head}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m"]
     lines = [f"\t\x1b[4m{head[1:]}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m"]
     for gpu in range(count):
@@ -320,7 +330,9 @@ def topology(place: Place) -> str:
         cells += [" X " if other == number else "SYS" for other in range(len(nics))]
         lines.append("\t".join([f"NIC{number}", *cells]))
     legend = [f"  NIC{number}: {name}" for number, (name, _) in enumerate(nics)]
-    return "\n".join([*lines, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""])
+    return "\n".join(
+        [*lines, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""]
+    )
 
 
 def _near(shape: Mapping[str, Any], gpu: int, root: int) -> str:
@@ -378,7 +390,7 @@ def dmesg(shape: Mapping[str, Any], distro: Distro, seed: int) -> str:
     gpu = GPUS.get(shape.get("gpu", ""))
     vendor = gpu.vendor if gpu else ""
     more = {"nvidia": _NVIDIA, "amd": _AMD}.get(vendor, "")
-    return _BOOT.format(kernel=distro.kernel, seed=seed) + more + shape.get("boot", "")
+    return _BOOT.format(kernel=distro.kernel, seed=seed) + more + str(shape.get("boot", ""))
 
 
 def bonding(legs: Sequence[str], mode: str, seed: int) -> str:
@@ -391,8 +403,10 @@ def bonding(legs: Sequence[str], mode: str, seed: int) -> str:
         head += "\n802.3ad info\nLACP active: on\nLACP rate: fast\nAggregator selection policy: stable\n"
     rows = []
     for number, leg in enumerate(legs):
-        row = (f"\nSlave Interface: {leg}\nMII Status: up\nSpeed: 100000 Mbps\nDuplex: full\n"
-               f"Link Failure Count: {seed % 2}\nPermanent HW addr: b8:ce:f6:00:{seed:02x}:{number:02x}\n")
+        row = (
+            f"\nSlave Interface: {leg}\nMII Status: up\nSpeed: 100000 Mbps\nDuplex: full\n"
+            f"Link Failure Count: {seed % 2}\nPermanent HW addr: b8:ce:f6:00:{seed:02x}:{number:02x}\n"
+        )
         if lacp:
             row += ("Slave queue ID: 0\nAggregator ID: 1\nActor Churn State: none\n"
                     "Partner Churn State: none\n")  # fmt: skip
@@ -444,12 +458,14 @@ def gid(local: str) -> str:
 def meminfo(gib: int, seed: int) -> str:
     """/proc/meminfo"""
     total = gib * 1048576 - 20_000_000 - 4096 * seed
-    return (f"MemTotal:       {total} kB\nMemFree:        {total // 2 - seed} kB\n"
-            f"MemAvailable:   {total // 2} kB\nSwapTotal:             0 kB\n"
-            "SwapFree:              0 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB")
+    return (
+        f"MemTotal:       {total} kB\nMemFree:        {total // 2 - seed} kB\n"
+        f"MemAvailable:   {total // 2} kB\nSwapTotal:             0 kB\n"
+        "SwapFree:              0 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB"
+    )
 
 
-def cpuinfo(arch: str, virtual: bool) -> str:  # noqa: FBT001 - a fixture
+def cpuinfo(arch: str, virtual: bool) -> str:
     """/proc/cpuinfo; Arm's has features and no flags."""
     if arch == "arm":
         return "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes sha2 crc32"
@@ -513,8 +529,10 @@ def ldconfig(shape: Mapping[str, Any]) -> str:
 def libraries(shape: Mapping[str, Any]) -> list[str]:
     """What is installed for the GPUs and NICs there are."""
     gpu = GPUS.get(shape.get("gpu", ""))
-    names = {"nvidia": ["libcuda.so.1", "libnvidia-ml.so.1"],
-             "amd": ["libamdhip64.so.6", "librocm_smi64.so.7"]}.get(gpu.vendor if gpu else "", [])
+    names = {
+        "nvidia": ["libcuda.so.1", "libnvidia-ml.so.1"],
+        "amd": ["libamdhip64.so.6", "librocm_smi64.so.7"],
+    }.get(gpu.vendor if gpu else "", [])
     return [*names, "libibverbs.so.1", "libc.so.6"]
 
 
@@ -542,17 +560,23 @@ def lspci(
             "(rev b0) (prog-if 00 [Normal decode])\n\tCapabilities: [68] Express (v2)\n"
             "\t\tDevCtl:\tCorrErr+ NonFatalErr+\n\t\t\tMaxPayload 512 bytes, MaxReadReq 512 bytes\n"
             "\tCapabilities: [148 v1] Access Control Services\n\t\tACSCtl:\tSrcValid- TransBlk- "
-            "ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-\n")
+            "ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-\n"
+        )
     for address, card in nics:
         kind = "Ethernet controller"
-        blocks.append(f"{address.removeprefix('0000:')} {kind}: {card.model}\n"
-                      "\tControl: I/O- Mem+ BusMaster+\n\tCapabilities: [60] Express (v2)\n"
-                      f"\t\t\tMaxPayload {256 if virtual else 512} bytes, MaxReadReq 4096 bytes\n")
+        blocks.append(
+            f"{address.removeprefix('0000:')} {kind}: {card.model}\n"
+            "\tControl: I/O- Mem+ BusMaster+\n\tCapabilities: [60] Express (v2)\n"
+            f"\t\t\tMaxPayload {256 if virtual else 512} bytes, MaxReadReq 4096 bytes\n"
+        )
     for address in gpus:
         name = gpu.name if gpu else ""
         blocks.append(f"{address.removeprefix('0000:')} 3D controller: NVIDIA Corporation {name} "
                       "(rev a1)\n\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes\n")  # fmt: skip
-    return "\n".join(blocks) or "00:00.0 Host bridge: Intel Corporation\n\tMaxPayload 128 bytes, MaxReadReq 128 bytes\n"  # noqa: E501
+    return (
+        "\n".join(blocks)
+        or "00:00.0 Host bridge: Intel Corporation\n\tMaxPayload 128 bytes, MaxReadReq 128 bytes\n"
+    )
 
 
 _TIMEDATECTL = """Timezone=Etc/UTC
