@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.audit import machine_text
 from tests.audit.hosts import Tree, write
-from tests.audit.machine import Place, deltas, edit, render
+from tests.audit.machine import Place, deltas, edit, fill, render
 
 from syntony.audit.judge import Majority, judge_all
 from syntony.audit.learn import learn
@@ -38,6 +38,8 @@ class Fault(NamedTuple):
     """One fault, and what was said of it."""
 
     name: str
+    place: Place
+    """The host that has it."""
     wanted: Mapping[str, Any]
     results: tuple[Result, ...]
     """Of the whole fleet."""
@@ -51,20 +53,21 @@ class Fault(NamedTuple):
 
     def _names(self, result: Result) -> bool:
         wanted = self.wanted
+        words = [fill(word, self.place) for word in wanted.get("says", [])]
         statuses = wanted.get("status", ["fail", "warn"])
         return (
             result.check == wanted["check"]
             and result.status in ([statuses] if isinstance(statuses, str) else statuses)
             and wanted.get("at", "") in result.subject
             and all(word in f"{result.subject} {result.got} {result.evidence}"
-                    for word in wanted.get("says", []))
+                    for word in words)
             and bool(result.remedy or result.status is Status.UNKNOWN)
         )  # fmt: skip
 
     @property
     def others(self) -> tuple[Result, ...]:
         """Failures on hosts that have no fault."""
-        bad = self.wanted.get("hosts", ["01"])
+        bad = self.wanted.get("blamed", ["01"])
         return tuple(
             each for each in self.results if each.status is Status.FAIL
             and not any(each.subject.partition("/")[0].endswith(number) for number in bad)
@@ -113,7 +116,8 @@ def examined(tree: Tree, place: Place, spec: Spec = EMPTY) -> HostReport:
         chosen = host_checks()
         given = limits(spec, chosen)
         checks = [check(given[check.id]) for check in chosen]
-        return examine_tree(recorded_host(root, place.name), checks, taken_ns=0)
+        host = recorded_host(root, place.name, spec.backend)
+        return examine_tree(host, checks, taken_ns=0)
 
 
 def _fast() -> str | None:
@@ -165,7 +169,7 @@ def fault(name: str) -> Fault:
     found = load("faults", name)
     shape = found["base"]
     wanted = found["expect"]
-    bad = wanted.get("hosts", ["01"])
+    bad = ["01"]
     spec = spec_of(found)
     kept = []
     for (tree, place), healthy in zip(trees(shape), reports(shape), strict=True):
@@ -180,7 +184,7 @@ def fault(name: str) -> Fault:
     if found.get("learnt"):
         spec = learnt(shape)
     results = tuple(judge_all(kept, spec))
-    return Fault(name, wanted, results, judged(shape))
+    return Fault(name, trees(shape)[0][1], wanted, results, judged(shape))
 
 
 def broken(tree: Tree, place: Place, change: Mapping[str, Any]) -> tuple[Tree, Place]:
@@ -188,6 +192,7 @@ def broken(tree: Tree, place: Place, change: Mapping[str, Any]) -> tuple[Tree, P
     files, links, commands = dict(tree.files), dict(tree.links), dict(tree.commands)
     marked = Place(place.shape, place.number)
     marked.names = place.names
+    marked.exits |= place.exits
     for path, text in deltas(place, tree, change):
         gone = [each for each in (*files, *links) if each == path or each.startswith(f"{path}/")]
         for each in gone if text is None else ():
@@ -196,9 +201,9 @@ def broken(tree: Tree, place: Place, change: Mapping[str, Any]) -> tuple[Tree, P
         if text is not None:
             files[path] = text
     for form, target in change.get("links", {}).items():
-        links[form.format_map(place.names)] = target.format_map(place.names)
+        links[fill(form, place)] = fill(target, place)
     for form, value in change.get("commands", {}).items():
-        command = form.format_map(place.names)
+        command = fill(form, place)
         if value is False:
             commands[command] = None
         elif isinstance(value, dict):

@@ -7,6 +7,8 @@ vendors' own sources, with the noise that healthy machines have (boot messages, 
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -151,7 +153,7 @@ def _slot(
     top = _root(place, number, switch=switch)
     bus = int(top.rsplit("/", 1)[1].split(":")[1], 16)
     if not switch:
-        return top, f"0000:{bus + 1 + at:02x}:00"
+        return top, f"0000:{bus + 4 + at:02x}:00"
     down = f"{top}/0000:{bus + 1:02x}:{at:02x}.0"
     if f"{down}/vendor" not in place.files:
         _pci(place, top, f"0000:{bus + 1:02x}:{at:02x}.0", "1000:c030", "060400", "64.0 GT/s PCIe")
@@ -326,7 +328,7 @@ def _rdma(
 def _gids(place: Place, group: Mapping[str, Any], port: str, net: str, at: int) -> None:
     link_local = f"fe80:0000:0000:0000:946d:aeff:fe{place.number:02x}:{at:04x}"
     entries = [link_local]
-    for form in _listed(group.get("ip", "")):
+    for form in _listed(group.get("gid_ip", group.get("ip", ""))):
         local = form.format(rail=at, host=place.number + 10, pair=2 * place.number).partition("/")[
             0
         ]
@@ -469,28 +471,35 @@ def _commands(place: Place, distro: text.Distro) -> dict[str, str | None]:
     commands |= text.time_commands(shape.get("time", "chrony"))
     commands |= text.bmc_commands(shape.get("bmc", "freeipmi"))
     commands |= text.systemd_commands(shape, distro)
+    if not text.has_disks(shape.get("mounts", distro.mounts)):
+        place.exits[text.DF] = 1
     return commands
 
 
 def deltas(place: Place, tree: Tree, fault: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Changes of files by a fault, with ``{gpu0}`` and the like filled in; None: it is gone."""
     for path, value in fault.get("files", {}).items():
-        real = path.format_map(place.names)
+        real = posixpath.normpath(fill(path, place))
         if value is False:
             yield real, None
         elif isinstance(value, dict):
             yield real, edit(tree.files.get(real) or "", value, place)
         else:
-            yield real, str(value).format_map(place.names) if "{" in str(value) else str(value)
+            yield real, fill(str(value), place)
 
 
 def edit(before: str, change: Mapping[str, Any], place: Place) -> str:
     """``{append = "…"}`` and ``{replace = ["old", "new", …]}``; what is replaced must be there."""
     after = before
-    pairs = [each.format_map(place.names) for each in change.get("replace", [])]
+    pairs = [fill(each, place) for each in change.get("replace", [])]
     for old, new in zip(pairs[::2], pairs[1::2], strict=True):
         assert old in after, f"{old!r} is not in {after[:2000]!r}"
         after = after.replace(old, new, change.get("times", 1))
     if "append" in change:
-        after = f"{after.rstrip()}\n{change['append'].format_map(place.names)}\n"
-    return change.get("text", after)
+        after = f"{after.rstrip()}\n{fill(change['append'], place)}\n"
+    return fill(change["text"], place) if "text" in change else after
+
+
+def fill(text: str, place: Place) -> str:
+    """``{gpu0}`` and the like replaced; other braces, as kernels print them, stay."""
+    return re.sub(r"\{(\w+)\}", lambda found: place.names.get(found[1], found[0]), text)

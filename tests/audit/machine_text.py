@@ -501,8 +501,13 @@ def df(mounts: Iterable[str]) -> str:
         else:
             lines.append(f"{row[0]} 1843269236 412345678 1430923558 23% {row[1]}")
     if len(lines) == 1:
-        lines.append("none 16 16 0 100% /sys/firmware/efi/efivars-not-told")
+        return "df: no file systems processed"
     return "\n".join(lines)
+
+
+def has_disks(mounts: Iterable[str]) -> bool:
+    """Whether `df` has anything to tell of."""
+    return not df(mounts).startswith("df:")
 
 
 def mountinfo(mounts: Iterable[str]) -> str:

@@ -61,8 +61,16 @@ class Disks(HostCheck):
             yield self.unknown(host, str(error))
 
     def _room(self, host: Facts) -> Iterator[Result]:
-        rows = [_DF_ROW.match(line) for line in host.run(*_DF).splitlines()[1:]]
+        try:
+            text = host.run(*_DF)
+        except UnreadableError as error:
+            if "no file systems processed" not in str(error):
+                raise
+            text = ""
+        rows = [_DF_ROW.match(line) for line in text.splitlines()[1:]]
         found = [row for row in rows if row is not None and int(row[2]) > 0]
+        if text and not found:
+            raise UnreadableError("`df` told of no local file system")
         if not found:
             yield self.skip(host, "no local file system here (`df` told of none)", "room")
         fixed = {mount.where for mount in _read_only(host)}

@@ -19,7 +19,7 @@ from syntony.audit.gpus import (
     without_gpu,
 )
 from syntony.audit.host_log import READS, kernel_log
-from syntony.audit.parse.kernel_log import xids
+from syntony.audit.parse.kernel_log import is_amd_fault, xids
 from syntony.audit.parse.nvidia import parse_nvlink_errors, parse_nvlink_status
 from syntony.audit.parse.text import json_of
 from syntony.audit.pci import AMD, NVIDIA
@@ -149,7 +149,7 @@ class Xids(HostCheck):
         worst = latest(found)
         for each in worst:
             yield self._one(host, each)
-        ras = [line for line in text.splitlines() if _is_amd_fault(line)]
+        ras = [line for line in text.splitlines() if is_amd_fault(line)]
         for line in ras[:5]:
             yield self.verdict(False, host, line.strip()[:160], "none", "kernel log: amdgpu")
         if not worst and not ras:
@@ -164,13 +164,6 @@ class Xids(HostCheck):
         bad = Status.WARN if rule.action in {Action.UNKNOWN, Action.WATCH} else Status.FAIL
         return self.verdict(False, host, name, "none", each.text[:160], at=each.bus, bad=bad,
                             meaning=rule.meaning, remedy=rule.action.value)  # fmt: skip
-
-
-def _is_amd_fault(line: str) -> bool:
-    if "amdgpu" not in line:
-        return False
-    return any(mark in line for mark in ("uncorrectable hardware error", "GPU reset begin",
-                                         "ring gfx timeout", "RAS EEPROM", "poison"))  # fmt: skip
 
 
 class NvLink(NvidiaCheck):

@@ -64,8 +64,17 @@ def allowed(host: Facts, address: str) -> _Rate | None:
     links = [link_of(host, each) for each in way]
     if links[0].max_speed is None or not links[0].max_width:
         return None
-    return min(((link.max_speed, link.max_width) for link in links
-                if link.max_speed and link.max_width), key=_bandwidth)  # fmt: skip
+    # Of a switch, upstream and downstream port are one chip: every second hop is a link.
+    hops = (links[at : at + 2] for at in range(0, len(links), 2))
+    rates = [
+        (
+            min(end.max_speed for end in told if end.max_speed),
+            min(end.max_width or 0 for end in told),
+        )
+        for hop in hops
+        if (told := [end for end in hop if end.max_speed and end.max_width])
+    ]
+    return min(rates, key=_bandwidth)
 
 
 def _bandwidth(rate: _Rate) -> float:

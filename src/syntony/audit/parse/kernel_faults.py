@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from syntony.audit.parse.kernel_log import lines_of, xids
+from syntony.audit.parse.kernel_log import is_amd_fault, lines_of, machine_checks, xids
 from syntony.audit.result import Suspect
 
 
@@ -128,8 +128,10 @@ FAULTS = (
 
 
 def is_known_fault(line: str) -> bool:
-    """Whether a message is one of these, or a GPU's error code."""
-    return bool(xids(line)) or any(fault.pattern.search(line) for fault in FAULTS)
+    """Whether a message is one of these, a GPU's error code or a hardware error."""
+    if xids(line) or machine_checks(line) or is_amd_fault(line):
+        return True
+    return any(fault.pattern.search(line) for fault in FAULTS)
 
 
 def kernel_faults(log: str) -> Iterator[Told]:
