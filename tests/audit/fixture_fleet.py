@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.audit import machine_text
+from tests.audit import machine_gpus
 from tests.audit.hosts import Tree, write
 from tests.audit.machine import Place, deltas, edit, fill, render
 
@@ -102,10 +102,10 @@ def trees(shape: str) -> tuple[tuple[Tree, Place], ...]:
 
 def _drawn(shape: Mapping[str, Any], number: int) -> tuple[Tree, Place]:
     tree, place = render(shape, number)
-    if machine_text.GPUS.get(shape.get("gpu", "")) is not None:
-        gpu = machine_text.GPUS[shape["gpu"]]
+    if machine_gpus.GPUS.get(shape.get("gpu", "")) is not None:
+        gpu = machine_gpus.GPUS[shape["gpu"]]
         if gpu.vendor == "nvidia" and tree.commands.get("nvidia-smi topo -m") is None:
-            tree.commands["nvidia-smi topo -m"] = machine_text.topology(place)
+            tree.commands["nvidia-smi topo -m"] = machine_gpus.topology(place)
     return tree, place
 
 
@@ -164,6 +164,7 @@ def learnt(shape: str) -> Spec:
     return parse_spec(tomllib.loads(learn(reports(shape), EMPTY)), "learnt")
 
 
+@functools.cache
 def fault(name: str) -> Fault:
     """A fault, put on the first host of its shape."""
     found = load("faults", name)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, PLR0917 - a device has that many properties
 """Renders a host described in a few lines of TOML as the tree that `syntony audit record` makes.
 
 Independent of `tests.audit.hosts` and of every parser: file formats follow the kernel's and the
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.audit import machine_text as text
 from tests.audit.hosts import Tree
+from tests.audit.machine_gpus import GPUS, IDLE, gpu_tools
 
 
 class Card(NamedTuple):
@@ -165,14 +167,14 @@ def _gpus(place: Place) -> None:
     kind = place.shape.get("gpu", "")
     if not kind:
         return
-    gpu = text.GPUS[kind]
+    gpu = GPUS[kind]
     virtual = bool(place.shape.get("flat"))
     for number in range(place.shape.get("gpus", 8)):
         top, bus = _slot(place, number, switch=place.shape.get("switched", True), at=2,
                          virtual=virtual)  # fmt: skip
         # An idle card falls back to the first generation.
         _pci(place, top, f"{bus}.0", gpu.ids, gpu.class_code, "" if virtual else gpu.speed,
-             now=text.IDLE if gpu.dozes else "")  # fmt: skip
+             now=IDLE if gpu.dozes else "")  # fmt: skip
         place.gpus.append(f"{bus}.0")
         place.names[f"gpu{number}"] = f"{bus}.0"
         place.names[f"gpu{number}dir"] = f"{top}/{bus}.0"
@@ -183,9 +185,9 @@ def _gpus(place: Place) -> None:
             place.links[driver] = f"/sys/bus/pci/devices/{bus}.0"
     for number in range(place.shape.get("nvswitches", 0)):
         top = _root(place, number, switch=False)
-        bus = int(top.rsplit("/", 1)[1].split(":")[1], 16)
-        _pci(place, top, f"0000:{bus + 7:02x}:00.0", "10de:22a3", "068000", "16.0 GT/s PCIe", "2")
-    text.gpu_tools(place, gpu)
+        first = int(top.rsplit("/", 1)[1].split(":")[1], 16)
+        _pci(place, top, f"0000:{first + 7:02x}:00.0", "10de:22a3", "068000", "16.0 GT/s PCIe", "2")
+    gpu_tools(place, gpu)
 
 
 def _cards(place: Place, group: Mapping[str, Any]) -> None:
@@ -451,7 +453,7 @@ def _commands(place: Place, distro: text.Distro) -> dict[str, str | None]:
         "dmesg": text.dmesg(shape, distro, place.number),
         "ldconfig -p": text.ldconfig(shape),
         "dmidecode -t 17": text.dmidecode(shape, place.number),
-        "lspci -vvv": text.lspci(place.gpus, place.nics, place.bridges, text.GPUS.get(
+        "lspci -vvv": text.lspci(place.gpus, place.nics, place.bridges, GPUS.get(
             shape.get("gpu", "")), virtual=bool(shape.get("virtual"))),
         "getenforce": "Enforcing\n" if distro.selinux else None,
         "syntony clock now --json": None, "syntony audit clocks --json": None,
