@@ -9,8 +9,8 @@ from the three; every failure there is a false one.
 
 Cost: the first figure is this machine: all passive checks, as an ordinary user where we are root
 (setpriv gives the privileges up), read-only. The others replay a fleet: reports of real checks on
-a recorded tree, one host in a thousand with a dark port, written to disk as `syntony audit run` keeps them and
-judged by the majority in two passes. Memory is that of the judging process alone.
+a recorded tree, one host in a thousand with a dark port, written to disk as `syntony audit run`
+keeps them and judged by the majority in two passes. Memory is that of the judging process alone.
 """
 
 from __future__ import annotations

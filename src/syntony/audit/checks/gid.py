@@ -194,6 +194,9 @@ class GidAddresses(RdmaCheck):
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         active = [port for port in roce(ports) if port.state is PortState.ACTIVE]
         nets = {port.netdev: port.device for port in active if port.netdev}
+        if not nets:
+            yield self.skip(host, "no RoCE interface here")
+            return
         try:
             own = {name: found for name in sorted(nets, key=lambda net: natural(nets[net]))
                    if (found := addresses_of(host, interfaces_of(host, name)))}  # fmt: skip
