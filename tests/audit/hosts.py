@@ -52,8 +52,8 @@ def write(tree: Tree, root: Path) -> Path:
             _put(root, f"/commands/{command.split(' ')[0]}.absent", "")
         else:
             _put(root, f"/commands/{name}", text)
-    shutil.copytree(root / "sys", root / "later/sys", symlinks=True)
-    shutil.copytree(root / "proc", root / "later/proc", symlinks=True)
+    shutil.copytree(root / "sys", root / "later/sys", symlinks=True, copy_function=os.link)
+    shutil.copytree(root / "proc", root / "later/proc", symlinks=True, copy_function=os.link)
     return root
 
 
