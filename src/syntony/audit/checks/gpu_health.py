@@ -59,7 +59,7 @@ class GpuHealth(HostCheck):
     remedy = "look at cooling and power; end left-over processes; nvidia-smi -pm 1, -mig 0"
     suspect = Suspect.GPU
     keys = (
-        Key("node.gpu-power-limit", "watts a GPU may draw", variant="GPU model"),
+        Key("node.gpu-power-limit", "watts a GPU may draw", variant="GPU model", unit="W"),
         Key("node.gpu-mig", "MIG mode"),
         Key("node.gpu-clock", "highest SM and memory clock", variant="GPU model"),
         Key("node.gpu-app-clock", "application clocks a GPU is set to", variant="GPU model"),

@@ -116,7 +116,9 @@ class SshAudits:
             _refuse_text(archive)
             folder = self._new_folder()
             unpack(archive, folder, self._go_on)
-            return examine_tree(recorded_host(folder, name, self._backend), self._checks, self._now_ns())
+            return examine_tree(
+                recorded_host(folder, name, self._backend), self._checks, self._now_ns()
+            )
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
