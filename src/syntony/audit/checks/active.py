@@ -50,7 +50,7 @@ class PortActive(RdmaPortCheck):
     meaning = "the port is not in the network: subnet manager, partition or address"
     remedy = REMEDIES[PortState.NO_SUBNET_MANAGER]
     suspect = Suspect.PORT
-    keys = (Key("be.ipoib", "an IPoIB interface is up", Compare.PRESENT, variant="interface"),)
+    keys = (Key("be.ipoib", "the IPoIB interface is up", Compare.PRESENT, variant="port"),)
 
     def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
         if is_spare(host, port):
@@ -86,7 +86,7 @@ class PortActive(RdmaPortCheck):
             yield self.verdict(state == "up", host, f"{port.netdev} {state}", "up", path,
                                at=port.name)  # fmt: skip
         elif state == "up":
-            yield self.reading(host, "be.ipoib", PRESENT, port.netdev, variant=port.netdev,
+            yield self.reading(host, "be.ipoib", PRESENT, port.name, variant=port.name,
                                evidence=path)  # fmt: skip
         elif _is_set_up(host, port.netdev) or _most_are_up(host):
             yield self.verdict(
