@@ -1,11 +1,16 @@
-"""What an audit costs: one host passively, and ten thousand hosts' reports judged together.
+"""What an audit finds, and what it costs.
 
-    python -m bench.audit [--quick]
+    python -m bench.audit [--quick] [--only faults|cost] [--json]
 
-The first figure is this machine: all passive checks, as an ordinary user where we are root (setpriv
-gives the privileges up), read-only. The others replay a fleet: reports of real checks on a recorded
-tree, one host in a thousand with a dark port, written to disk as `syntony audit run` keeps them and
-judged by the majority in two passes. Memory is that of the judging process alone.
+Faults: every file of tests/audit/fixtures. Each fault is put on one of three hosts of its shape and
+counts as named if the check that should see it says so, with the item in its text. Each healthy
+shape is audited as three hosts together, as one host alone, and against the specification learnt
+from the three; every failure there is a false one.
+
+Cost: the first figure is this machine: all passive checks, as an ordinary user where we are root
+(setpriv gives the privileges up), read-only. The others replay a fleet: reports of real checks on
+a recorded tree, one host in a thousand with a dark port, written to disk as `syntony audit run`
+keeps them and judged by the majority in two passes. Memory is that of the judging process alone.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -43,9 +49,48 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS} hosts")
+    parser.add_argument("--only", choices=("faults", "cost"), help="half of the figures")
+    parser.add_argument("--json", action="store_true", help="what is found, as JSON; no cost")
     arguments = parser.parse_args()
-    _one_host()
-    _fleet(QUICK_HOSTS if arguments.quick else HOSTS)
+    if arguments.json:
+        print(json.dumps(_found(), indent=1))
+        return
+    if arguments.only != "cost":
+        _print_found(_found())
+    if arguments.only != "faults":
+        _one_host()
+        _fleet(QUICK_HOSTS if arguments.quick else HOSTS)
+
+
+def _found() -> dict[str, Any]:
+    from tests.audit import fixture_fleet as fixtures
+
+    seen = [fixtures.fault(name) for name in fixtures.FAULTS]
+    false = {
+        f"{shape} ({how})": failures
+        for shape in fixtures.SHAPES
+        for how, results in fixtures.healthy_runs(shape)
+        if (failures := fixtures.failures(results))
+    }
+    return {
+        "faults": len(seen),
+        "named": sum(each.named for each in seen),
+        "missed": [each.name for each in seen if not each.named],
+        "blaming_others": [each.name for each in seen if each.others],
+        "shapes": len(fixtures.SHAPES),
+        "shapes_with_false_failures": sorted({name.partition(" ")[0] for name in false}),
+        "false_failures": false,
+    }
+
+
+def _print_found(found: dict[str, Any]) -> None:
+    print(f"{found['named']} of {found['faults']} faults named; missed: "
+          f"{' '.join(found['missed']) or 'none'}; blaming another host: "
+          f"{' '.join(found['blaming_others']) or 'none'}")  # fmt: skip
+    print(f"{found['shapes']} healthy shapes, "
+          f"{len(found['shapes_with_false_failures'])} with a false failure")  # fmt: skip
+    for name, failures in found["false_failures"].items():
+        print(f"  {name}: {failures[0]}")
 
 
 def _one_host() -> None:

@@ -14,6 +14,8 @@ if [ "$code" -eq 1 ]; then
         drain*) ;;  # somebody, or we, did already: keep the first reason
         *) scontrol update "nodename=$node" state=DRAIN "reason=syntony: $verdict" ;;
     esac
+elif [ "$code" -eq 3 ]; then
+    echo "syntony audit: not everything could be measured: $verdict" >&2
 elif [ "$code" -ne 0 ]; then
     # Neither verdict: the audit itself could not run. Say so, drain nobody.
     echo "syntony audit could not run (exit status $code): $verdict" >&2

@@ -52,8 +52,8 @@ def write(tree: Tree, root: Path) -> Path:
             _put(root, f"/commands/{command.split(' ')[0]}.absent", "")
         else:
             _put(root, f"/commands/{name}", text)
-    shutil.copytree(root / "sys", root / "later/sys", symlinks=True)
-    shutil.copytree(root / "proc", root / "later/proc", symlinks=True)
+    shutil.copytree(root / "sys", root / "later/sys", symlinks=True, copy_function=os.link)
+    shutil.copytree(root / "proc", root / "later/proc", symlinks=True, copy_function=os.link)
     return root
 
 
@@ -173,7 +173,8 @@ def amd_host() -> Tree:
                    "15b3:1021:020000")  # fmt: skip
         _rdma(files, links, number, links[f"{PCI}/{nic}"], layer="Ethernet")
     rows = [{"gpu": gpu, "temperature": {"edge": "N/A", "hotspot": {"value": 51, "unit": "C"},
-                                         "mem": {"value": 45, "unit": "C"}}}
+                                         "mem": {"value": 45, "unit": "C"}},
+             "ecc": {"total_uncorrectable_count": 0}}
             for gpu in range(2)]  # fmt: skip
     addresses = [
         {"ifname": f"eth{rail + 1}", "addr_info": [
@@ -237,6 +238,7 @@ _GPU = {
     "persistence_mode": "Enabled",
     "mig_mode/current_mig": "Disabled",
     "vbios_version": "96.00.61.00.01",
+    "gpu_reset_status/reset_required": "No",
     "gsp_firmware_version": "535.129.03",
     "inforom_version/img_version": "G520.0200.00.05",
     "ecc_mode/current_ecc": "Enabled",

@@ -136,7 +136,7 @@ NVIDIA: list[tuple[str, Status, str, Broken]] = [
     ("sw.time", _FAIL, "gpu001/wall time",
      Broken(commands={"chronyc -n -c tracking": "0A090035,10.9.0.53,2,17.1,0.250000,0.2,0.3,1.5,"
                                                 "0.001,0.05,0.0001,0.00002,64.0,Normal"})),
-    ("sw.time", _UNKNOWN, "gpu001",
+    ("sw.time", _UNKNOWN, "gpu001/wall time",
      Broken(commands={"chronyc -n -c tracking": "506 Ne peut pas parler"})),
     ("sw.container", _FAIL, "gpu001/toolkit", Broken(commands={"nvidia-ctk --version": None})),
     ("mem.total", _FAIL, "gpu001",
@@ -204,6 +204,14 @@ NVIDIA: list[tuple[str, Status, str, Broken]] = [
     ("node.gpu-health", _FAIL, "gpu001/0000:03:00.0",
      Broken(commands={"nvidia-smi -q -x": smi(["0000:03:00.0", "0000:83:00.0"],
                                               temperature__gpu_temp="88 C")})),
+    ("node.gpu-recovery", _FAIL, "gpu001/0000:03:00.0",
+     Broken(commands={"nvidia-smi -q -x": smi(["0000:03:00.0", "0000:83:00.0"],
+                                              gpu_reset_status__reset_required="Yes")})),
+    ("node.kernel", _FAIL, "gpu001/nvme0",
+     Broken(commands={"dmesg": "[1.0] nvme nvme0: controller is down; will reset: CSTS=0x3"})),
+    ("pcie.slots", _FAIL, "gpu001",
+     Broken({f"{PCI}/0000:02:01.0/max_link_width": "8", f"{NIC0}/current_link_width": "8",
+             f"{PCI}/0000:02:01.0/current_link_width": "8"})),
     ("node.xid", _FAIL, "gpu001/0000:03:00",
      Broken(commands={"dmesg": "[1.0] NVRM: Xid (PCI:0000:03:00): 79, pid=1, GPU has fallen off "
                                "the bus."})),
@@ -379,7 +387,7 @@ def _says(root: Path, good: Good, wanted: tuple[str, Status, str], tree: Path) -
 
 def test_every_check_fails_somewhere() -> None:
     told = {check for check, status, *_ in [*NVIDIA, *AMD] if status is not _UNKNOWN}
-    without = {"be.act.homog", "node.kmsg-novel"}  # see test_judge and below
+    without = {"be.act.homog", "node.kmsg-novel", "fe.route"}  # test_judge, below, test_fixtures
     assert {check.id for check in host_checks(active=True)} - told == without
 
 

@@ -397,10 +397,10 @@ _S = Status
     [
         ([_S.PASS, _S.SKIP], 0, 0, 0),
         ([_S.PASS, _S.WARN], 1, 0, 0),
-        ([_S.PASS, _S.UNKNOWN, _S.WARN], 3, 2, 0),
+        ([_S.PASS, _S.UNKNOWN, _S.WARN], 3, 2, 3),
         ([_S.PASS, _S.UNKNOWN, _S.FAIL], 2, 1, 1),
-        ([_S.SKIP], 3, 2, 0),
-        ([], 3, 2, 0),
+        ([_S.SKIP], 3, 2, 3),
+        ([], 3, 2, 3),
     ],
 )
 def test_exit_codes(seen: list[Status], nagios: int, npd: int, slurm: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -368,3 +369,31 @@ def test_gloo_really_runs_as_a_test_of_the_cpu_fabric() -> None:
     assert (done.output.wrong, done.output.hosts) == (0, ("a", "b"))
     assert done.output.peak > 0
     assert done.output.tail >= 1
+
+
+_OLD = """# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20
+#   Rank  0 Pid  23311 on   gpu001 device  0 [0x07] NVIDIA A100-SXM4-40GB
+#
+#                                                     out-of-place                       in-place
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+   536870912     134217728   float     sum   4325.9  124.11  232.70  5e-07   4323.0  124.19  232.86  5e-07
+  1073741824     268435456   float     sum   8410.1  127.67  239.38  5e-07   8412.3  127.64  239.32  5e-07
+# Out of bounds values : {wrong} {word}
+# Avg bus bandwidth    : 236.06
+"""  # noqa: E501 - as it is printed
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_tables_without_a_root(wrong: int) -> None:
+    """nccl-tests before 2.8: no column for the root, a deviation instead of a count."""
+    output = parse_output("", _OLD.format(wrong=wrong, word="FAILED" if wrong else "OK"))
+    assert [row.size for row in output.rows] == [1 << 29, 1 << 30]
+    assert output.peak == 239.38
+    assert output.wrong == wrong
+
+
+@given(cells=st.lists(st.text(alphabet="0123456789.e+-NA/ #\t", max_size=8), max_size=16))
+def test_tables_of_any_kind(cells: list[str]) -> None:
+    with contextlib.suppress(InputError):
+        parse_output("", " ".join(cells) + "\n# Avg bus bandwidth : 1")

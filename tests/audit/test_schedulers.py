@@ -14,7 +14,7 @@ _SCONTROL = '#!/bin/sh\necho "$@" >> "$LOG"\n'
 
 
 @pytest.mark.parametrize(
-    ("code", "prolog", "drained"), [(0, 0, False), (1, 1, True), (2, 0, False)]
+    ("code", "prolog", "drained"), [(0, 0, False), (1, 1, True), (2, 0, False), (3, 0, False)]
 )
 def test_only_a_failure_drains(code: int, prolog: int, drained: bool, tmp_path: Path) -> None:
     programs = {
@@ -75,3 +75,31 @@ def test_a_node_that_is_drained_keeps_its_reason(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOG": str(tmp_path / "log")}
     subprocess.run([DEPLOY / "healthcheck.sh"], env=environment, check=True, capture_output=True)
     assert not (tmp_path / "log").exists()
+
+
+def test_what_is_unknown_drains_where_operators_want_it(tmp_path: Path) -> None:
+    program = tmp_path / "syntony"
+    program.write_text("#!/bin/sh\necho 'gpu001 node.nvlink: no answer'\nexit 3\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for wanted, code in (("0", 0), ("1", 1)):
+        done = subprocess.run([DEPLOY / "prolog-audit.sh"], check=False, capture_output=True,
+                              env={**environment, "SYNTONY_DRAIN_UNKNOWN": wanted},
+                              text=True)  # fmt: skip
+        assert done.returncode == code
+        assert "gpu001 node.nvlink: no answer" in done.stderr
+
+
+def test_a_gpu_tool_that_hangs_fails_the_real_prolog(tmp_path: Path) -> None:
+    """The program itself, with an nvidia-smi that never ends."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "syntony").symlink_to(Path(sys.executable).parent / "syntony")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [tmp_path / "syntony", "audit", "run", "--local", "--exit-style", "slurm", "--deadline",
+         "8s", "--check", "node.gpu-count", "--json"],
+        env=environment, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "hangs" in done.stdout

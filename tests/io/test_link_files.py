@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.io.ethtool import NicStatistics, module_eeprom
-from syntony.io.link_files import LinkFiles, default_routes, number
+from syntony.io.frontend_nics import default_routes
+from syntony.io.link_files import LinkFiles, number
 from syntony.links.ports import PortState, Rate
 from syntony.links.roles import Role
 

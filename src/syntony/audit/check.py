@@ -50,6 +50,10 @@ class Compare(enum.Enum):
     """The median less `Key.within` is expected, or more: a bandwidth."""
     COMMON = "common"
     """More than half of the role's hosts must read the same; those without a reading count too."""
+    PRESENT = "present"
+    """What more than half of the role's hosts have, the others must have too (`presence`)."""
+    UNIQUE = "unique"
+    """No two hosts may read the same (`presence`)."""
 
 
 class Key(msgspec.Struct, frozen=True):

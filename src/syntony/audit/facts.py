@@ -27,6 +27,10 @@ class UnreadableError(FactError):
     """
 
 
+class SilentError(UnreadableError):
+    """A program did not answer in its time: it, or the driver below it, hangs."""
+
+
 class Facts(Protocol):
     """One host, now or as it was recorded. Paths are absolute, as on that host."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import Compare
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
+from syntony.audit.presence import PRESENT, Presence
 from syntony.audit.registry import every_check
 from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
 from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
@@ -67,6 +68,7 @@ class Majority:
         """Where a single host reads several values."""
         self._peers: Counter[str] = Counter()
         self._decided: dict[_Place, Expected] = {}
+        self.presence = Presence(min_peers)
 
     def count(self, report: HostReport) -> None:
         """A host has one vote for each key and variant, however many readings it sent."""
@@ -76,6 +78,7 @@ class Majority:
         role = self._spec.role_of(report.host)
         self._peers[role] += not report.unreachable
         values: defaultdict[tuple[str, str], list[Value]] = defaultdict(list)
+        self.presence.count(role, report)
         for reading in report.readings:
             values[reading.key, reading.variant].append(reading.value)
         for (key, variant), read in values.items():
@@ -113,6 +116,9 @@ class Majority:
             amount = votes.decide_amount(key.within, self._min_peers)
             rule: Rule | None = None if amount.value is None else near(key, amount.value)
             return Expected(rule, amount.why, amount.disputed or peers >= self._min_peers)
+        if key is not None and key.compare is Compare.PRESENT:
+            usual = self.presence.usual(*place)
+            return Expected(PRESENT if usual else None, usual or "on few hosts")
         common = key is not None and key.compare is Compare.COMMON
         absent = (NOBODY, peers - votes.total) if common else None
         decision = votes.decide(self._min_peers, absent)
@@ -134,6 +140,11 @@ class Golden:
         for reading in report.readings:
             self._exact[reading.key, reading.variant, _at(reading)] = reading.value
             self._any[reading.key, reading.variant][reading.value] += 1
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """What it reports."""
+        return frozenset(key for key, _ in self._any)
 
     def rule(self, reading: Reading) -> Rule | None:
         """What it reads at the same place, else all over it."""
@@ -175,6 +186,11 @@ class Judge:
         yield from report.results
         for reading in report.readings:
             yield self._judge(report.host, reading)
+        name = self._spec.role_of(report.host)
+        role = self._spec.roles.get(name)
+        yield from self._majority.presence.absent(
+            name, report, role.expect if role else {}, self._golden.keys if self._golden else ()
+        )
 
     def expected(self, host: str, reading: Reading) -> Expected:
         """Spec before golden host before majority."""
@@ -188,8 +204,18 @@ class Judge:
         role = self._spec.role_of(host)
         return self._majority.expected(role, reading.key, reading.variant)
 
+    def _expected(self, host: str, reading: Reading) -> Expected:
+        key = self._keys.get(reading.key)
+        if key is not None and key.compare is Compare.PRESENT:
+            return Expected(reading.value, "it is there")
+        if key is not None and key.compare is Compare.UNIQUE:
+            others = self._majority.presence.shared(reading, host)
+            rule = "no other host's" if others else reading.value
+            return Expected(rule, f"also on {others}" if others else "no other host's")
+        return self.expected(host, reading)
+
     def _judge(self, host: str, reading: Reading) -> Result:
-        rule, source, disputed = self.expected(host, reading)
+        rule, source, disputed = self._expected(host, reading)
         evidence = "; ".join(part for part in (reading.evidence, source) if part)
         if rule is not None:
             status = Status.PASS if holds(rule, reading.value) else Status.FAIL

@@ -47,6 +47,8 @@ def _rows(majority: Majority, role: str) -> Iterator[str]:
     for place, key, variant in majority.places():
         if place != role:
             continue
+        if keys[key].compare is Compare.UNIQUE:
+            continue  # every host has its own
         name = f"{key}/{variant}" if variant else key
         expected = majority.expected(role, key, variant)
         if expected.rule is None:

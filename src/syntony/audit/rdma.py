@@ -6,25 +6,28 @@ States and rates are read by `syntony.links.ports`, roles by `syntony.links.role
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import HostCheck
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
-from syntony.audit.parse.text import fields
-from syntony.audit.pci import address_of
+from syntony.audit.parse.text import fields, json_of
+from syntony.audit.pci import CLASS_NET, address_of
 from syntony.links.ports import PortState, Rate, infiniband_rate, infiniband_state
 from syntony.links.roles import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from syntony.audit.facts import Facts
     from syntony.audit.result import Reading, Result
     from syntony.links.snapshot import PortSnapshot
 
 CLASS = "/sys/class/infiniband"
+IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 class RdmaCheck(HostCheck):
@@ -124,6 +127,71 @@ def rdma_devices(host: Facts) -> tuple[RdmaDevice, ...]:
 def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
     """The ports that carry collectives. Raises `FactError` where nothing can be told of them."""
     return tuple(port for port in rdma_ports(host) if port.role is Role.COMPUTE)
+
+
+def is_spare(host: Facts, port: RdmaPort) -> bool:
+    """Whether nobody uses the port: dark, beside an active port of its card, and not configured.
+
+    Dual-port cards with one cable are common. A port with an address, or a leg of a bond, is meant
+    to be used; peers that do use theirs are told by `Compare.PRESENT`.
+    """
+    if port.state not in {PortState.NO_PEER, PortState.DISABLED}:
+        return False
+    beside = siblings(host, port)
+    if not any(each.state is PortState.ACTIVE for each in beside):
+        return False
+    if not port.netdev:
+        return True
+    if host.exists(f"{CLASS_NET}/{port.netdev}/master"):
+        return False
+    try:
+        return not addresses_of(host, interfaces_of(host, port.netdev))
+    except FactError:
+        return False
+
+
+def siblings(host: Facts, port: RdmaPort) -> tuple[RdmaPort, ...]:
+    """The other ports of the port's card."""
+    cards = {device.name: device.address.rpartition(".")[0] or device.name
+             for device in rdma_devices(host)}  # fmt: skip
+    own = cards.get(port.device)
+    return tuple(each for each in rdma_ports(host)
+                 if each.name != port.name and own and cards.get(each.device) == own)  # fmt: skip
+
+
+def interfaces_of(host: Facts, netdev: str) -> frozenset[str]:
+    """An interface and all that is built on it (VLANs, bonds, bridges)."""
+    found: set[str] = set()
+    waiting = [netdev]
+    while waiting:
+        name = waiting.pop()
+        if name and name not in found:
+            found.add(name)
+            with contextlib.suppress(FactError):
+                names = host.names(f"{CLASS_NET}/{name}")
+                waiting += [each[6:] for each in names if each.startswith("upper_")]
+    return frozenset(found)
+
+
+def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
+    """The interfaces' addresses with their prefixes, none link-local, IPv4 first.
+
+    Raises:
+        FactError: `ip` is not there, or printed something else.
+    """
+    told = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
+    wanted = frozenset(names)
+    found: list[IPInterface] = []
+    for link in told if isinstance(told, list) else ():
+        if not isinstance(link, dict) or link.get("ifname") not in wanted:
+            continue
+        for each in link.get("addr_info") or ():
+            with contextlib.suppress(ValueError, AttributeError):
+                text_ = f"{each.get('local')}/{each.get('prefixlen')}"
+                address = ipaddress.ip_interface(text_)
+                if not address.ip.is_link_local:
+                    found.append(address)
+    return tuple(sorted(found, key=lambda each: each.version))
 
 
 def rdma_ports(host: Facts) -> tuple[RdmaPort, ...]:

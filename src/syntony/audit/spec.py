@@ -2,6 +2,7 @@
 
 [roles.compute]
 hosts = ["gpu*"]
+backend = ["mlx5_[0-7]"]                     # where it cannot be told from the default route
 
 [roles.compute.expect]
 "sw.kernel" = "5.15.0-1078-generic"          # equal
@@ -72,6 +73,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     hosts: tuple[str, ...] = ("*",)
     """Shell patterns."""
+    backend: tuple[str, ...] = ()
+    """RDMA devices or interfaces (shell patterns) that carry the job; none: found out."""
     expect: dict[str, Rule] = {}
 
 
@@ -88,6 +91,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if any(fnmatch.fnmatchcase(host, pattern) for pattern in role.hosts):
                 return name
         return NO_ROLE
+
+    def backend(self, host: str) -> tuple[str, ...]:
+        """Which ports of the host carry the job, as its role says; empty: to be found out."""
+        role = self.roles.get(self.role_of(host))
+        return role.backend if role else ()
 
     def rule(self, host: str, key: str, variant: str) -> Rule | None:
         """What is expected of a reading; a rule for its variant goes before one for all."""
@@ -197,7 +205,7 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else " (see: syntony audit checks)"
 
 
-_FIELDS = ("roles", "checks", "hosts", "expect", "min", "max", "about", "within")
+_FIELDS = ("roles", "checks", "hosts", "backend", "expect", "min", "max", "about", "within")
 
 
 def _explain(message: str) -> str:

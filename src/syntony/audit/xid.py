@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.audit.parse.kernel_log import Xid
 
 
 class Action(enum.Enum):
@@ -13,6 +19,7 @@ class Action(enum.Enum):
     RESET = "drain and reset the GPU (nvidia-smi -r); reboot if that fails"
     REBOOT = "drain and reboot the host; RMA the GPU if it comes back"
     ISOLATE = "take the host out at once; do not use the GPU again before it is checked"
+    WATCH = "watch it: if it repeats, or jobs on the host fail, drain and reset the GPUs"
     UNKNOWN = "look the code up in NVIDIA's Xid catalogue"
 
 
@@ -65,23 +72,64 @@ _RESET = frozenset({48, 61, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 1
                     148, 149, 150, 154, 155, 156, 158})  # fmt: skip
 _REBOOT = frozenset({79, 151, 168})
 _ISOLATE = frozenset({54})
-_SWITCH_HARMLESS = frozenset({12020, 20001, 11012, 24001, 24002, 24003, 22013})
+_SWITCH_HARMLESS = frozenset({20001, 11012, 24001, 24002, 24003, 22013})
 """NVSwitch errors that NVIDIA's fabric manager guide lists as non-fatal and correctable."""
+_RECOVERY = 154
+_CHANGED = re.compile(
+    r"recovery action changed from .*? to (?:0x[0-9a-f]+ )?\(([^)]{1,60})\)", re.IGNORECASE
+)
+_SEVERITY = re.compile(r"SXid[^,]{1,60},\s*(Fatal|Non-fatal)\b", re.IGNORECASE)
 
 
-def action_of(code: int, *, switch: bool = False) -> Rule:
-    """What a code means and asks for; an NVSwitch's codes (SXid) have their own table."""
-    if switch:
-        if code in _SWITCH_HARMLESS:
-            return Rule(Action.APPLICATION, "a correctable NVSwitch error")
-        return Rule(Action.RESET, "an NVSwitch error: an NVLink or the switch failed")
-    meaning = _MEANINGS.get(code, "an error of the GPU's driver")
+def latest(found: Iterable[Xid]) -> tuple[Xid, ...]:
+    """One of each code and device: the last of 154 (the action asked for) and of fatal ones."""
+    kept: dict[tuple[str, int], Xid] = {}
+    for each in found:
+        place = (each.bus, each.code)
+        if each.code == _RECOVERY or place not in kept or _fatal(each):
+            kept[place] = each
+    return tuple(kept.values())
+
+
+def action_of(error: Xid) -> Rule:
+    """What an error means and asks for; an NVSwitch's (SXid) says itself whether it is fatal."""
+    if error.switch:
+        return _of_switch(error)
+    if error.code == _RECOVERY and (match := _CHANGED.search(error.text)):
+        return _recovery(match[1])
+    meaning = _MEANINGS.get(error.code, "an error of the GPU's driver")
     for codes, action in (
         (_APPLICATION, Action.APPLICATION),
         (_RESET, Action.RESET),
         (_REBOOT, Action.REBOOT),
         (_ISOLATE, Action.ISOLATE),
     ):
-        if code in codes:
+        if error.code in codes:
             return Rule(action, meaning)
     return Rule(Action.UNKNOWN, meaning)
+
+
+def _of_switch(error: Xid) -> Rule:
+    fatal = _fatal(error)
+    if fatal is None:
+        fatal = error.code not in _SWITCH_HARMLESS
+    if fatal:
+        return Rule(Action.RESET, "a fatal NVSwitch error: an NVLink or the switch failed")
+    if error.code in _SWITCH_HARMLESS:
+        return Rule(Action.APPLICATION, "a correctable NVSwitch error")
+    return Rule(Action.WATCH, "a non-fatal NVSwitch error: an access or a link failed once")
+
+
+def _fatal(error: Xid) -> bool | None:
+    """An NVSwitch's own word; None where the line does not say."""
+    match = _SEVERITY.search(error.text) if error.switch else None
+    return match[1].lower() == "fatal" if match else None
+
+
+def _recovery(action: str) -> Rule:
+    """The driver's own word for what recovery takes (``None``, ``GPU Reset Required``…)."""
+    meaning = f"the driver asks for recovery: {action}"
+    if action.lower() == "none":
+        return Rule(Action.APPLICATION, "the driver asks for no recovery (any more)")
+    rebooting = "reboot" in action.lower()
+    return Rule(Action.REBOOT if rebooting else Action.RESET, meaning)

@@ -78,7 +78,7 @@ def run(
     compared with --spec, else with --golden, else with the majority of the hosts asked.
 
     Exit status (--exit-style nagios): 0 all pass, 1 a warning, 2 a failure, 3 something is unknown.
-    npd: 0 ok, 1 not ok, 2 unknown. slurm: 1 for a failure, else 0.
+    npd: 0 ok, 1 not ok, 2 unknown. slurm: 1 for a failure, 3 for an unknown, else 0.
 
     \b
     Examples:

@@ -248,14 +248,15 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
     for path in sources.replays:
         yield from _replayed(path, done)
     for root in sources.roots:
-        yield from _tree(root, checks, done)
+        yield from _tree(root, checks, done, sources.spec)
     hosts = [host for host in sources.hosts if host not in done]
     if hosts:
         from syntony.io.audit.fleet import ask_hosts
         from syntony.io.audit.ssh import SshAudits
 
         with SshAudits(checks, now_ns, words=sources.ssh, sudo=sources.sudo,
-                       deadline_ns=sources.deadline_ns) as audits:  # fmt: skip
+                       deadline_ns=sources.deadline_ns,
+                       backend=sources.spec.backend) as audits:  # fmt: skip
             yield from ask_hosts(hosts, audits.ask, now_ns, deadline_ns=sources.deadline_ns + S)
     if sources.agents:
         from syntony.cli.audit_agents import ask_agents
@@ -273,7 +274,9 @@ def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
     yield from (report for host, report in newest.items() if host not in done)
 
 
-def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iterator[HostReport]:
+def _tree(
+    root: Path, checks: Sequence[HostCheck], done: frozenset[str], spec: Spec
+) -> Iterator[HostReport]:
     from syntony.io.audit.dump import unpack_dump
     from syntony.io.audit.examine import examine_tree
     from syntony.io.audit.host import recorded_host
@@ -284,7 +287,7 @@ def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iter
             unpack_dump(root, Path(folder))
             root, name = Path(folder), root.stem
         try:
-            host = recorded_host(root, name)
+            host = recorded_host(root, name, spec.backend)
         except FactError as error:
             raise InputError("no-such-tree", str(error)) from error
         if host.host not in done:
@@ -293,12 +296,14 @@ def _tree(root: Path, checks: Sequence[HostCheck], done: frozenset[str]) -> Iter
 
 def _here(checks: Sequence[HostCheck], sources: Sources) -> HostReport:
     from syntony.io.audit.examine import DEADLINE_NS, examine_host
-    from syntony.io.audit.host import this_host
+    from syntony.io.audit.host import COMMAND_TIMEOUT_NS, this_host
 
     # Checks that load the host take their time; the others answer at once or never.
     slow = any(check.active for check in checks)
     limit_ns = sources.deadline_ns if slow else min(sources.deadline_ns, DEADLINE_NS)
-    host = this_host(limit_ns - S // 2, sources.name or "")
+    # A command that hangs is ended early enough for its check to say so.
+    timeout_ns = limit_ns - S // 2 if slow else min(COMMAND_TIMEOUT_NS, limit_ns * 3 // 4)
+    host = this_host(timeout_ns, sources.name or "", sources.spec.backend)
     return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)
 
 

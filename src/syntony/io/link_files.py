@@ -5,12 +5,14 @@ What is missing is left out, what is there and cannot be read is None: never zer
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from syntony.io.frontend_nics import FrontendNics, frontend_nics
 from syntony.links.counters import Counter, Source, of_source
 from syntony.links.ports import (
     PortState,
@@ -75,9 +77,10 @@ class LinkFiles:
     def read(self) -> tuple[PortSnapshot, ...]:
         """Every port now, by name. Loopback is no port."""
         boot = _text(self._root / "proc/sys/kernel/random/boot_id") or ""
-        routes = default_routes(_text(self._root / "proc/net/route", 1 << 16))
+        frontend = frontend_nics(self._root)
         ports = sorted(self._ports())
-        snapshots = tuple(self._snapshot(port, boot, routes) for port in ports)
+        frontend = frontend._replace(storage=_frontend_cards(ports, frontend))
+        snapshots = tuple(self._snapshot(port, boot, frontend) for port in ports)
         self._forget({path for port in ports for path in (port.net, port.ib) if path})
         return snapshots
 
@@ -92,12 +95,12 @@ class LinkFiles:
         loose = (_Port(name, net, None) for name, net in nets.items() if not _loopback(net))
         return [*ports, *loose]
 
-    def _snapshot(self, port: _Port, boot: str, routes: frozenset[str] | None) -> PortSnapshot:
+    def _snapshot(self, port: _Port, boot: str, frontend: FrontendNics) -> PortSnapshot:
         counters = self._counters(port.net, _NET_TABLE) | self._counters(port.ib, _IB_TABLE)
         layer = _text(port.ib / "link_layer") if port.ib else "Ethernet"
         layer = layer or "unknown"
         rate = _rate(port, layer)
-        facts = _facts(port, layer, rate, routes)
+        facts = _facts(port, layer, rate, frontend)
         return PortSnapshot(
             name=port.name,
             netdev=port.net.name if port.net else "",
@@ -161,14 +164,6 @@ def number(text: str) -> int | None:
     return value if value < _LARGEST else None
 
 
-def default_routes(table: str | None) -> frozenset[str] | None:
-    """Interfaces of IPv4 default routes in ``/proc/net/route``; None if it cannot be read."""
-    if table is None:
-        return None
-    rows = [line.split() for line in table.splitlines()[1:]]
-    return frozenset(row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
-
-
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir())
@@ -230,15 +225,50 @@ def _rate(port: _Port, layer: str) -> Rate | None:
     return ethernet_rate(_text(port.net / "speed")) if port.net else None
 
 
-def _facts(port: _Port, layer: str, rate: Rate | None, routes: frozenset[str] | None) -> NicFacts:
-    device = port.net / "device" if port.net else port.ib and port.ib.parent.parent / "device"
+def _frontend_cards(ports: list[_Port], frontend: FrontendNics) -> frozenset[str]:
+    """Interfaces of the cards that serve the front end and are of another kind than most.
+
+    By one port of theirs the default route leaves or network file systems are mounted. A fleet may
+    well mount its data by the rails that carry the job: a card like most others is not set apart.
+    """
+    kinds = {port.name: _kind_of_card(port) for port in ports if port.ib is not None}
+    usual, _ = collections.Counter(kinds.values()).most_common(1)[0] if kinds else ("", 0)
+    serving = frontend.storage | (frontend.default or frozenset())
+    cards = {_card(port) for port in ports if port.name in serving
+             and kinds.get(port.name) not in {usual, None}}  # fmt: skip
+    return frozenset(port.name for port in ports if port.ib is not None and _card(port) in cards)
+
+
+def _kind_of_card(port: _Port) -> str:
+    device = port.ib.parent.parent if port.ib else Path()
+    return _text(device / "board_id") or _text(device / "device/device") or "?"
+
+
+def _card(port: _Port) -> str:
+    """Slot of a port's card: its PCI address without the function."""
+    device = _device(port)
+    try:
+        return device.resolve(strict=True).name.rpartition(".")[0] if device else port.name
+    except OSError:
+        return port.name
+
+
+def _device(port: _Port) -> Path | None:
+    if port.net:
+        return port.net / "device"
+    return port.ib.parent.parent / "device" if port.ib else None
+
+
+def _facts(port: _Port, layer: str, rate: Rate | None, frontend: FrontendNics) -> NicFacts:
+    device = _device(port)
     return NicFacts(
         name=port.name,
         physical=port.ib is not None or bool(device and device.exists()),
         virtual_function=bool(device and (device / "physfn").exists()),
         rdma=port.ib is not None,
         infiniband=layer == "InfiniBand",
-        default_route=None if routes is None else port.name in routes,
+        default_route=None if frontend.default is None else port.name in frontend.default,
+        storage=port.name in frontend.storage,
         speed_gbps=rate.gbps if rate else None,
         driver=_driver(device),
     )

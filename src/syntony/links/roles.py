@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import fnmatch
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from syntony.links.snapshot import PortSnapshot
 
 
 class Role(enum.StrEnum):
@@ -29,8 +33,11 @@ class NicFacts(NamedTuple):
     infiniband: bool
     """Its link layer is InfiniBand."""
     default_route: bool | None
+    """A default route leaves by it, or by what is built on it (bond, VLAN, bridge)."""
     speed_gbps: float | None
     driver: str
+    storage: bool = False
+    """Its card serves the front end by another port and is of another kind than most."""
 
 
 MANAGEMENT_DRIVERS = frozenset(
@@ -52,9 +59,31 @@ def role_of(nic: NicFacts, *, configured: bool = False) -> Role:
         return Role.COMPUTE
     if not nic.physical or nic.virtual_function:
         return Role.VIRTUAL
-    if nic.default_route:
+    if nic.default_route or nic.storage:
         return Role.FRONTEND
     slow = nic.speed_gbps is not None and nic.speed_gbps <= SLOW_GBPS
     if nic.driver in MANAGEMENT_DRIVERS or (slow and not nic.rdma):
         return Role.MANAGEMENT
     return Role.COMPUTE if nic.rdma else Role.FRONTEND
+
+
+def with_backend(
+    ports: tuple[PortSnapshot, ...], patterns: tuple[str, ...]
+) -> tuple[PortSnapshot, ...]:
+    """The ports with the roles an operator gave them.
+
+    Args:
+        ports: as they were found.
+        patterns: shell patterns of RDMA devices, ``device:port`` or interfaces that carry the job;
+            no other RDMA port does then. Empty: the roles stay as found.
+    """
+    if not patterns:
+        return ports
+    return tuple(_reassigned(port, patterns) for port in ports)
+
+
+def _reassigned(port: PortSnapshot, patterns: tuple[str, ...]) -> PortSnapshot:
+    names = {port.name, port.netdev, port.rdma, port.rdma.partition(":")[0]} - {""}
+    if any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns):
+        return port._replace(role=Role.COMPUTE)
+    return port._replace(role=Role.FRONTEND) if port.role is Role.COMPUTE else port

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.audit.check import Key, Section
+from syntony.audit.check import Compare, Key, Section
+from syntony.audit.checks.initialized import SPARE
 from syntony.audit.facts import AbsentError, FactError
 from syntony.audit.parse.text import whole
 from syntony.audit.pci import CLASS_NET
+from syntony.audit.presence import PRESENT
 from syntony.audit.rdma import (
     CLASS,
     RdmaCheck,
     RdmaPort,
     RdmaPortCheck,
+    compute_ports,
+    is_spare,
     number_of,
     rdma_devices,
     text,
@@ -33,18 +37,25 @@ class PortActive(RdmaPortCheck):
     """Every back-end port carries traffic.
 
     Expected results: state ACTIVE; over Ethernet the interface is up; over InfiniBand a subnet
-    manager has been there (sm_lid and lid are not 0).
+    manager has been there (sm_lid and lid are not 0), and the IPoIB interface is up where it is set
+    up, or where most of this host's or of the other hosts' are. An unused port of a card whose
+    other port is active is skipped.
     """
 
     id = "be.act.state"
     section = Section.ACTIVE
-    reads = (f"{CLASS}/*/ports/*/{{state,phys_state,lid,sm_lid}}", "/sys/class/net/*/operstate",
-             "$ ibstat")  # fmt: skip
+    reads = (f"{CLASS}/*/ports/*/{{state,phys_state,lid,sm_lid}}",
+             "/sys/class/net/*/{operstate,flags}", "/sys/class/net/*/*", "$ ibstat",
+             "$ ip -j address show")  # fmt: skip
     meaning = "the port is not in the network: subnet manager, partition or address"
     remedy = REMEDIES[PortState.NO_SUBNET_MANAGER]
     suspect = Suspect.PORT
+    keys = (Key("be.ipoib", "the IPoIB interface is up", Compare.PRESENT, variant="port"),)
 
     def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+        if is_spare(host, port):
+            yield self.skip(host, SPARE, port.name)
+            return
         active = port.state is PortState.ACTIVE
         yield self.verdict(
             active, host, port.state_text, "4: ACTIVE", f"{port.path}: {port.state}",
@@ -64,16 +75,45 @@ class PortActive(RdmaPortCheck):
                                    f"{port.path}/{name}", at=port.name,
                                    suspect=Suspect.FABRIC)  # fmt: skip
 
-    def _interface(self, host: Facts, port: RdmaPort) -> Iterator[Result]:
-        if port.layer != "Ethernet":
-            return
+    def _interface(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
         path = f"{CLASS_NET}/{port.netdev}/operstate"
         try:
             state = host.read(path)
         except FactError as error:
             yield self.unknown(host, str(error), port.name)
             return
-        yield self.verdict(state == "up", host, f"{port.netdev} {state}", "up", path, at=port.name)
+        if port.layer == "Ethernet":
+            yield self.verdict(state == "up", host, f"{port.netdev} {state}", "up", path,
+                               at=port.name)  # fmt: skip
+        elif state == "up":
+            yield self.reading(host, "be.ipoib", PRESENT, port.name, variant=port.name,
+                               evidence=path)  # fmt: skip
+        elif _is_set_up(host, port.netdev) or _most_are_up(host):
+            yield self.verdict(
+                False, host, f"{port.netdev} {state} while its port is ACTIVE", "up", path,
+                at=port.name, suspect=Suspect.CONFIG,
+                meaning="IPoIB does not work here: bootstrap and storage over it fail",
+                remedy=f"ip link set {port.netdev} up; if that fails, check the partition key",
+            )  # fmt: skip
+
+
+_IFF_UP = 1  # linux/if.h
+
+
+def _is_set_up(host: Facts, netdev: str) -> bool:
+    """Whether an administrator has switched the interface on."""
+    return bool((number_of(text(host, f"{CLASS_NET}/{netdev}/flags")) or 0) & _IFF_UP)
+
+
+def _most_are_up(host: Facts) -> bool:
+    """Of the interfaces on the host's active InfiniBand ports."""
+    names = [
+        port.netdev
+        for port in compute_ports(host)
+        if port.netdev and port.layer == "InfiniBand" and port.state is PortState.ACTIVE
+    ]
+    up = [name for name in names if text(host, f"{CLASS_NET}/{name}/operstate") == "up"]
+    return 2 * len(up) > len(names)
 
 
 class PortRate(RdmaCheck):
@@ -94,6 +134,9 @@ class PortRate(RdmaCheck):
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         boards = {device.name: device.board for device in rdma_devices(host)}
         for port in ports:
+            if port.state in {PortState.NO_PEER, PortState.DISABLED}:
+                yield self.skip(host, "a port without a link has no rate", port.name)
+                continue
             if port.rate is None or not port.rate_text:
                 yield self.unknown(host, f"{port.path}/rate: {port.rate_text!r}", port.name)
                 continue
@@ -122,7 +165,7 @@ class PortMtu(RdmaCheck):
 
     id = "be.act.mtu"
     section = Section.ACTIVE
-    reads = ("/sys/class/net/*/mtu",)
+    reads = ("/sys/class/net/*/mtu", "/sys/class/net/*/*", "$ ip -j address show")
     meaning = "small packets cost bandwidth; of two ends that differ, large ones are lost"
     remedy = "ip link set NETDEV mtu 9000 (or the fleet's), in the network's configuration"
     suspect = Suspect.CONFIG
@@ -131,7 +174,7 @@ class PortMtu(RdmaCheck):
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         told = 0
         for port in ports:
-            if not port.netdev:
+            if not port.netdev or is_spare(host, port):
                 continue
             path = f"{CLASS_NET}/{port.netdev}/mtu"
             try:

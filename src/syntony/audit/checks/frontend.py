@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from syntony.audit.check import HostCheck, Key, Section
+from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
+from syntony.audit.presence import PRESENT
 from syntony.audit.result import Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import Role
@@ -25,18 +26,56 @@ if TYPE_CHECKING:
     from syntony.links.snapshot import PortSnapshot
 
 
-def default_interfaces(host: Facts) -> tuple[str, ...]:
-    """Interfaces of default routes, IPv4 then IPv6. Raises `FactError` where no table is told."""
+class Route(NamedTuple):
+    """A default route."""
+
+    family: str
+    """``IPv4`` or ``IPv6``."""
+    interface: str
+
+
+def default_routes(host: Facts) -> tuple[Route, ...]:
+    """Every default route, IPv4 before IPv6. Raises `FactError` where no table is told."""
     rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
-    found = [row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"]
+    found = [Route("IPv4", row[0]) for row in rows
+             if len(row) > 7 and row[1] == row[7] == "00000000"]  # fmt: skip
     try:
         six = [line.split() for line in host.read("/proc/net/ipv6_route").splitlines()]
     except FactError:
         six = []
     zero = "0" * 32
-    found += [row[9] for row in six if len(row) > 9 and row[0] == zero and row[1] == "00"
-              and row[9] != "lo"]  # fmt: skip
+    found += [Route("IPv6", row[9]) for row in six if len(row) > 9 and row[0] == zero
+              and row[1] == "00" and row[9] != "lo"]  # fmt: skip
     return tuple(dict.fromkeys(found))
+
+
+def default_interfaces(host: Facts) -> tuple[str, ...]:
+    """Interfaces of default routes. Raises `FactError` where no table is told."""
+    return tuple(dict.fromkeys(route.interface for route in default_routes(host)))
+
+
+class DefaultRoute(HostCheck):
+    """The host has a way out, as the others have.
+
+    Expected results: a default route, by IPv4, IPv6 or both as on the other hosts; one on a closed
+    network has none, and then nothing else of the front end is examined.
+    """
+
+    id = "fe.route"
+    section = Section.FRONTEND
+    reads = ("/proc/net/route", "/proc/net/ipv6_route")
+    meaning = "nothing outside the host's own subnets can be reached: storage, registry, scheduler"
+    remedy = "look at the network's configuration (DHCP, netplan, NetworkManager) of this host"
+    suspect = Suspect.CONFIG
+    keys = (Key("fe.route", "default route", Compare.PRESENT, variant="family"),)
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        found = default_routes(host)
+        for family in dict.fromkeys(route.family for route in found):
+            names = " ".join(route.interface for route in found if route.family == family)
+            yield self.reading(host, "fe.route", PRESENT, variant=family, evidence=names)
+        if not found:
+            yield self.skip(host, "no default route")
 
 
 class Interface(HostCheck):
@@ -190,17 +229,23 @@ class Address(HostCheck):
     """The host has its address, its name leads there, and nobody else has it.
 
     Expected results: the default interface has a global address that is not tentative or found to
-    be a duplicate; the host's name resolves, and not only to a loopback address; a name server is
-    configured; the gateway is no failed neighbour.
+    be a duplicate, and that no other host has; the host's name resolves, and not only to a loopback
+    address; name servers are configured, equal to the expected ones; the gateway is no failed
+    neighbour.
     """
 
     id = "fe.addr"
     section = Section.FRONTEND
     reads = ("$ ip -j address show", "$ ip -j neigh show", "$ getent ahosts HOST",
-             "/etc/resolv.conf", "/proc/net/route")  # fmt: skip
+             "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/proc/net/route",
+             "/proc/net/ipv6_route")  # fmt: skip
     meaning = "jobs cannot find the host, or find another"
     remedy = "correct the address, /etc/hosts or DNS"
     suspect = Suspect.CONFIG
+    keys = (
+        Key("fe.address", "address of a front-end interface", Compare.UNIQUE),
+        Key("fe.dns", "sorted addresses of the name servers"),
+    )
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         names = default_interfaces(host)
@@ -209,14 +254,16 @@ class Address(HostCheck):
             return
         own = records(json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`"))
         for name in names:
-            yield self._own(host, name, own)
+            yield from self._own(host, name, own)
         for look in (self._name, self._servers, self._gateways):
             try:
                 yield from look(host)
             except FactError as error:
                 yield self.unknown(host, str(error), look.__name__.strip("_"))
 
-    def _own(self, host: Facts, name: str, links: list[dict[str, Any]]) -> Result:
+    def _own(
+        self, host: Facts, name: str, links: list[dict[str, Any]]
+    ) -> Iterator[Result | Reading]:
         addresses = [
             each
             for link in links
@@ -228,9 +275,10 @@ class Address(HostCheck):
                if each.get("dadfailed") or each.get("tentative")]  # fmt: skip
         got = " ".join(str(each.get("local")) for each in addresses) or "none"
         good = bool(addresses) and not bad
-        return self.verdict(
-            good, host, got, "a global address, no duplicate", "ip address", at=name
-        )
+        yield self.verdict(good, host, got, "a global address, no duplicate", "ip address", at=name)
+        for each in addresses:
+            yield self.reading(host, "fe.address", str(each.get("local")), name,
+                               evidence="ip address")  # fmt: skip
 
     def _name(self, host: Facts) -> Iterator[Result]:
         try:
@@ -246,10 +294,16 @@ class Address(HostCheck):
         yield self.verdict(bool(outside), host, " ".join(sorted(found)), "not only a loopback",
                            "getent ahosts", at="name", bad=Status.WARN)  # fmt: skip
 
-    def _servers(self, host: Facts) -> Iterator[Result]:
-        servers = re.findall(r"^\s*nameserver\s+(\S+)", host.read("/etc/resolv.conf"), re.MULTILINE)
+    def _servers(self, host: Facts) -> Iterator[Result | Reading]:
+        path, servers = "/etc/resolv.conf", _name_servers(host, "/etc/resolv.conf")
+        if servers == [_STUB]:
+            # systemd-resolved answers for servers that it lists elsewhere.
+            path, servers = _BEHIND_STUB, _name_servers(host, _BEHIND_STUB)
         yield self.verdict(bool(servers), host, " ".join(servers) or "none", "a name server",
-                           "/etc/resolv.conf", at="servers", bad=Status.WARN)  # fmt: skip
+                           path, at="servers", bad=Status.WARN)  # fmt: skip
+        if servers:
+            yield self.reading(host, "fe.dns", " ".join(sorted(servers)), "servers",
+                               evidence=path)  # fmt: skip
 
     def _gateways(self, host: Facts) -> Iterator[Result]:
         rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
@@ -263,6 +317,13 @@ class Address(HostCheck):
         ]
         yield self.verdict(not failed, host, " ".join(failed) or "none failed", "none failed",
                            "ip neigh", at="gateway")  # fmt: skip
+
+
+_STUB, _BEHIND_STUB = "127.0.0.53", "/run/systemd/resolve/resolv.conf"
+
+
+def _name_servers(host: Facts, path: str) -> list[str]:
+    return re.findall(r"^\s*nameserver\s+(\S+)", host.read(path), re.MULTILINE)
 
 
 def records(found: Any) -> list[dict[str, Any]]:

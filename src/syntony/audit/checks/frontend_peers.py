@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from syntony.audit.check import HostCheck, Section
+from syntony.audit.check import Compare, HostCheck, Key, Section
+from syntony.audit.checks.disks import mounts_of
 from syntony.audit.checks.frontend import default_interfaces, records
 from syntony.audit.facts import AbsentError, UnreadableError
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
+from syntony.audit.presence import PRESENT
 from syntony.audit.result import Status, Suspect
 from syntony.model import MS, format_ns
 
@@ -147,19 +149,28 @@ class PathMtu(HostCheck):
         return match is not None and int(match[2]) > 0
 
 
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "beegfs", "ceph", "gpfs", "wekafs", "cifs", "smb3", "fuse.s3fs",
+     "fuse.sshfs", "fuse.juicefs", "fuse.cephfs", "9p", "virtiofs", "panfs", "pvfs2", "daos"}
+)  # fmt: skip
+
+
 class Storage(HostCheck):
     """What the host mounts and pulls from answers.
 
-    Expected results: a TCP connection to each of the spec's `endpoints` (NFS, Lustre, S3, registry)
-    and each of its `mounts` mounted.
+    Expected results: every network file system that most hosts of the role mount is mounted here
+    too, and each of the spec's `mounts`; a TCP connection to each of its `endpoints` (NFS, Lustre,
+    S3, registry).
     """
 
     id = "fe.storage"
     section = Section.FRONTEND
     reads = ("$ syntony audit reach --json ENDPOINT…", "/proc/mounts")
     meaning = "jobs cannot load data, write checkpoints or pull images"
-    remedy = "look at the server, at its export, and at the route to it"
+    remedy = "mount it (mount -a, the automounter); look at the server, its export and the route"
     suspect = Suspect.CONFIG
+    keys = (Key("fe.mount", "network file system that is mounted", Compare.PRESENT,
+                variant="mount point"),)  # fmt: skip
 
     class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         endpoints: tuple[Peer, ...] = ()
@@ -168,29 +179,36 @@ class Storage(HostCheck):
     limits: Input
 
     def asks(self) -> tuple[str, ...]:
+        if not self.limits.endpoints:
+            return ("/proc/mounts",)
         return (f"$ {' '.join(reach(3, self.limits.endpoints))}", "/proc/mounts")
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        limits = self.limits
-        if not limits.endpoints and not limits.mounts:
-            yield self.skip(host, 'none named in the spec: [checks."fe.storage"] endpoints, mounts')
-            return
-        if limits.mounts:
-            mounted = {line.split()[1] for line in host.read("/proc/mounts").splitlines()
-                       if len(line.split()) > 1}  # fmt: skip
-            for mount in limits.mounts:
-                here = mount in mounted
-                yield self.verdict(here, host, "mounted" if here else "not mounted", "mounted",
-                                   "/proc/mounts", at=mount)  # fmt: skip
-        if limits.endpoints:
-            text = host.run(
-                "syntony", "audit", "reach", "--json", "--count", "3", *limits.endpoints
-            )
-            told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
-            for endpoint in limits.endpoints:
-                lost = told.get(endpoint, {}).get("lost")
-                if not isinstance(lost, int):
-                    yield self.unknown(host, f"nothing was measured to {endpoint}", endpoint)
-                    continue
-                why = str(told[endpoint].get("error") or "connect()")
-                yield self.verdict(lost == 0, host, f"{lost} of 3 lost", "0 lost", why, at=endpoint)
+        mounts = mounts_of(host.read("/proc/mounts"))
+        remote = [mount for mount in mounts if mount.kind in _NETWORK_FILE_SYSTEMS]
+        for mount in remote:
+            yield self.reading(host, "fe.mount", PRESENT, mount.where, variant=mount.where,
+                               evidence=f"{mount.kind} {mount.source}")  # fmt: skip
+        mounted = {mount.where for mount in mounts}
+        for where in self.limits.mounts:
+            here = where in mounted
+            yield self.verdict(here, host, "mounted" if here else f"{where} is not mounted",
+                               "mounted", "/proc/mounts", at=where)  # fmt: skip
+        if self.limits.endpoints:
+            yield from self._endpoints(host)
+        if not remote and not self.limits.endpoints and not self.limits.mounts:
+            yield self.skip(
+                host, "no network file system is mounted, and the spec names none "
+                '([checks."fe.storage"] endpoints, mounts)'
+            )  # fmt: skip
+
+    def _endpoints(self, host: Facts) -> Iterator[Result]:
+        text = host.run(*reach(3, self.limits.endpoints))
+        told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
+        for endpoint in self.limits.endpoints:
+            lost = told.get(endpoint, {}).get("lost")
+            if not isinstance(lost, int):
+                yield self.unknown(host, f"nothing was measured to {endpoint}", endpoint)
+                continue
+            why = str(told[endpoint].get("error") or "connect()")
+            yield self.verdict(lost == 0, host, f"{lost} of 3 lost", "0 lost", why, at=endpoint)

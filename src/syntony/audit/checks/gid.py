@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from syntony.audit.check import Key, Section
+from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.environment import inherited
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gids import Gid, Preference, gid_table, nccl_choice, preference
 from syntony.audit.parse.text import json_of
-from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, number_of, text
+from syntony.audit.rdma import (
+    CLASS,
+    IPInterface,
+    RdmaCheck,
+    RdmaPort,
+    addresses_of,
+    interfaces_of,
+    number_of,
+    text,
+)
 from syntony.audit.result import Suspect
 from syntony.links.ports import PortState
 
@@ -33,6 +41,11 @@ def roce(ports: tuple[RdmaPort, ...]) -> list[RdmaPort]:
     return [port for port in ports if port.layer == "Ethernet"]
 
 
+def wanted_family(host: Facts) -> Preference:
+    """NCCL's own preference, but of the address family that the host's environment asks for."""
+    return Preference(family=preference(inherited(host)[0]).family)
+
+
 def _said(gid: Gid | None) -> str:
     if gid is None:
         return "an unset entry"
@@ -44,13 +57,14 @@ def _said(gid: Gid | None) -> str:
 class GidTable(RdmaCheck):
     """On every RoCE port there is an entry that NCCL can use.
 
-    Expected results: the entry that NCCL would choose by itself (IPv4, RoCE v2, not link-local)
-    exists on every active RoCE port. Skipped over InfiniBand.
+    Expected results: the entry that NCCL would choose by itself (IPv4, RoCE v2, not link-local), or
+    as the host's environment tells it to, exists on every active RoCE port. Skipped over
+    InfiniBand.
     """
 
     id = "be.gid.table"
     section = Section.GID
-    reads = _GIDS
+    reads = (*_GIDS, *_ENVIRONMENT)
     meaning = "NCCL finds no routable address on this NIC, or only RoCE v1"
     remedy = "give the NIC's interface an IPv4 address; enable RoCE v2"
     suspect = Suspect.CONFIG
@@ -58,20 +72,21 @@ class GidTable(RdmaCheck):
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         if not roce(ports):
             yield self.skip(host, "no RoCE port here")
+        want = wanted_family(host)
         for port in roce(ports):
             if port.state is not PortState.ACTIVE:
                 yield self.skip(host, "the port is not active", port.name)
                 continue
             try:
-                chosen = nccl_choice(gid_table(host, port))
+                chosen = nccl_choice(gid_table(host, port), want)
             except FactError as error:
                 yield self.unknown(host, str(error), port.name)
                 continue
             if chosen is not None and chosen.version is None:
                 yield self.unknown(host, "the entries' types cannot be read", port.name)
                 continue
-            good = chosen is not None and chosen.ipv4 is not None and chosen.usable
-            good = good and chosen is not None and chosen.version == 2
+            good = chosen is not None and chosen.usable and chosen.version == 2
+            good = good and (want.family == 6 or bool(chosen and chosen.ipv4))
             yield self.verdict(good, host, _said(chosen), "IPv4, RoCE v2, not link-local",
                                f"{port.path}/gids", at=port.name)  # fmt: skip
 
@@ -85,7 +100,7 @@ class GidSame(RdmaCheck):
 
     id = "be.gid.same"
     section = Section.GID
-    reads = _GIDS
+    reads = (*_GIDS, *_ENVIRONMENT)
     meaning = "no value of NCCL_IB_GID_INDEX fits all ports; after a flap an index can move"
     remedy = (
         "leave NCCL_IB_GID_INDEX unset and set NCCL_IB_ADDR_RANGE; or add addresses in one order"
@@ -95,9 +110,10 @@ class GidSame(RdmaCheck):
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
         found: dict[str, int] = {}
+        want = wanted_family(host)
         for port in roce(ports):
             try:
-                chosen = nccl_choice(gid_table(host, port))
+                chosen = nccl_choice(gid_table(host, port), want)
             except FactError as error:
                 yield self.unknown(host, str(error), port.name)
                 continue
@@ -158,30 +174,51 @@ class GidConfigured(RdmaCheck):
 class GidAddresses(RdmaCheck):
     """Each NIC answers by itself: its own subnet, or a rule that sends replies back by it.
 
-    Expected results: the IPv4 addresses of the host's RoCE ports lie in different subnets; where
-    several share one, each has a rule (`ip rule from ADDRESS`) of its own.
+    Expected results: the addresses of the host's active RoCE ports (or of what is built on them:
+    VLANs) lie in different subnets; where several share one, each has a rule (`ip rule from
+    ADDRESS`) of its own. No other host has one of them, and the subnets follow the order of the
+    NICs as on the other hosts.
     """
 
     id = "be.gid.ip"
     section = Section.GID
-    reads = (*_GIDS, "$ ip -j address show", "$ ip -j rule show")
+    reads = (*_GIDS, "$ ip -j address show", "$ ip -j rule show", "/sys/class/net/*/*")
     meaning = "replies leave by another NIC: asymmetric paths, drops by rp_filter"
     remedy = "give each rail its subnet, or add a table and a rule for each NIC's address"
     suspect = Suspect.CONFIG
+    keys = (
+        Key("be.address", "address of a back-end interface", Compare.UNIQUE),
+        Key("be.rail-order", "ranks of the NICs' subnets, in the order of the NICs"),
+    )
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
-        names = {port.netdev for port in roce(ports) if port.netdev}
-        if len(names) < 2:
-            yield self.skip(host, "fewer than two RoCE interfaces here")
+        active = [port for port in roce(ports) if port.state is PortState.ACTIVE]
+        nets = {port.netdev: port.device for port in active if port.netdev}
+        if not nets:
+            yield self.skip(host, "no RoCE interface here")
             return
         try:
-            own = self._addresses(host, names)
-            ruled = self._rules(host)
+            own = {name: found for name in sorted(nets, key=lambda net: natural(nets[net]))
+                   if (found := addresses_of(host, interfaces_of(host, name)))}  # fmt: skip
         except AbsentError as error:
             raise UnreadableError(str(error)) from error
-        for name in sorted(names - own.keys()):
-            yield self.verdict(False, host, f"{name} has no IPv4 address", "an address",
+        for name, addresses in own.items():
+            for address in addresses:
+                yield self.reading(host, "be.address", str(address.ip), name,
+                                   evidence="ip address")  # fmt: skip
+        if len(nets) < 2:
+            yield self.skip(host, "fewer than two RoCE interfaces here")
+            return
+        for name in sorted(nets.keys() - own.keys()):
+            yield self.verdict(False, host, f"{name} has no address", "an address",
                                "ip address", at=name)  # fmt: skip
+        first = {name: addresses[0] for name, addresses in own.items()}
+        yield from self._apart(host, first)
+        if first:
+            yield self._order(host, first)
+
+    def _apart(self, host: Facts, own: dict[str, IPInterface]) -> Iterator[Result]:
+        ruled = self._rules(host)
         subnets = Counter(each.network for each in own.values())
         for name, address in sorted(own.items()):
             alone = subnets[address.network] == 1
@@ -190,29 +227,27 @@ class GidAddresses(RdmaCheck):
             yield self.verdict(alone or rule, host, f"{address}: {got}", "own subnet or own rule",
                                "ip address, ip rule", at=name)  # fmt: skip
 
-    @staticmethod
-    def _addresses(host: Facts, names: set[str]) -> dict[str, ipaddress.IPv4Interface]:
-        told = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
-        found: dict[str, ipaddress.IPv4Interface] = {}
-        for link in told if isinstance(told, list) else ():
-            if not isinstance(link, dict) or link.get("ifname") not in names:
-                continue
-            for each in link.get("addr_info") or ():
-                if isinstance(each, dict) and each.get("family") == "inet":
-                    text_ = f"{each.get('local')}/{each.get('prefixlen')}"
-                    if _INTERFACE.fullmatch(text_):
-                        found.setdefault(link["ifname"], ipaddress.IPv4Interface(text_))
-        return found
+    def _order(self, host: Facts, own: dict[str, IPInterface]) -> Reading:
+        """Subnets differ from pod to pod; the order in which NICs have them does not."""
+        ranked = sorted({(each.version, each.network) for each in own.values()})
+        places = [str(1 + ranked.index((each.version, each.network))) for each in own.values()]
+        told = ", ".join(f"{name} {address}" for name, address in own.items())
+        return self.reading(host, "be.rail-order", " ".join(places), evidence=told)
 
     @staticmethod
     def _rules(host: Facts) -> set[str]:
-        told = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
+        try:
+            told = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
+        except AbsentError as error:
+            raise UnreadableError(str(error)) from error
         rows = told if isinstance(told, list) else ()
         return {str(each.get("src")) for each in rows if isinstance(each, dict)}
 
 
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-_INTERFACE = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}/(?:3[0-2]|[12]?\d)")
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Orders ``mlx5_2`` before ``mlx5_10``."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part)
+                 for part in re.split(r"(\d{1,9})", name) if part)  # fmt: skip
 
 
 class GidInfiniBand(RdmaCheck):
@@ -229,7 +264,7 @@ class GidInfiniBand(RdmaCheck):
     remedy = "find the second subnet manager (sminfo, sm_lid); correct its prefix"
     suspect = Suspect.FABRIC
     keys = (
-        Key("be.gid.prefix", "subnet prefix of a port"),
+        Key("be.gid.prefix", "subnet prefix of a port", variant="NIC"),
         Key("be.gid.sm-lid", "LID of the subnet manager, as a port was told", variant="NIC"),
     )
 
@@ -254,7 +289,7 @@ class GidInfiniBand(RdmaCheck):
                                    variant=port.name, evidence=f"{port.path}/sm_lid")  # fmt: skip
             prefix = text(host, f"{port.path}/gids/0")[:19]
             if re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4}){3}", prefix):
-                yield self.reading(host, "be.gid.prefix", prefix, port.name,
+                yield self.reading(host, "be.gid.prefix", prefix, port.name, variant=port.name,
                                    evidence=f"{port.path}/gids/0")  # fmt: skip
         if not active:
             yield self.unknown(host, "no InfiniBand port is active")

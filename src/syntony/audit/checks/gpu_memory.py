@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.gpus import AMD_BAD_PAGES, NvidiaCheck, amd_smi, has_amd, nvidia_smi, without_gpu
+from syntony.audit.gpus import (
+    AMD_BAD_PAGES,
+    AMD_METRIC,
+    amd_smi,
+    has_amd,
+    has_nvidia,
+    nvidia_smi,
+    without_gpu,
+)
+from syntony.audit.parse.text import whole
 from syntony.audit.result import Status, Suspect
 
 if TYPE_CHECKING:
@@ -18,17 +27,18 @@ if TYPE_CHECKING:
     from syntony.audit.result import Reading, Result
 
 
-class GpuEcc(NvidiaCheck):
+class GpuEcc(HostCheck):
     """GPU memory has no errors that hurt, and room for more repairs.
 
     Expected results: ECC enabled; no volatile uncorrected error; at most `sram_uncorrected` of SRAM
-    over its life; no remapping pending or failed, at most `remapped_uncorrected` rows remapped for
-    uncorrected errors; no retired page pending.
+    over its life, and its threshold not exceeded; no remapping pending or failed, at most
+    `remapped_uncorrected` rows remapped for uncorrected errors, no bank without spare rows; no
+    retired page pending. AMD: no uncorrectable error in any block.
     """
 
     id = "mem.gpu-ecc"
     section = Section.MEMORY
-    reads = ("$ nvidia-smi -q -x",)
+    reads = ("$ nvidia-smi -q -x", "$ amd-smi metric --json")
     meaning = "the GPU's memory fails: wrong results or a job that dies"
     remedy = "drain; reset the GPU to let it remap rows; RMA it if the row remapper has failed"
     suspect = Suspect.GPU
@@ -39,7 +49,25 @@ class GpuEcc(NvidiaCheck):
 
     limits: Input
 
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        nvidia, amd = has_nvidia(host), has_amd(host)
+        if not nvidia and not amd:
+            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
+        if nvidia:
+            yield from self._nvidia(host)
+        if amd:
+            for number, record in enumerate(amd_smi(host, *AMD_METRIC)):
+                yield self._amd(host, f"gpu{record.get('gpu', number)}", record)
+
+    def _amd(self, host: Facts, at: str, record: dict[str, Any]) -> Result:
+        counts = dict(amd_uncorrected(record))
+        if not counts:
+            return self.unknown(host, "amd-smi tells no count of memory errors", at)
+        bad = {name: count for name, count in counts.items() if count}
+        got = ", ".join(f"{name} {count}" for name, count in bad.items()) or "0 in all blocks"
+        return self.verdict(not bad, host, got, "0 uncorrectable", "amd-smi metric: ecc", at=at)
+
+    def _nvidia(self, host: Facts) -> Iterator[Result]:
         for gpu in nvidia_smi(host).gpus:
             found = list(self._one(host, gpu))
             told = [each for each in found if each.status is not Status.UNKNOWN]
@@ -63,6 +91,15 @@ class GpuEcc(NvidiaCheck):
             if said is not None:
                 yield self.verdict(said in {"No", "0"}, host, f"{path}: {said}", "No",
                                    "nvidia-smi -q -x", at=gpu.bus)  # fmt: skip
+        for level, bad in (("none", Status.FAIL), ("low", Status.WARN)):
+            banks = gpu.number(f"{_HISTOGRAM}_{level}")
+            if banks:
+                yield self.verdict(
+                    False, host, f"{banks:g} banks with {level} spare rows left", "0",
+                    "remapped_rows/row_remapper_histogram", at=gpu.bus, bad=bad,
+                    meaning="the next bad row of these banks cannot be replaced",
+                    remedy="plan to replace the GPU; NVIDIA's RMA policy counts this",
+                )  # fmt: skip
 
     def _counts(self, gpu: Gpu) -> Iterator[tuple[str, float | None, int]]:
         for name in ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded",
@@ -83,7 +120,22 @@ class GpuEcc(NvidiaCheck):
         yield "rows remapped", remapped, self.limits.remapped_uncorrected
 
 
+def amd_uncorrected(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """(block, count) of `amd-smi metric`'s uncorrectable errors; of the total where that is all."""
+    totals, blocks = record.get("ecc"), record.get("ecc_blocks")
+    for name in ("total_uncorrectable_count", "cache_uncorrectable_count"):
+        count = whole(str(totals.get(name))) if isinstance(totals, dict) else None
+        if count is not None:
+            yield name, count
+    for block, told in blocks.items() if isinstance(blocks, dict) else ():
+        count = whole(str(told.get("uncorrectable_count"))) if isinstance(told, dict) else None
+        if count is not None:
+            yield str(block)[:40], count
+
+
+_HISTOGRAM = "remapped_rows/row_remapper_histogram/row_remapper_histogram"
 _FLAGS = (
+    "ecc_errors/aggregate/sram_threshold_exceeded",
     "remapped_rows/remapped_row_pending",
     "remapped_rows/remapped_row_failure",
     "retired_pages/pending_retirement",

@@ -1,15 +1,15 @@
-"""2 Node: the GPUs."""
+"""2 Node: the GPUs, their drivers' errors and their links."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, SilentError, UnreadableError
 from syntony.audit.gpus import (
-    AMD_METRIC,
     NvidiaCheck,
     amd_smi,
     has_amd,
@@ -19,18 +19,19 @@ from syntony.audit.gpus import (
     without_gpu,
 )
 from syntony.audit.host_log import READS, kernel_log
-from syntony.audit.parse.kernel_log import Xid, xids
+from syntony.audit.parse.kernel_log import is_amd_fault, xids
 from syntony.audit.parse.nvidia import parse_nvlink_errors, parse_nvlink_status
 from syntony.audit.parse.text import json_of
 from syntony.audit.pci import AMD, NVIDIA
 from syntony.audit.result import Status, Suspect
-from syntony.audit.xid import Action, action_of
+from syntony.audit.xid import Action, action_of, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.parse.nvidia import Gpu, NvLinks
+    from syntony.audit.parse.kernel_log import Xid
+    from syntony.audit.parse.nvidia import NvLinks
     from syntony.audit.result import Reading, Result
 
 
@@ -38,7 +39,7 @@ class GpuCount(HostCheck):
     """All GPUs are on the bus and known to their driver.
 
     Expected results: the number on the bus equal to the expected value, and the driver serves as
-    many as the bus has.
+    many as the bus has; nvidia-smi and amd-smi answer, and call no GPU lost.
     """
 
     id = "node.gpu-count"
@@ -52,18 +53,19 @@ class GpuCount(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         total, known = 0, False
-        for name, vendor, driven in (("NVIDIA", NVIDIA, self._nvidia), ("AMD", AMD, self._amd)):
+        for name, vendor, driven in (("NVIDIA", NVIDIA, _nvidia), ("AMD", AMD, _amd)):
             try:
                 seen: int | None = len(on_bus(host, vendor))
             except FactError:
                 seen = None
-            count = self._driven(host, driven)
+            lost, count = _asked(host, driven)
             known = known or seen is not None or count is not None
+            yield from (self._lost(host, at or name, why) for at, why in lost)
             if count is None and not seen:
                 continue
-            if count is None:
+            if count is None and not lost:
                 yield self.unknown(host, f"{seen} on the bus; the driver does not tell", name)
-            elif seen is not None:
+            elif count is not None and seen is not None:
                 yield self.verdict(count == seen, host, f"{count} driven", f"{seen} on the bus",
                                    "driver and bus", at=name)  # fmt: skip
             total += seen if seen is not None else count or 0
@@ -72,159 +74,62 @@ class GpuCount(HostCheck):
         else:
             yield self.unknown(host, "neither the bus nor a driver tells of GPUs")
 
-    @staticmethod
-    def _driven(host: Facts, driven: Any) -> int | None:
-        try:
-            count: int = driven(host)
-        except FactError:
-            return None
-        return count
-
-    @staticmethod
-    def _nvidia(host: Facts) -> int:
-        if not has_nvidia(host):
-            raise AbsentError("no NVIDIA GPU here")
-        try:
-            return len(nvidia_smi(host).gpus)
-        except FactError:
-            return len(host.names("/proc/driver/nvidia/gpus"))
-
-    @staticmethod
-    def _amd(host: Facts) -> int:
-        if not has_amd(host):
-            raise AbsentError("no AMD GPU here")
-        return len(amd_smi(host, "amd-smi", "static", "--json"))
+    def _lost(self, host: Facts, at: str, why: str) -> Result:
+        return self.verdict(False, host, why, "every GPU answers", "the vendor's tool", at=at)
 
 
-_THROTTLES = (
-    "hw_slowdown",
-    "hw_thermal_slowdown",
-    "hw_power_brake_slowdown",
-    "sw_thermal_slowdown",
+_GONE = re.compile(
+    r"GPU is lost|fallen off the bus|Unable to determine the device handle|No devices were found|"
+    r"couldn't communicate with the NVIDIA driver|describes \d+$",
+    re.IGNORECASE,
 )
+"""What nvidia-smi says when a GPU or the driver is gone; the last: it describes too few."""
+_GONE_FIELDS = frozenset({"gpu is lost", "[gpu is lost]"})
+_Lost = list[tuple[str, str]]
+"""(which, why) of GPUs that are there and do not answer."""
 
 
-class GpuHealth(HostCheck):
-    """GPUs are cool, unthrottled, in one mode, and free.
-
-    Expected results: below `hot_c` (memory: `memory_hot_c`), no hardware or thermal slowdown, ECC
-    reset not required, persistence on; MIG mode, power limit and highest clocks equal to the
-    expected values; no process when `idle` is asked for.
-    """
-
-    id = "node.gpu-health"
-    section = Section.NODE
-    reads = ("$ nvidia-smi -q -x", "$ amd-smi metric --json")
-    meaning = "the GPU runs slow or is not free: one slow rank slows the whole job"
-    remedy = "look at cooling and power; end left-over processes; nvidia-smi -pm 1, -mig 0"
-    suspect = Suspect.GPU
-    keys = (
-        Key("node.gpu-power-limit", "watts a GPU may draw", variant="GPU model", unit="W"),
-        Key("node.gpu-mig", "MIG mode"),
-        Key("node.gpu-clock", "highest SM and memory clock", variant="GPU model"),
-    )
-
-    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-        hot_c: float = 75.0
-        memory_hot_c: float = 95.0
-        idle: bool = False
-        """No process may be on it: for a prolog."""
-
-    limits: Input
-
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
-        nvidia, amd = has_nvidia(host), has_amd(host)
-        if not nvidia and not amd:
-            yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
-        if nvidia:
-            for gpu in nvidia_smi(host).gpus:
-                yield from self._nvidia(host, gpu)
-        if amd:
-            for number, record in enumerate(amd_smi(host, *AMD_METRIC)):
-                yield self._amd(host, f"gpu{record.get('gpu', number)}", record)
-
-    def _nvidia(self, host: Facts, gpu: Gpu) -> Iterator[Result | Reading]:
-        for path, limit in (("temperature/gpu_temp", self.limits.hot_c),
-                            ("temperature/memory_temp", self.limits.memory_hot_c)):  # fmt: skip
-            value = gpu.number(path)
-            if value is not None:
-                yield self.verdict(value < limit, host, f"{value:g} °C", f"< {limit:g} °C", path,
-                                   at=gpu.bus)  # fmt: skip
-            elif path.endswith("gpu_temp"):
-                yield self.unknown(host, "nvidia-smi tells no temperature", gpu.bus)
-        yield self._slowdown(host, gpu)
-        mode = gpu.text("persistence_mode")
-        if mode is not None:
-            yield self.verdict(mode == "Enabled", host, f"persistence {mode}", "Enabled",
-                               "persistence_mode", at=gpu.bus, bad=Status.WARN)  # fmt: skip
-        if self.limits.idle:
-            processes = gpu.element.findall("processes/process_info")
-            yield self.verdict(not processes, host, f"{len(processes)} processes", "none",
-                               "nvidia-smi: processes", at=gpu.bus)  # fmt: skip
-        yield from self._modes(host, gpu)
-
-    def _slowdown(self, host: Facts, gpu: Gpu) -> Result:
-        groups = ("clocks_event_reasons", "clocks_throttle_reasons")
-        active = [
-            name
-            for name in _THROTTLES
-            for group in groups
-            for prefix in (f"{group}_", f"{group.removesuffix('s')}_")
-            if gpu.text(f"{group}/{prefix}{name}") == "Active"
-        ]
-        told = any(gpu.element.find(group) is not None for group in groups)
-        if not told:
-            return self.unknown(host, "nvidia-smi does not tell why clocks are low", gpu.bus)
-        got = " ".join(sorted(set(active))) or "none"
-        return self.verdict(
-            not active, host, got, "no slowdown", "clocks_event_reasons", at=gpu.bus
-        )
-
-    def _modes(self, host: Facts, gpu: Gpu) -> Iterator[Reading]:
-        model = gpu.text("product_name") or "GPU"
-        mig = gpu.text("mig_mode/current_mig")
-        if mig is not None:
-            yield self.reading(host, "node.gpu-mig", mig, gpu.bus, evidence="mig_mode")
-        for group in ("gpu_power_readings", "power_readings"):
-            limit = gpu.number(f"{group}/current_power_limit") or gpu.number(f"{group}/power_limit")
-            if limit is not None:
-                yield self.reading(host, "node.gpu-power-limit", limit, gpu.bus, variant=model,
-                                   evidence=group)  # fmt: skip
-                break
-        sm, memory = gpu.number("max_clocks/sm_clock"), gpu.number("max_clocks/mem_clock")
-        if sm is not None and memory is not None:
-            yield self.reading(host, "node.gpu-clock", f"{sm:g}/{memory:g} MHz", gpu.bus,
-                               variant=model, evidence="max_clocks")  # fmt: skip
-
-    def _amd(self, host: Facts, at: str, record: dict[str, Any]) -> Result:
-        temperatures = record.get("temperature")
-        told = temperatures if isinstance(temperatures, dict) else {}
-        hot = {name: degrees(told.get(name)) for name in ("hotspot", "edge", "mem")}
-        known = {name: value for name, value in hot.items() if value is not None}
-        if not known:
-            return self.unknown(host, "amd-smi tells no temperature", at)
-        limits = {"mem": self.limits.memory_hot_c}
-        bad = [name for name, value in known.items()
-               if value >= limits.get(name, self.limits.memory_hot_c if name == "hotspot"
-                                      else self.limits.hot_c)]  # fmt: skip
-        got = ", ".join(f"{name} {value:g} °C" for name, value in known.items())
-        return self.verdict(not bad, host, got, f"< {self.limits.memory_hot_c:g} °C",
-                            "amd-smi metric", at=at)  # fmt: skip
+def _asked(host: Facts, driven: Callable[[Facts], tuple[_Lost, int]]) -> tuple[_Lost, int | None]:
+    """GPUs that are lost, and how many the driver serves; None where it does not tell."""
+    try:
+        return driven(host)
+    except SilentError as error:
+        return [("", f"the driver hangs: {error}")], None
+    except FactError as error:
+        return ([("", str(error))] if _GONE.search(str(error)) else []), None
 
 
-def degrees(value: Any) -> float | None:
-    """amd-smi writes ``45`` or ``{"value": 45, "unit": "C"}``, ``N/A`` for nothing."""
-    if isinstance(value, dict):
-        value = value.get("value")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _nvidia(host: Facts) -> tuple[_Lost, int]:
+    if not has_nvidia(host):
+        raise AbsentError("no NVIDIA GPU here")
+    try:
+        gpus = nvidia_smi(host).gpus
+    except UnreadableError as error:
+        if isinstance(error, SilentError) or _GONE.search(str(error)):
+            raise
+        return [], len(host.names("/proc/driver/nvidia/gpus"))
+    lost = [
+        (gpu.bus, f"nvidia-smi: {word.strip()}")
+        for gpu in gpus
+        for word in gpu.element.itertext()
+        if word.strip().lower() in _GONE_FIELDS
+    ]
+    return list(dict(lost).items()), len(gpus)
+
+
+def _amd(host: Facts) -> tuple[_Lost, int]:
+    if not has_amd(host):
+        raise AbsentError("no AMD GPU here")
+    return [], len(amd_smi(host, "amd-smi", "static", "--json"))
 
 
 class Xids(HostCheck):
     """The GPUs' drivers report no error that is the host's.
 
     Expected results: no Xid since boot that asks for a reset, a reboot or an isolation; those of
-    applications (13, 31, 43, 45…) do not count; unknown codes are a warning. AMD: no RAS error and
-    no GPU reset in the kernel's log.
+    applications (13, 31, 43, 45…) do not count; unknown codes are a warning. An Xid 154 counts by
+    the action it names last, an NVSwitch's SXid by its own word, Fatal or Non-fatal. AMD: no RAS
+    error and no GPU reset in the kernel's log.
     """
 
     id = "node.xid"
@@ -241,34 +146,24 @@ class Xids(HostCheck):
         if not nvidia and not amd and not found:
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
             return
-        worst: dict[tuple[str, int], Xid] = {}
-        for each in found:
-            worst.setdefault((each.bus, each.code), each)
-        for each in worst.values():
-            yield from self._one(host, each)
-        ras = [line for line in text.splitlines() if _is_amd_fault(line)]
+        worst = latest(found)
+        for each in worst:
+            yield self._one(host, each)
+        ras = [line for line in text.splitlines() if is_amd_fault(line)]
         for line in ras[:5]:
             yield self.verdict(False, host, line.strip()[:160], "none", "kernel log: amdgpu")
         if not worst and not ras:
             yield self.verdict(True, host, "none", "none", "kernel log")
 
-    def _one(self, host: Facts, each: Xid) -> Iterator[Result]:
-        rule = action_of(each.code, switch=each.switch)
+    def _one(self, host: Facts, each: Xid) -> Result:
+        rule = action_of(each)
         name = f"{'SXid' if each.switch else 'Xid'} {each.code}"
         if rule.action is Action.APPLICATION:
-            yield self.result(Status.PASS, f"{host.host}/{each.bus}", f"{name}: {rule.meaning}",
-                              "no error of the host", each.text[:160])  # fmt: skip
-            return
-        bad = Status.WARN if rule.action is Action.UNKNOWN else Status.FAIL
-        yield self.verdict(False, host, name, "none", each.text[:160], at=each.bus, bad=bad,
-                           meaning=rule.meaning, remedy=rule.action.value)  # fmt: skip
-
-
-def _is_amd_fault(line: str) -> bool:
-    if "amdgpu" not in line:
-        return False
-    return any(mark in line for mark in ("uncorrectable hardware error", "GPU reset begin",
-                                         "ring gfx timeout", "RAS EEPROM", "poison"))  # fmt: skip
+            return self.result(Status.PASS, f"{host.host}/{each.bus}", f"{name}: {rule.meaning}",
+                               "no error of the host", each.text[:160])  # fmt: skip
+        bad = Status.WARN if rule.action in {Action.UNKNOWN, Action.WATCH} else Status.FAIL
+        return self.verdict(False, host, name, "none", each.text[:160], at=each.bus, bad=bad,
+                            meaning=rule.meaning, remedy=rule.action.value)  # fmt: skip
 
 
 class NvLink(NvidiaCheck):

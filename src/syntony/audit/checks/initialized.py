@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from syntony.audit.check import HostCheck, Key, Section
+from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
-from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort, RdmaPortCheck, compute_ports
+from syntony.audit.presence import PRESENT
+from syntony.audit.rdma import (
+    CLASS,
+    RdmaCheck,
+    RdmaPort,
+    RdmaPortCheck,
+    compute_ports,
+    is_spare,
+    siblings,
+)
 from syntony.audit.result import Suspect
 from syntony.links.counters import Kind
 from syntony.links.kernel_log import classify
@@ -49,6 +58,7 @@ class PortCount(HostCheck):
         yield self.reading(host, "be.port-names", " ".join(names) or "none", evidence=CLASS)
 
 
+SPARE = "an unused port of a card whose other port is active"
 _TRAINED = frozenset({PortState.ACTIVE, PortState.NO_SUBNET_MANAGER})
 _SUSPECTS = {
     PortState.NO_PEER: Suspect.CABLE,
@@ -63,17 +73,27 @@ class LinkTrained(RdmaPortCheck):
     """The physical link of every back-end port is up.
 
     Expected results: physical state LinkUp; Polling means no light, Disabled an administrator. A
-    port that is up but not configured passes here and fails be.act.state.
+    port that is up but not configured passes here and fails be.act.state. An unused port of a card
+    whose other port is active is skipped, unless most hosts have it up.
     """
 
     id = "be.init.phys"
     section = Section.INITIALIZED
-    reads = (f"{CLASS}/*/ports/*/state", f"{CLASS}/*/ports/*/phys_state", "$ ibstat")
+    reads = (f"{CLASS}/*/ports/*/state", f"{CLASS}/*/ports/*/phys_state", "$ ibstat",
+             "$ ip -j address show", "/sys/class/net/*/*")  # fmt: skip
     meaning = "no link: cable, optics, or the far port"
     remedy = REMEDIES[PortState.NO_PEER]
     suspect = Suspect.CABLE
+    keys = (Key("be.link", "a port of a dual-port card has a link", Compare.PRESENT,
+                variant="port"),)  # fmt: skip
 
     def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+        if is_spare(host, port):
+            yield self.skip(host, SPARE, port.name)
+            return
+        if port.state in _TRAINED and siblings(host, port):
+            yield self.reading(host, "be.link", PRESENT, port.name, variant=port.name,
+                               evidence=port.path)  # fmt: skip
         yield self.verdict(
             port.state in _TRAINED, host, port.state_text, "5: LinkUp",
             f"{port.path}: {port.state}", at=port.name,

@@ -1,4 +1,4 @@
-"""2 Node: reachable, its disks, its processes, what its kernel says."""
+"""2 Node: reachable, its processes, what its kernel and its board's controller say."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.checks.memory import uptime_s
 from syntony.audit.checks.system import one_line
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import FactError, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
+from syntony.audit.parse.kernel_faults import is_known_fault
 from syntony.audit.parse.kernel_log import lines_of
-from syntony.audit.parse.text import json_of
 from syntony.audit.result import Status, Suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
     from syntony.audit.result import Reading, Result
@@ -54,93 +54,6 @@ class Reach(HostCheck):
             up_s >= least, host, f"up {up_s / 3600:.1f} h", f"≥ {least:g} s", "/proc/uptime",
             at="uptime", bad=Status.WARN,
         )  # fmt: skip
-
-
-_DF = ("df", "-P", "-k", "--local", "--exclude-type=tmpfs", "--exclude-type=devtmpfs",
-       "--exclude-type=squashfs", "--exclude-type=overlay", "--exclude-type=efivarfs")  # fmt: skip
-_DF_ROW = re.compile(r"^(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(-?\d{1,18})\s+\d+%\s+(/.*)$")
-_MUST_WRITE = frozenset({"ext4", "xfs", "btrfs"})
-
-
-class Disks(HostCheck):
-    """Disks have room, are writable and are in good health.
-
-    Expected results: at least `free` of every local file system free; none of ext4, xfs or btrfs
-    mounted read-only; every NVMe controller live and without a critical warning.
-    """
-
-    id = "node.disk"
-    section = Section.NODE
-    reads = (f"$ {' '.join(_DF)}", "/proc/mounts", "/sys/class/nvme/*/state",
-             "/sys/class/nvme/*",
-             "$ nvme smart-log -o json /dev/NVME")  # fmt: skip
-    meaning = "a disk is full, failing, or was made read-only by the kernel after an error"
-    remedy = "free space; look at the kernel log; replace the disk"
-    suspect = Suspect.DISK
-
-    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-        free: float = 0.05
-
-    limits: Input
-
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
-        yield from self._each(host, self._room)
-        yield from self._each(host, self._mounts)
-        yield from self._each(host, self._controllers)
-
-    def _each(self, host: Facts, look: Callable[[Facts], Iterator[Result]]) -> Iterator[Result]:
-        """One part that cannot be read leaves the others their verdicts."""
-        try:
-            yield from look(host)
-        except FactError as error:
-            yield self.unknown(host, str(error))
-
-    def _room(self, host: Facts) -> Iterator[Result]:
-        rows = [_DF_ROW.match(line) for line in host.run(*_DF).splitlines()[1:]]
-        found = [row for row in rows if row is not None and int(row[2]) > 0]
-        if not found:
-            raise UnreadableError("`df` told of no local file system")
-        for row in found:
-            free = max(0, int(row[4])) / int(row[2])
-            yield self.verdict(free >= self.limits.free, host, f"{100 * free:.0f} % free",
-                               f"≥ {100 * self.limits.free:g} % free", "df", at=row[5])  # fmt: skip
-
-    def _mounts(self, host: Facts) -> Iterator[Result]:
-        rows = [line.split() for line in host.read("/proc/mounts").splitlines()]
-        if not any(len(row) > 3 and row[1].startswith("/") for row in rows):
-            raise UnreadableError("/proc/mounts tells of no mount")
-        stuck = [row[1] for row in rows if len(row) > 3 and row[2] in _MUST_WRITE
-                 and "ro" in row[3].split(",")]  # fmt: skip
-        yield self.verdict(not stuck, host, " ".join(stuck) or "none", "none read-only",
-                           "/proc/mounts", at="read-only")  # fmt: skip
-
-    def _controllers(self, host: Facts) -> Iterator[Result]:
-        try:
-            names = host.names("/sys/class/nvme")
-        except AbsentError:
-            return
-        for name in names:
-            path = f"/sys/class/nvme/{name}/state"
-            state = host.read(path)
-            yield self.verdict(state == "live", host, state, "live", path, at=name)
-            yield from self._smart(host, name)
-
-    def _smart(self, host: Facts, name: str) -> Iterator[Result]:
-        try:
-            told = json_of(host.run("nvme", "smart-log", "-o", "json", f"/dev/{name}"), "nvme")
-        except AbsentError:
-            return
-        except UnreadableError as error:
-            yield self.unknown(host, str(error), name)
-            return
-        warning = told.get("critical_warning") if isinstance(told, dict) else None
-        if isinstance(warning, dict):
-            warning = warning.get("value")
-        if not isinstance(warning, int):
-            yield self.unknown(host, "nvme tells no critical_warning", name)
-            return
-        yield self.verdict(warning == 0, host, f"critical_warning {warning}", "0",
-                           "nvme smart-log", at=name)  # fmt: skip
 
 
 _STAT = re.compile(r"^(\d{1,10}) \((.{0,64})\) ([A-Za-z]) ", re.DOTALL)
@@ -249,6 +162,8 @@ class NovelMessages(HostCheck):
         found: dict[str, str] = {}
         for line in lines_of(kernel_log(host)):
             if _SEVERE.search(line) and not _HARMLESS.search(line) and not self._listed(line):
+                if is_known_fault(line):
+                    continue  # node.kernel and node.xid say so
                 found.setdefault(template(line), line)
         if not found:
             yield self.verdict(True, host, "nothing severe", "nothing severe", "kernel log")
@@ -262,32 +177,3 @@ class NovelMessages(HostCheck):
 def template(line: str) -> str:
     """A message without what differs from host to host: numbers, addresses."""
     return " ".join(_NUMBERS.sub("#", line).split())[:120]
-
-
-class Bmc(HostCheck):
-    """The board's own controller reports nothing critical.
-
-    Expected results: no sensor critical or beyond; skipped where ipmi-sensors is not installed,
-    unknown without permission.
-    """
-
-    id = "node.bmc"
-    section = Section.NODE
-    reads = ("$ ipmi-sensors --output-sensor-state --comma-separated-output",)
-    meaning = "a fan, a power supply or a temperature is critical"
-    remedy = "look at the BMC's log; replace the part"
-    suspect = Suspect.HOST
-
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
-        try:
-            text = host.run("ipmi-sensors", "--output-sensor-state", "--comma-separated-output")
-        except AbsentError:
-            yield self.skip(host, "ipmi-sensors is not installed (freeipmi-tools)")
-            return
-        rows = [line.split(",") for line in text.splitlines()]
-        sensors = [row for row in rows if len(row) >= 5 and row[0].strip().isdigit()]
-        if not sensors:
-            raise UnreadableError("`ipmi-sensors` told of no sensor")
-        bad = [row[1].strip() for row in sensors if row[3].strip() == "Critical"]
-        yield self.verdict(not bad, host, ", ".join(bad) or f"{len(sensors)} sensors well",
-                           "none critical", "ipmi-sensors")  # fmt: skip

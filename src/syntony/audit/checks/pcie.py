@@ -43,13 +43,15 @@ def watched(host: Facts) -> tuple[PciDevice, ...]:
 class Present(HostCheck):
     """Every device that the host should have is on the bus.
 
-    Expected results: no device that answers with ones only (vendor 0xffff, "rev ff"); the number
-    of GPUs, NICs, NVSwitches and disks of each model equal to the expected value.
+    Expected results: no device that answers with ones only (by its configuration space, in sysfs
+    or as lspci's "rev ff"); the number of GPUs, NICs, NVSwitches and disks of each model equal to
+    the expected value.
     """
 
     id = "pcie.present"
     section = Section.PCIE
-    reads = (f"{DEVICES}/*/vendor", f"{DEVICES}/*/device", f"{DEVICES}/*/class")
+    reads = (f"{DEVICES}/*/vendor", f"{DEVICES}/*/device", f"{DEVICES}/*/class",
+             f"{DEVICES}/*/config", "$ lspci -vvv")  # fmt: skip
     meaning = "a device is missing or has fallen off the bus (a GPU: Xid 79)"
     remedy = f"power-cycle the host; {_RESEAT}"
     suspect = Suspect.HOST
@@ -59,10 +61,13 @@ class Present(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         everything = devices(host)
-        gone = [device.address for device in everything if device.vendor == GONE]
+        by_lspci = _rev_ff(host)
+        gone = [device for device in everything if device.address in by_lspci
+                or device.vendor == GONE or silent(host, device.address)]  # fmt: skip
+        said = " ".join(f"{device.kind} {device.address}" for device in gone)
         yield self.verdict(
-            not gone, host, " ".join(gone) or f"{len(everything)} answer", "all answer",
-            f"{DEVICES}/*/vendor",
+            not gone, host, said or f"{len(everything)} answer", "all answer",
+            f"{DEVICES}/*/config, lspci: rev ff",
         )  # fmt: skip
         real = [each for each in everything if not is_virtual_function(host, each.address)]
         for kind in _WATCHED:
@@ -71,6 +76,39 @@ class Present(HostCheck):
             yield self.reading(
                 host, "pcie.present", said or "none", kind, variant=kind, evidence=DEVICES
             )
+
+
+_ONES = b"\xff\xff\xff\xff"
+_ALL_LANES = "63"
+"""What six bits of ones in the link's status register read as."""
+_REV_FF = re.compile(r"^((?:[0-9a-f]{4,6}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*\(rev ff\)",
+                     re.MULTILINE)  # fmt: skip
+
+
+def silent(host: Facts, address: str) -> bool:
+    """Whether the device's configuration space reads as ones: it is off the bus.
+
+    The kernel keeps vendor and class from when the device was found; these two are read afresh.
+    """
+    base = f"{DEVICES}/{address}"
+    try:
+        if host.read_bytes(f"{base}/config").startswith(_ONES):
+            return True
+    except FactError:
+        pass
+    try:
+        return host.read(f"{base}/current_link_width") == _ALL_LANES
+    except FactError:
+        return False
+
+
+def _rev_ff(host: Facts) -> frozenset[str]:
+    try:
+        text = host.run("lspci", "-vvv")
+    except FactError:
+        return frozenset()
+    found = _REV_FF.findall(text)
+    return frozenset(each if each.count(":") == 2 else f"0000:{each}" for each in found)
 
 
 class _Link(NamedTuple):
@@ -94,6 +132,7 @@ class LinkTraining(HostCheck):
     section = Section.PCIE
     reads = tuple(f"{DEVICES}/*/{end}_link_{what}" for end in ("current", "max")
                   for what in ("speed", "width"))  # fmt: skip
+    reads = (*reads, f"{DEVICES}/*/config")
     meaning = "a slow link on the way to the device: bad contact, riser or slot"
     remedy = (
         "reseat the card or the riser at the hop named; swap slots to see what the fault follows"
@@ -119,6 +158,14 @@ class LinkTraining(HostCheck):
     def _hop(self, host: Facts, device: PciDevice, lower: str, upper: str) -> Iterator[Result]:
         if lower == device.address and not host.exists(f"{DEVICES}/{lower}/current_link_width"):
             yield self.skip(host, "no PCIe link of its own (virtual, or on the chip)", lower)
+            return
+        if silent(host, lower):
+            yield self.verdict(
+                False, host, "does not answer (width x63, all ones)", "an answer",
+                f"{DEVICES}/{lower}/current_link_width", at=lower,
+                meaning="the device has fallen off the bus", remedy=f"power-cycle; {_RESEAT}",
+                suspect=_SUSPECTS.get(device.kind, Suspect.HOST),
+            )  # fmt: skip
             return
         own = link_of(host, lower)
         if own.width is None or own.speed is None or own.width == 0:

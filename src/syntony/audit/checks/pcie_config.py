@@ -13,7 +13,7 @@ from syntony.audit.gpus import has_nvidia
 from syntony.audit.parse.lspci import Device, parse_lspci
 from syntony.audit.parse.nvidia import Topology, parse_topology
 from syntony.audit.pci import CLASS_NET, Kind, address_of, devices, path_to_root
-from syntony.audit.rdma import RdmaCheck, rdma_devices
+from syntony.audit.rdma import RdmaCheck, compute_ports, rdma_devices
 from syntony.audit.result import Status, Suspect
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class AccessControl(HostCheck):
     suspect = Suspect.CONFIG
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        if self._virtual(host):
+        if is_guest(host):
             yield self.skip(host, "a virtual machine: its host decides")
             return
         bridges = [device for device in lspci(host) if _BRIDGE.search(device.name)]
@@ -124,13 +124,14 @@ class AccessControl(HostCheck):
             yield self.verdict(True, host, f"off on {len(told)} bridges", "off",
                                "lspci -vvv: ACSCtl")  # fmt: skip
 
-    @staticmethod
-    def _virtual(host: Facts) -> bool:
-        try:
-            flags = re.search(r"^flags\s*:.*$", host.read("/proc/cpuinfo"), re.MULTILINE)
-        except FactError:
-            return False
-        return flags is not None and _VIRTUAL.search(flags[0]) is not None
+
+def is_guest(host: Facts) -> bool:
+    """Whether the host is a virtual machine, as x86 processors say it; Arm's do not."""
+    try:
+        flags = re.search(r"^flags\s*:.*$", host.read("/proc/cpuinfo"), re.MULTILINE)
+    except FactError:
+        return False
+    return flags is not None and _VIRTUAL.search(flags[0]) is not None
 
 
 _NEAR = ("PIX", "PXB")
@@ -140,35 +141,58 @@ _ORDER = ("PIX", "PXB", "PHB", "NODE", "SYS")
 class Affinity(HostCheck):
     """Every GPU has its NIC under the same PCIe switch, as on the other hosts.
 
-    Expected results: with as many compute NICs as GPUs, each GPU has one at PIX or PXB
-    (`nvidia-smi topo -m`, else by the devices' paths in sysfs); the map of GPU to nearest NIC
-    equal to the expected one.
+    Expected results: with as many back-end NICs as GPUs, each GPU has one as near as the other
+    GPUs have (`nvidia-smi topo -m`, else by the devices' paths in sysfs): at PIX or PXB where the
+    host has PCIe switches, at its processor where it has none (Grace, virtual machines); the map
+    of GPU to nearest NIC equal to the expected one.
     """
 
     id = "pcie.affinity"
     section = Section.PCIE
-    reads = ("$ nvidia-smi topo -m", "/sys/bus/pci/devices/*", "/sys/class/infiniband/*/device")
+    reads = ("$ nvidia-smi topo -m", "/sys/bus/pci/devices/*", "/sys/class/infiniband/*/device",
+             "/proc/cpuinfo", "$ ibstat")  # fmt: skip
     meaning = "a GPU's traffic crosses the processor: the card sits in another slot than elsewhere"
     remedy = "compare slots with a host that passes; move the card"
     suspect = Suspect.HOST
     keys = (Key("pcie.affinity", "nearest NICs of a GPU", variant="GPU"),)
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        near = self._by_tool(host) or self._by_bus(host)
+        near = self._of_backend(host, self._by_tool(host) or self._by_bus(host))
         gpus = sorted({gpu for gpu, _ in near}, key=lambda name: (len(name), name))
         nics = {nic for _, nic in near}
         if not gpus or not nics:
             yield self.skip(host, "GPUs or RDMA NICs are missing here")
             return
+        best = {gpu: min((near[gpu, nic] for nic in nics if (gpu, nic) in near), key=_rank,
+                         default="?") for gpu in gpus}  # fmt: skip
+        if len(nics) >= len(gpus):
+            yield from self._as_near(host, best, near)
         for gpu in gpus:
-            ranks = {nic: near[gpu, nic] for nic in sorted(nics) if (gpu, nic) in near}
-            best = min(ranks.values(), key=_rank, default="?")
-            nearest = " ".join(nic for nic, rank in ranks.items() if rank == best)
-            if len(nics) >= len(gpus):
-                yield self.verdict(best in _NEAR, host, f"{best}: {nearest}", "PIX or PXB",
-                                   self.reads[0][2:], at=gpu)  # fmt: skip
-            yield self.reading(host, "pcie.affinity", f"{best}: {nearest}", gpu, variant=gpu,
-                               evidence="topology of the bus")  # fmt: skip
+            yield self.reading(host, "pcie.affinity", _nearest(gpu, best[gpu], near), gpu,
+                               variant=gpu, evidence="topology of the bus")  # fmt: skip
+
+    def _as_near(
+        self, host: Facts, best: dict[str, str], near: dict[tuple[str, str], str]
+    ) -> Iterator[Result]:
+        """Each GPU beside the best placed one: what a host's board can do, all its GPUs have."""
+        wanted = min(best.values(), key=_rank)
+        if wanted not in _NEAR and is_guest(host):
+            yield self.skip(host, "a virtual machine that shows no PCIe switch")
+            return
+        for gpu, rank in best.items():
+            good = rank in _NEAR if wanted in _NEAR else rank == wanted
+            expected = "PIX or PXB" if wanted in _NEAR else f"{wanted}, as the other GPUs"
+            yield self.verdict(good, host, _nearest(gpu, rank, near), expected,
+                               self.reads[0][2:], at=gpu)  # fmt: skip
+
+    @staticmethod
+    def _of_backend(host: Facts, near: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Without NICs of the front end; all of them where it cannot be told which those are."""
+        try:
+            backend = {port.device for port in compute_ports(host)}
+        except FactError:
+            return near
+        return {pair: rank for pair, rank in near.items() if pair[1] in backend}
 
     @staticmethod
     def _by_tool(host: Facts) -> dict[tuple[str, str], str]:
@@ -206,6 +230,12 @@ def nearness(one: tuple[str, ...], other: tuple[str, ...]) -> str:
     hops += sum(1 for each in other[1:] if each not in shared)
     # Both below one switch: each passes its own downstream port, then the shared upstream port.
     return "PIX" if hops <= 2 else "PXB"
+
+
+def _nearest(gpu: str, best: str, near: dict[tuple[str, str], str]) -> str:
+    """``PIX: mlx5_0``"""
+    names = (nic for (each, nic), rank in sorted(near.items()) if each == gpu and rank == best)
+    return f"{best}: {' '.join(names)}"
 
 
 def _rank(name: str) -> int:

@@ -1,4 +1,4 @@
-"""1.1 Software: services, time, security modules and containers."""
+"""1.1 Software: services, security modules and containers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.checks.drivers import service_state
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError
 from syntony.audit.gpus import has_nvidia
-from syntony.audit.parse.text import json_of
 from syntony.audit.result import Status, Suspect
-from syntony.model import MS, S, format_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,74 +82,6 @@ class Services(HostCheck):
 _KNOWN = ("slurmd", "kubelet", "containerd", "docker", "lldpd", "chronyd", "chrony", "ntpd",
           "systemd-timesyncd", "ptp4l", "nvidia-persistenced", "nvidia-fabricmanager", "opensmd",
           "sssd", "munge", "irqbalance", "syntony-agent")  # fmt: skip
-
-
-_FLEET_TIME = ("syntony", "clock", "now", "--json")
-_PAGE = "/run/syntony/clock"
-
-
-class Time(HostCheck):
-    """The host's clock is near the true time.
-
-    Expected results: the bound of Syntony's served fleet time below `fleet_ns` where an agent runs,
-    and chrony's offset plus its error below `wall_ns` (1 ms); unknown where neither tells.
-    """
-
-    id = "sw.time"
-    section = Section.SOFTWARE
-    reads = ("$ syntony clock now --json", "/run/syntony/clock", "$ chronyc -n -c tracking")
-    meaning = "logs of hosts cannot be put in order; NCCL's time-outs and certificates misfire"
-    remedy = "repair NTP or PTP; see `syntony clock status`"
-    suspect = Suspect.CONFIG
-
-    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-        wall_ns: int = 1 * MS
-        fleet_ns: int = 1 * MS
-
-    limits: Input
-
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
-        told = [*self._fleet(host), *self._wall(host)]
-        if not told:
-            yield self.unknown(host, "neither a Syntony agent nor chrony tells of the clock")
-        yield from told
-
-    def _fleet(self, host: Facts) -> Iterator[Result]:
-        at = "fleet time"
-        try:
-            page = json_of(host.run(*_FLEET_TIME), "`syntony clock now`")
-        except FactError as error:
-            if host.exists(_PAGE):
-                yield self.unknown(host, str(error), at)
-            return
-        bound = page.get("bound_ns") if isinstance(page, dict) else None
-        if not isinstance(bound, int | float) or isinstance(bound, bool):
-            yield self.unknown(host, "the agent serves a time without a bound", at)
-            return
-        limit = self.limits.fleet_ns
-        yield self.verdict(
-            bound < limit, host, format_ns(bound), f"< {format_ns(limit)}",
-            "syntony clock now", at=at,
-        )  # fmt: skip
-
-    def _wall(self, host: Facts) -> Iterator[Result]:
-        try:
-            text = host.run("chronyc", "-n", "-c", "tracking")
-        except AbsentError:
-            return
-        cells = text.strip().split(",")
-        numbers = [cell for cell in cells[4:12] if re.fullmatch(r"-?\d+(\.\d+)?([eE]-?\d+)?", cell)]
-        if len(cells) < 14 or len(numbers) < 8:
-            raise UnreadableError("`chronyc -c tracking` printed no tracking report")
-        offset_ns, delay_ns, dispersion_ns = (float(cells[at]) * S for at in (4, 10, 11))
-        error_ns = abs(offset_ns) + delay_ns / 2 + dispersion_ns
-        synchronised = cells[1] not in {"", "0.0.0.0"} and cells[13] != "Not synchronised"  # noqa: S104 - chrony's word for none
-        limit = self.limits.wall_ns
-        got = format_ns(error_ns) if synchronised else "not synchronised"
-        yield self.verdict(
-            synchronised and error_ns < limit, host, got, f"< {format_ns(limit)}",
-            "chronyc tracking: offset + delay / 2 + dispersion", at="wall time",
-        )  # fmt: skip
 
 
 class Containers(HostCheck):

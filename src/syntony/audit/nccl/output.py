@@ -17,11 +17,12 @@ import msgspec
 
 from syntony.errors import InputError
 
-_ROW = re.compile(
-    r"^\s*(?P<size>\d+)\s+(?P<count>\d+)\s+\w+\s+\w+\s+-?\d+\s+"
-    r"[\d.e+]+\s+[\d.e+]+\s+(?P<out>[\d.e+]+)\s+(?P<out_wrong>N/A|[\d.e+]+)\s+"
-    r"[\d.e+]+\s+[\d.e+]+\s+(?P<into>[\d.e+]+)\s+(?P<in_wrong>N/A|[\d.e+]+)"
-)
+_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?")
+_COUNT = re.compile(r"\d{1,20}")
+_CELLS = 8
+"""Time, algorithm and bus bandwidth, and errors: out of place, then in place."""
+_DEVIATION = re.compile(r"^#\s+size\s+count\s.*\berror\b", re.MULTILINE)
+"""Until 2.11 the column is the largest deviation, not the number of wrong elements."""
 _RANK = re.compile(
     r"^#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+"
     r"device\s+\d+\s+\[[^\]]*\]\s+(?P<device>.*\S)"
@@ -131,11 +132,11 @@ def parse_table(text: str) -> Output:
     """
     rows: list[Row] = []
     ranks: list[tuple[str, str]] = []
+    deviates = _DEVIATION.search(text) is not None
     for line in text.splitlines():
-        if (match := _ROW.match(line)) and len(rows) < _MAX_ROWS:
-            told = [match["out_wrong"], match["in_wrong"]]
-            wrong = None if "N/A" in told else int(sum(float(each) for each in told))
-            rows.append(Row(int(match["size"]), float(match["out"]), float(match["into"]), wrong))
+        row = _table_row(line)
+        if row is not None and len(rows) < _MAX_ROWS:
+            rows.append(msgspec.structs.replace(row, wrong=None) if deviates else row)
         elif match := _RANK.match(line):
             ranks.append((match["host"], match["device"]))
     footer, bounds = _FOOTER.search(text), _WRONG.search(text)
@@ -144,8 +145,25 @@ def parse_table(text: str) -> Output:
     if footer is None:
         raise InputError("cut-off", f"{len(rows)} sizes, then nothing: the run did not finish")
     counted = [row.wrong for row in rows if row.wrong is not None]
-    total = max(sum(counted), int(bounds["count"]) if bounds else 0) if counted else None
+    out_of_bounds = int(bounds["count"]) if bounds else 0
+    total = max(sum(counted), out_of_bounds) if counted or (deviates and bounds) else None
     return Output(tuple(rows), float(footer["bw"]), total, tuple(ranks))
+
+
+def _table_row(line: str) -> Row | None:
+    """A line of results; nccl-tests before 2.8 print no column for the root."""
+    cells = line.split()
+    if len(cells) not in {4 + _CELLS, 5 + _CELLS} or not all(map(_COUNT.fullmatch, cells[:2])):
+        return None
+    values = cells[-_CELLS:]
+    if not all(_NUMBER.fullmatch(cell) for cell in values if cell != "N/A"):
+        return None
+    out, out_wrong, into, in_wrong = (values[at] for at in (2, 3, 6, 7))
+    if "N/A" in {out, into}:
+        return None
+    unchecked = "N/A" in {out_wrong, in_wrong}
+    wrong = None if unchecked else int(float(out_wrong) + float(in_wrong))
+    return Row(int(cells[0]), float(out), float(into), wrong)
 
 
 def _row(data: Any) -> Row:

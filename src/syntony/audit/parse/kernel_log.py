@@ -56,5 +56,14 @@ def xids(text: str) -> tuple[Xid, ...]:
 
 def machine_checks(text: str) -> tuple[MachineCheck, ...]:
     """Every hardware error, in order."""
-    hits = (line for line in lines_of(text) if _MACHINE_CHECK.search(line))
+    hits = (line for line in lines_of(text)
+            if _MACHINE_CHECK.search(line) and not is_amd_fault(line))  # fmt: skip
     return tuple(MachineCheck(_CORRECTED.search(line) is not None, line.strip()) for line in hits)
+
+
+def is_amd_fault(line: str) -> bool:
+    """Whether amdgpu reports an error of a GPU that takes more than the application."""
+    if "amdgpu" not in line:
+        return False
+    return any(mark in line for mark in ("uncorrectable hardware error", "GPU reset begin",
+                                         "ring gfx timeout", "RAS EEPROM", "poison"))  # fmt: skip

@@ -19,7 +19,9 @@ _LINK_RATE = re.compile(r"Link\s+(\d+):\s*([\d.]+)\s*GB/s")
 _LINK_OFF = re.compile(r"Link\s+(\d+):\s*<?(inactive|disabled|off)>?", re.IGNORECASE)
 _LINK_ERROR = re.compile(r"Link\s+(\d+):\s*([A-Za-z][A-Za-z /-]*?)\s*(?:Errors?)?:\s*(\d+)")
 _GPU_LINE = re.compile(r"GPU\s+(\d+):\s*(.+?)(?:\s*\(UUID:.*)?$")
-_ABSENT = frozenset({"n/a", "[n/a]", "[not supported]", "not supported", "", "unknown error"})
+_ABSENT = frozenset(
+    {"n/a", "[n/a]", "[not supported]", "not supported", "", "unknown error", "gpu is lost"}
+)
 
 
 class Gpu(NamedTuple):

@@ -24,7 +24,7 @@ class ExitStyle(enum.StrEnum):
     NPD = "npd"
     """Kubernetes' node-problem-detector: 0 ok, 1 not ok, 2 unknown."""
     SLURM = "slurm"
-    """Prolog, Epilog, HealthCheckProgram: 1 drains the node, for failures only."""
+    """Prolog, Epilog, HealthCheckProgram: 1 drains the node, for failures only; 3 unknown."""
 
 
 def exit_code(statuses: Iterable[Status], style: ExitStyle = ExitStyle.NAGIOS) -> int:
@@ -38,7 +38,7 @@ def exit_code(statuses: Iterable[Status], style: ExitStyle = ExitStyle.NAGIOS) -
     judged = seen - {Status.SKIP, Status.NOT_COMPARED}
     unknown = Status.UNKNOWN in seen or not judged
     if style is ExitStyle.SLURM:
-        return 1 if Status.FAIL in seen else 0
+        return 1 if Status.FAIL in seen else 3 if unknown else 0
     if style is ExitStyle.NPD:
         return 1 if Status.FAIL in seen else 2 if unknown else 0
     if Status.FAIL in seen:

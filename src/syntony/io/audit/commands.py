@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from syntony.audit.facts import AbsentError, UnreadableError
+from syntony.audit.facts import AbsentError, SilentError, UnreadableError
 from syntony.model import S
 
 FOLDER = "commands"
@@ -23,7 +23,7 @@ MAX_OUTPUT_BYTES = 8 << 20
 """No command that a check asks says more: `lspci -vvv` of a large node is one megabyte."""
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/bin")
 """Where administrators' tools are that an ordinary user's PATH leaves out."""
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_NOT_FOUND, _NOT_EXECUTABLE, _TIMED_OUT = 127, 126, 124
 
 
 def file_name(command: tuple[str, ...]) -> str:
@@ -79,7 +79,7 @@ class LiveCommands:
             if process.returncode is None:
                 process.returncode = -signal.SIGKILL
             text = f"{' '.join(command)}: no answer in {self._timeout_ns / S:g} s"
-            raise UnreadableError(text) from error
+            raise SilentError(text) from error
 
 
 class RecordedCommands:
@@ -119,6 +119,7 @@ def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: byt
 
     Raises:
         AbsentError: the shell's way of saying that there is no such program.
+        SilentError: a recorder's way, and timeout(1)'s, of saying that it did not end in its time.
         UnreadableError: it failed; with the first line of what it said.
     """
     text = output.decode("utf-8", "replace")
@@ -128,5 +129,7 @@ def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: byt
         raise AbsentError(f"{command[0]} is not installed")
     said = complaint.decode("utf-8", "replace").strip() or text.strip()
     first = said.partition("\n")[0].strip()[:160]
+    if status == _TIMED_OUT:
+        raise SilentError(f"`{' '.join(command)}`: {first or 'no answer in its time'}")
     why = "not executable" if status == _NOT_EXECUTABLE else f"exit status {status}"
     raise UnreadableError(f"`{' '.join(command)}`: {first or why}")

@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.io.audit.commands import LiveCommands, RecordedCommands
 from syntony.io.link_files import LinkFiles
+from syntony.links.roles import with_backend
 from syntony.model import S
 from syntony.model.names import is_name
 
@@ -26,6 +27,8 @@ _PIECE_BYTES = 1 << 16
 LATER = "later"
 """A recorded tree's second look, a tree below the first."""
 _T = TypeVar("_T")
+Backend: TypeAlias = "Callable[[str], tuple[str, ...]]"
+"""A host's name → shell patterns of the ports that carry the job (`Spec.backend`)."""
 
 
 class Commands(Protocol):
@@ -33,19 +36,25 @@ class Commands(Protocol):
 
 
 class HostFacts:
-    """One host below `root`. Commands and ports are asked once, whoever asks again.
+    """One look at one host below `root`: files, commands and ports are asked once each.
 
     Args:
         host: its name.
         root: ``/``, or a recorded tree's.
         commands: how programs are asked.
+        backend: which ports of a host carry the job, by its name; none: found out.
     """
 
-    def __init__(self, host: str, root: Path, commands: Commands) -> None:
+    def __init__(
+        self, host: str, root: Path, commands: Commands, backend: Backend = lambda _: ()
+    ) -> None:
         self._host = host
+        self._backend = backend
         self._root = root
         self._commands = commands
         self._answers = _Once()
+        self._contents: dict[str, bytes | FactError] = {}
+        self._top: Path | None = None
         self._born_ns = time.monotonic_ns()
 
     @property
@@ -56,6 +65,18 @@ class HostFacts:
         return self.read_bytes(path).decode("utf-8", "replace").strip()
 
     def read_bytes(self, path: str) -> bytes:
+        # Two threads that ask at once read twice; what they read is the same look all the same.
+        if path not in self._contents:
+            try:
+                self._contents[path] = self._read_file(path)
+            except FactError as error:
+                self._contents[path] = error
+        found = self._contents[path]
+        if isinstance(found, FactError):
+            raise found
+        return found
+
+    def _read_file(self, path: str) -> bytes:
         try:
             return _content(self._real(path))
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -95,35 +116,40 @@ class HostFacts:
     def _look_again(self, after_ns: int) -> HostFacts | None:
         if self._root != Path("/"):
             later = self._root / LATER
-            return HostFacts(self._host, later, self._commands) if later.is_dir() else None
+            if not later.is_dir():
+                return None
+            return HostFacts(self._host, later, self._commands, self._backend)
         left_ns = self._born_ns + after_ns - time.monotonic_ns()
         if left_ns > 0:
             time.sleep(left_ns / S)
-        return HostFacts(self._host, self._root, self._commands)
+        return HostFacts(self._host, self._root, self._commands, self._backend)
 
     def _read_ports(self) -> tuple[PortSnapshot, ...]:
         with LinkFiles(self._root) as files:
-            return files.read()
+            return with_backend(files.read(), self._backend(self._host))
 
     def _real(self, path: str) -> Path:
         """The file below the root, links followed; a recorded tree's may not lead out of it."""
         there = self._root / path.lstrip("/")
         if self._root == Path("/"):
             return there.resolve()
-        root = self._root.resolve()
-        real = there.resolve()
+        if self._top is None:
+            self._top = self._root.resolve()
+        root, real = self._top, there.resolve()
         if not real.is_relative_to(root):
             raise UnreadableError(f"{path} leads out of the tree")
         return real
 
 
-def this_host(timeout_ns: int = COMMAND_TIMEOUT_NS, name: str = "") -> HostFacts:
+def this_host(
+    timeout_ns: int = COMMAND_TIMEOUT_NS, name: str = "", backend: Backend = lambda _: ()
+) -> HostFacts:
     """The machine that runs us, by its own name unless the fleet knows it by another."""
     own = os.uname().nodename.split(".")[0]
-    return HostFacts(name or own, Path("/"), LiveCommands(timeout_ns))
+    return HostFacts(name or own, Path("/"), LiveCommands(timeout_ns), backend)
 
 
-def recorded_host(root: Path, name: str = "") -> HostFacts:
+def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -> HostFacts:
     """A recorded tree, by the name it was recorded under, else its directory's.
 
     Raises:
@@ -134,7 +160,7 @@ def recorded_host(root: Path, name: str = "") -> HostFacts:
     known = ("sys", "proc", "etc", "commands")
     if not any((root / part).is_dir() for part in known):
         raise UnreadableError(f"{root} is no recorded tree: none of {', '.join(known)} is below it")
-    return HostFacts(name or _recorded_name(root), root, RecordedCommands(root))
+    return HostFacts(name or _recorded_name(root), root, RecordedCommands(root), backend)
 
 
 def _recorded_name(root: Path) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from syntony.audit.collecting import split_inputs
 from syntony.errors import MissingError, RemoteError
 from syntony.io.audit.examine import examine_tree
-from syntony.io.audit.host import COMMAND_TIMEOUT_NS, recorded_host
+from syntony.io.audit.host import COMMAND_TIMEOUT_NS, Backend, recorded_host
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class SshAudits:
         words: ssh and its options (`ssh_words`).
         sudo: read as root, without a password.
         deadline_ns: for connecting and recording together.
+        backend: which ports of a host carry the job, by its name; none: found out.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class SshAudits:
         words: Sequence[str] = tuple(ssh_words()),
         sudo: bool = False,
         deadline_ns: int,
+        backend: Backend = lambda _: (),
     ) -> None:
+        self._backend = backend
         self._checks, self._now_ns = checks, now_ns
         self._words, self._sudo, self._deadline_ns = words, sudo, deadline_ns
         self._script = recording_script(checks, deadline_ns - CONNECT_S * S)
@@ -113,7 +116,9 @@ class SshAudits:
             _refuse_text(archive)
             folder = self._new_folder()
             unpack(archive, folder, self._go_on)
-            return examine_tree(recorded_host(folder, name), self._checks, self._now_ns())
+            return examine_tree(
+                recorded_host(folder, name, self._backend), self._checks, self._now_ns()
+            )
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)

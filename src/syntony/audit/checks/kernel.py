@@ -1,0 +1,58 @@
+"""2 Node: faults that the kernel reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.audit.check import HostCheck, Section
+from syntony.audit.host_log import READS, kernel_log
+from syntony.audit.parse.kernel_faults import kernel_faults
+from syntony.audit.result import Status, Suspect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.audit.facts import Facts
+    from syntony.audit.parse.kernel_faults import Told
+    from syntony.audit.result import Reading, Result
+
+
+class KernelFaults(HostCheck):
+    """The kernel reports no fault of the host since boot.
+
+    Expected results: no hung task, RCU stall, lockup or crash; no file system made read-only, no
+    disk that fails, no device gone from the bus. A warning where it is over (an NVMe disk or a slot
+    that came back) or may be a job's own fault (out of memory); a job's memory limit is no fault.
+    """
+
+    id = "node.kernel"
+    section = Section.NODE
+    reads = READS
+    meaning = "the kernel met a fault of the hardware, of a driver or of a file system"
+    remedy = "read the kernel log around the line"
+    suspect = Suspect.HOST
+
+    class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        harmless: tuple[str, ...] = ()
+        """Parts of messages that are of no interest here."""
+
+    limits: Input
+
+    def test(self, host: Facts) -> Iterator[Result | Reading]:
+        found = [each for each in kernel_faults(kernel_log(host))
+                 if not any(part in each.text for part in self.limits.harmless)]  # fmt: skip
+        yield from (self._one(host, each) for each in found)
+        if not found:
+            yield self.verdict(True, host, "none", "none", "kernel log")
+
+    def _one(self, host: Facts, told: Told) -> Result:
+        fault = told.fault
+        often = f", {told.times} times" if told.times > 1 else ""
+        over = ", over since" if told.over else ""
+        return self.verdict(
+            False, host, f"{fault.name}: {told.item}{often}{over}", "none", told.text[:200],
+            at=told.item, bad=Status.FAIL if fault.severe and not told.over else Status.WARN,
+            meaning=fault.meaning, remedy=fault.remedy, suspect=fault.suspect,
+        )  # fmt: skip
