@@ -130,7 +130,7 @@ def test_what_differs_comes_first_and_nothing_is_cut(
     (odd / "etc/hostname").unlink()
     (odd / "etc/hostname").write_text("odd\n")
     words = [*_roots(fleet, "a", "b", "c"), f"--root={odd}"]
-    names = ["--check", "sw.modules", "--check", "mem.total", "--check", "node.kmsg-novel"]
+    names = ["--check", "sw.modules", "--check", "mem.total", "--check", "node.kernel"]
     run(["audit", "run", *words, *names])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "sw.modules missing nvidia_peermem; of: " in shown

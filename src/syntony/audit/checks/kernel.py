@@ -52,7 +52,7 @@ class KernelFaults(HostCheck):
         often = f", {told.times} times" if told.times > 1 else ""
         over = ", over since" if told.over else ""
         return self.verdict(
-            False, host, f"{fault.name}: {told.item}{often}{over}", "none", told.text[:200],
+            False, host, f"{fault.name}: {told.item}{often}{over}", "none", told.text,
             at=told.item, bad=Status.FAIL if fault.severe and not told.over else Status.WARN,
             meaning=fault.meaning, remedy=fault.remedy, suspect=fault.suspect,
         )  # fmt: skip
