@@ -295,7 +295,7 @@ def test_one_dead_host_holds_up_nobody(
     ssh: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["audit", "run", "--hosts", "n[1-2],hangs,refused,liar", "--check", "sw.os",
-             "--deadline", "30s", "--save", str(tmp_path / "run.jsonl"), "--json"]  # fmt: skip
+             "--deadline", "15s", "--save", str(tmp_path / "run.jsonl"), "--json"]  # fmt: skip
     assert run(words) == 2
     found = json.loads(capsys.readouterr().out)
     dead = {each["subject"]: each["evidence"] for each in found if each["check"] == "node.reach"}

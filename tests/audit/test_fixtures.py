@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 from tests.audit.fixture_fleet import FAULTS, SHAPES, failures, fault, healthy_runs, load
+from tests.cases import mostly_slow
 
 from syntony.audit.registry import every_check
 
 MIN_SHAPES, MIN_FAULTS = 42, 70
+EVERY = 6
+"""One file in so many is audited in every run, all of them with the slow tests (a second each)."""
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", mostly_slow(SHAPES, SHAPES[::EVERY]))
 def test_a_healthy_shape_draws_no_failure(shape: str) -> None:
     for how, results in healthy_runs(shape):
         assert not failures(results), f"{shape} {how}"
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", mostly_slow(FAULTS, FAULTS[::EVERY]))
 def test_a_fault_is_named(name: str) -> None:
     seen = fault(name)
     said = [each for each in seen.results if each not in seen.before]
@@ -24,7 +27,7 @@ def test_a_fault_is_named(name: str) -> None:
     assert not failures(seen.others), "a host without the fault is blamed"
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", mostly_slow(FAULTS, FAULTS[::EVERY]))
 def test_a_fault_is_not_named_without_it(name: str) -> None:
     seen = fault(name)
     assert not seen._replace(results=seen.before).named

@@ -165,14 +165,18 @@ def test_islands_are_told_apart_and_join_again() -> None:
 def test_large_fleets_take_the_sparse_path_to_the_same_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fleet = Fleet(seed=4)
-    edges = fleet.edges()
-    dense = network.solve_component(edges, {})
-    monkeypatch.setattr(laplacian, "DENSE_NODES", 1)
-    sparse = network.solve_component(edges, {})
-    for node, line in dense.items():
-        assert sparse[node].offset_ns == pytest.approx(line.offset_ns, abs=1.0)
-        assert sparse[node].drift_ppb == pytest.approx(line.drift_ppb, abs=0.01)
+    """Up to where the sparse iterations end: a twentieth of what is claimed anyway."""
+    for seed in range(4, 8):
+        edges = Fleet(seed=seed).edges()
+        monkeypatch.setattr(laplacian, "DENSE_NODES", 400)
+        dense = network.solve_component(edges, {})
+        monkeypatch.setattr(laplacian, "DENSE_NODES", 1)
+        sparse = network.solve_component(edges, {})
+        for node, line in dense.items():
+            near_ns = 0.5 + 0.05 * line.sigma_ns
+            assert sparse[node].offset_ns == pytest.approx(line.offset_ns, abs=near_ns), seed
+            assert sparse[node].sigma_ns == pytest.approx(line.sigma_ns, rel=0.15), seed
+            assert sparse[node].drift_ppb == pytest.approx(line.drift_ppb, abs=0.01), seed
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_a_job_that_is_found_late_has_all_its_paths_at_once(host: str, late_ns: 
     assert rails(world) == [[0, 1], [0, 1]]
 
 
+@pytest.mark.slow
 def test_many_joins_before_the_announcement_leave_nothing_behind() -> None:
     """The initiator's kernel keeps what every one of them left, until all ids have been used."""
     policy = Policy(mode=Mode.ACT, join_max_ns=100 * MS)

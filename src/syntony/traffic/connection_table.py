@@ -52,7 +52,6 @@ class ConnectionTable:
         self._health = health
         self._ports = ports
         self.by_token: dict[int, Connection] = {}
-        self._newest_sample_ns = 0
 
     # --- connections ---
 
@@ -76,7 +75,6 @@ class ConnectionTable:
 
     def sampled(self, sample: FlowSample) -> tuple[Connection, Subflow | None]:
         """What a sample is of; no subflow: one that was ended, and that the kernel still lists."""
-        self._newest_sample_ns = max(self._newest_sample_ns, sample.at_ns)
         conn = self.by_token.get(sample.token)
         if conn is None:
             conn = self.by_token[sample.token] = self._listed(sample)
@@ -93,17 +91,14 @@ class ConnectionTable:
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
         return Connection(sample.token, sample.at_ns, accepted=accepted)
 
-    def forget(self, now_ns: int) -> bool:
-        """Drop what the kernel no longer lists; False: nobody lists anything."""
-        if now_ns - self._newest_sample_ns > FORGET_NS // 5:
-            return False
+    def forget(self, now_ns: int) -> None:
+        """Drop what the kernel no longer lists."""
         for token, conn in list(self.by_token.items()):
             for flow, subflow in list(conn.subflows.items()):
                 if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
                     del conn.subflows[flow]
             if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
                 del self.by_token[token]
-        return True
 
     def renamed(self, event: LinkEvent) -> None:
         """A NIC may be called otherwise now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from syntony.model import MS
+from syntony.model import MS, S
 from syntony.model.paths import (
     FlowSample,
     FourTuple,
@@ -41,6 +41,8 @@ from syntony.traffic.turn import Turn
 
 WATCH_EVERY_NS = 50 * MS
 """Between two looks at which paths are in use: a job makes its connections all at once."""
+LISTED_NS = 1 * S
+"""An older listing does not tell which connections have ended."""
 
 ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
 Event = PathEvent | ConnectionNews | events.PlainEvent
@@ -67,6 +69,8 @@ class Failover:
         self._watched: frozenset[tuple[str, str]] = frozenset()
         self._sounding = Sounding()
         self._watch_due_ns: int | None = None
+        self._listed_ns = 0
+        """Newest listing of the kernel, of connections of either kind."""
         self._watched_ns = -WATCH_EVERY_NS
 
     # --- commands ---
@@ -191,8 +195,9 @@ class Failover:
 
     def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
-        if not self.table.forget(now_ns):
-            return []
+        if now_ns - self._listed_ns > LISTED_NS:
+            return []  # nobody lists anything
+        self.table.forget(now_ns)
         self._watch(now_ns)
         return self.plain.forget(now_ns)
 
@@ -218,6 +223,7 @@ class Failover:
 
     def _sample(self, sample: FlowSample) -> list[Instruction]:
         """The kernel's listing: progress, and whatever its events have not told us."""
+        self._listed_ns = max(self._listed_ns, sample.at_ns)
         if not sample.token:
             known = self.plain.flows.get(sample.inode)
             out = self.plain.sample(sample)
