@@ -197,16 +197,6 @@ def test_a_spool_that_goes_back_in_time_loses_nothing(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_numbers_start_from_what_grows_from_boot_to_boot(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 1 << 20, number_from=1_000)
-    assert spool.append("t", 1, b"x") == 1_000
-    spool.close()
-    spool = Spool(tmp_path, 1 << 20, number_from=5)  # the host's clock went back
-    assert spool.append("t", 1, b"y") == 1_001
-    assert [frame.seq for frame in spool.pending()] == [1_000, 1_001]
-    spool.close()
-
-
 def test_an_absurd_acknowledgement_is_ignored(tmp_path: Path) -> None:
     spool = Spool(tmp_path, LIMIT)
     spool.append("t", 1, b"x")

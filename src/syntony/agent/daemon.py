@@ -87,8 +87,7 @@ def run_agent(config: AgentConfig, stop: threading.Event) -> None:
     Raises:
         SyntonyError: a NIC, an address, a port, a certificate or the spool is not as configured.
     """
-    number_from = KernelClock(config.host).now_ns() // MS
-    spool = Spool(Path(config.spool_dir), config.spool_bytes, number_from)
+    spool = Spool(Path(config.spool_dir), config.spool_bytes)
     agent = Agent(config, spool)
     try:
         with Uplink(config, agent.hello, agent.inbox.put, spool) as uplink:

@@ -75,15 +75,8 @@ class _Segment:
 class Spool:
     """A bounded queue of batches in a directory. Thread-safe."""
 
-    def __init__(self, directory: str | Path, max_bytes: int, number_from: int = 0) -> None:
+    def __init__(self, directory: str | Path, max_bytes: int) -> None:
         """Open, creating or recovering what is there.
-
-        Args:
-            directory: for this spool alone.
-            max_bytes: what its segments may take.
-            number_from: new batches are numbered from here at least. A number that grows from boot
-                to boot, such as the time in ms, keeps a directory that went back in time (a
-                restored snapshot, a power failure) from giving out numbers twice.
 
         Raises:
             MissingError: the directory cannot be used, or another process uses it.
@@ -103,7 +96,7 @@ class Spool:
             raise MissingError(f"spool {directory}: {error.strerror}") from error
         try:
             self._claim()
-            self._recover(number_from)
+            self._recover()
         except OSError as error:
             os.close(self._state_fd)
             raise MissingError(f"spool {directory}: {error.strerror}") from error
@@ -114,7 +107,7 @@ class Spool:
         except BlockingIOError as error:
             raise OSError(error.errno, "another agent uses it; stop that one first") from error
 
-    def _recover(self, number_from: int) -> None:
+    def _recover(self) -> None:
         found = read_state(os.pread(self._state_fd, 2 * SLOT_BYTES, 0))
         self._state = found or SpoolState(0, 0, 0, secrets.token_bytes(16))
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
@@ -125,7 +118,7 @@ class Spool:
             else:
                 path.unlink()
         last = self._segments[-1].last_seq if self._segments else 0
-        self._next_seq = self._first_new = max(last + 1, self._state.acknowledged + 1, number_from)
+        self._next_seq = self._first_new = max(last + 1, self._state.acknowledged + 1)
         # Both slots, so that later writes find their disk blocks already there.
         self._write_state(self._state)
         self._write_state(self._state)

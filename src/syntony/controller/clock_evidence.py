@@ -16,6 +16,8 @@ from syntony.wire.clocks import Edges
 
 MAX_INSTANT_NS = 1 << 62
 """Instants and distances between clocks: 146 years."""
+MAX_EDGES = 16_384
+"""Of one message: 128 NICs with 128 peers each."""
 MAX_DRIFT_PPB = 10e6
 """One per cent: a hundred times what a crystal does."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
@@ -25,20 +27,21 @@ MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
 def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
     """What of an agent's message may be solved with, and how many parts were left out.
 
-    Kept are edges from a clock of the host to another clock of the fleet, one for each pair of
-    clocks, with numbers that a measurement can have.
+    Kept are edges from a clock of the host to another clock of the fleet, with numbers that a
+    measurement can have. Several pairs of NICs measure the same two clocks: they share one vote in
+    the solve.
 
     Args:
         host: the agent's, from its certificate.
         said: its message.
         is_clock: whether a clock of that name is in the fleet.
     """
-    edges = {
-        (edge.a, edge.b): edge
-        for edge in said.edges
+    edges = tuple(
+        edge
+        for edge in said.edges[:MAX_EDGES]
         if _is_of(host, edge.a) and edge.a != edge.b and is_clock(edge.a) and is_clock(edge.b)
         if _possible(edge)
-    }
+    )
     utc = {
         reading.node: reading
         for reading in said.utc
@@ -53,9 +56,7 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
     left_out += len(said.epochs) - len(epochs)
     if not left_out:
         return said, 0
-    kept = msgspec.structs.replace(
-        said, edges=tuple(edges.values()), utc=tuple(utc.values()), epochs=epochs
-    )
+    kept = msgspec.structs.replace(said, edges=edges, utc=tuple(utc.values()), epochs=epochs)
     return kept, left_out
 
 
