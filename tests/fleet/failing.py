@@ -67,6 +67,13 @@ class Fleet:
     def log(self, job: str) -> tuple[PathEventRow, ...]:
         return ask_for(self.target, FailoverLogQuery(job=job), FailoverLog).events
 
+    def came_back(self, job: str) -> bool:
+        """Whether the log has a path made again where one was left. Where some of a pair's ports
+        are still silent, as on a busy machine, what comes back is logged as the fabric's."""
+        return any(
+            row.action == "create" and row.cause in {"return", "fabric"} for row in self.log(job)
+        )
+
     def causes(self, job: str, since_ns: int = 0) -> set[str]:
         """Why paths that carried data were left, from an instant of fleet time on. A join that was
         not answered in time is none of them: a busy machine has such without any fault."""

@@ -56,7 +56,7 @@ def test_a_job_goes_on_over_the_other_nic_and_returns(
         await_true(lambda: fleet.both(name), "back on both rails")
         account = job.steps()
     assert account["steps"] > 10
-    await_true(lambda: "return" in {row.cause for row in fleet.log(name)}, "the return in the log")
+    await_true(lambda: fleet.came_back(name), "the return in the log")
     await_true(lambda: bool(fleet.causes(name) & DEAD), "why it was left, in the log")
 
 

@@ -33,7 +33,8 @@ PATIENCE_S = 120.0
 NOT_HERE = {
     "clock_utc_offset_seconds", "module_temperature_celsius", "module_receive_power_dbm",
     "module_bias_amperes", "incidents", "incident_firing", "findings", "finding_loss_ratio",
-    "finding_delay_seconds", "paths_left_total", "paths_refused_total", "fabric_cables", "fabric_cables_lost",
+    "finding_delay_seconds", "paths_left_total", "paths_refused_total",
+    "fabric_cables", "fabric_cables_lost",
     "fabric_nics_misplaced", "fabric_changes_total", "queues", "queue_delay_seconds", "queue_flows",
 }  # fmt: skip
 """What a healthy lab without anchors and modules has no value of."""
