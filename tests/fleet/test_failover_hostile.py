@@ -66,7 +66,7 @@ def test_nothing_of_it_needs_the_controller(fleet: Fleet) -> None:
         assert account["longest_s"] < STALL_S
         # What was done meanwhile is told when there is someone to tell.
         await_true(
-            lambda: "return" in {row.cause for row in fleet.log("alone")},
+            lambda: fleet.came_back("alone"),
             "the whole story",
             instead=lambda: fleet.log("alone"),
         )
