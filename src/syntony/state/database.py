@@ -62,13 +62,8 @@ def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """
     try:
         database.execute("BEGIN IMMEDIATE")
-        try:
+        with database:  # commits, or rolls back
             yield database
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
     except sqlite3.Error as error:
         raise StateError(f"control state cannot be written: {error}") from error
 
