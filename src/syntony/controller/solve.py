@@ -79,22 +79,16 @@ class SolveLoop:
         edges: Sequence[Edge],
         utc: Sequence[UtcReading] = (),
         epochs: Mapping[str, int] | None = None,
-    ) -> int:
-        """The newest edges and UTC readings of one agent, and its clocks' present epochs.
-
-        Returns:
-            How many edges and readings were not its own.
-        """
-        told = {node: epoch for node, epoch in (epochs or {}).items() if _is_of(host, node)}
+    ) -> None:
+        """The newest edges and UTC readings of one agent, and its clocks' present epochs, as
+        `clock_evidence.credible` left them."""
+        told = dict(epochs or {})
         self._new_epoch |= any(
             self._epochs.get(node, epoch) != epoch for node, epoch in told.items()
         )
         self._epochs |= told
-        own = tuple(edge for edge in edges if _is_of(host, edge.a))
-        readings = tuple(reading for reading in utc if _is_of(host, reading.node))
-        self._waiting[host] = (own, readings)
-        self._newest[host] = own
-        return len(edges) - len(own) + len(utc) - len(readings)
+        self._newest[host] = tuple(edges)
+        self._waiting[host] = (self._newest[host], tuple(utc))
 
     def edges(self) -> tuple[Edge, ...]:
         """What every agent last said of its pairs."""
@@ -177,10 +171,6 @@ class SolveLoop:
             fleet_ns,
             check=False,
         )
-
-
-def _is_of(host: str, node: str) -> bool:
-    return node == host or node.startswith(f"{host}/")
 
 
 def timelines_per_host(
