@@ -11,8 +11,12 @@ ACT ?= all
 ROOM ?=
 N ?= 30
 SEED ?= 1
-# Workers of `make test`; a file's tests stay together, for they share costly fixtures.
-PARALLEL ?= -n auto --dist loadfile
+# Workers of `make test`, one more than cores, for many tests wait; a file's tests stay together,
+# for they share costly fixtures.
+PARALLEL ?= -n $(shell expr $$(nproc) + 1) --dist loadfile
+
+# Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate
@@ -44,6 +48,8 @@ $(DEV_STAMP): $(STAMP)
 demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
 	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
 
+# The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
+test: export OPENBLAS_NUM_THREADS = 1
 test: dev native-test ## Native and unit tests: everything but live labs and slow tests
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
 	$(BIN)/python -m pytest -m 'not slow and not lab' $(PARALLEL)

@@ -23,10 +23,14 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.io.window_fit import fit_window
+from syntony.sim.fleet import PairReading
 from syntony.sim.regimes import REGIMES, run
 from syntony.sim.stamps import NOISES
 
 QUICK_NOISES = ("hardware", "kernel", "gamma_edge", "coalesced")
+
+LEAST_ERROR_NS = 1.0
+"""Stamps are whole nanoseconds."""
 
 
 class Row(NamedTuple):
@@ -46,6 +50,8 @@ class Row(NamedTuple):
     bound_p50_ns: float
     slack: float
     """Median of bound over error."""
+    pair_slack: float
+    """The same of the pairs' edges, before the solve."""
 
 
 def measure(task: tuple[str, str, int]) -> Row:
@@ -53,17 +59,19 @@ def measure(task: tuple[str, str, int]) -> Row:
     name, noise, seeds = task
     errors: list[float] = []
     bounds: list[float] = []
+    pairs: list[PairReading] = []
     broken, violations = [], 0
     for seed in range(seeds):
         outcome = run(REGIMES[name], NOISES[noise], seed, fit_window)
         errors += [abs(each.error_ns) for each in outcome.readings]
         bounds += [each.bound_ns for each in outcome.readings]
+        pairs += outcome.pairs
         violations += len(outcome.violations)
         if outcome.violations:
             broken.append(seed)
     if not errors:
         none = float("nan")
-        return Row(name, noise, REGIMES[name].visible, 0, *(none,) * 3, 0, [], *(none,) * 3)
+        return Row(name, noise, REGIMES[name].visible, 0, *(none,) * 3, 0, [], *(none,) * 4)
     error, bound = np.array(errors), np.array(bounds)
     return Row(
         regime=name,
@@ -77,7 +85,10 @@ def measure(task: tuple[str, str, int]) -> Row:
         broken_seeds=broken,
         worst_ratio=float((error / bound).max()),
         bound_p50_ns=float(np.median(bound)),
-        slack=float(np.median(bound / np.maximum(error, 1.0))),
+        slack=float(np.median(bound / np.maximum(error, LEAST_ERROR_NS))),
+        pair_slack=float(
+            np.median([each.bound_ns / max(abs(each.error_ns), LEAST_ERROR_NS) for each in pairs])
+        ),
     )
 
 
@@ -100,7 +111,7 @@ def main() -> int:
         print(f"seeds 0 to {seeds - 1}; |error| and bound in ns; load {os.getloadavg()[0]:.1f}")
         print(
             f"{'regime':27}{'noise':13}{'n':>6}{'p50':>9}{'p95':>9}{'max':>9}"
-            f"{'bound p50':>11}{'bound÷err':>11}{'broken':>8}{'worst':>8}  seeds"
+            f"{'bound p50':>11}{'bound÷err':>11}{'of pairs':>10}{'broken':>8}{'worst':>8}  seeds"
         )
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         for row in pool.map(measure, tasks):
@@ -116,7 +127,8 @@ def show(row: Row) -> None:
     """One line of the table."""
     print(
         f"{row.regime:27}{row.noise:13}{row.readings:>6}{row.p50_ns:>9,.0f}{row.p95_ns:>9,.0f}"
-        f"{row.max_ns:>9,.0f}{row.bound_p50_ns:>11,.0f}{row.slack:>11,.0f}{row.violations:>8}"
+        f"{row.max_ns:>9,.0f}{row.bound_p50_ns:>11,.0f}{row.slack:>11,.0f}{row.pair_slack:>10,.0f}"
+        f"{row.violations:>8}"
         f"{row.worst_ratio:>8.2f}  {'' if row.visible else 'hidden '}{row.broken_seeds or ''}",
         flush=True,
     )

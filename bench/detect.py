@@ -36,7 +36,7 @@ from bench.instant import Instants, switch_of, watching
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import LOADED_WATCH_NS, ProbeEngine, ProbeNic
+from syntony.io.probe import LOADED_WATCH_NS, PeerKeys, ProbeEngine, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import LiveLab, eventually, live
@@ -86,7 +86,7 @@ def nic_of(host: str, rail: int) -> ProbeNic:
 def open_engine(host: str) -> ProbeEngine:
     nics = [nic_of(host, rail) for rail in range(PLAN.spec.rails)]
     engine = ProbeEngine(nics, KernelClock(host))
-    engine.set_keys(KEY)
+    engine.set_peers(dict.fromkeys(range(1, 4096), PeerKeys(KEY)))
     engine.start()
     return engine
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS, S
 from syntony.traffic.connection import State, Subflow
@@ -134,7 +134,7 @@ def flows(seconds: float) -> dict[str, Any]:
 def engine(number: int, address: str) -> ProbeEngine:
     nic = ProbeNic(name="lo", nic_id=number, address=address, port=PORT)
     made = ProbeEngine([nic], KernelClock("h"))
-    made.set_keys(KEY)
+    made.set_peers(dict.fromkeys(range(1, 200), PeerKeys(KEY)))
     made.start()
     return made
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
@@ -30,7 +30,7 @@ from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
-from syntony.wire.failover import FailoverLog, FailoverLogQuery, PathEventRow
+from syntony.wire.failover import FailoverLogQuery, PathEventRow
 
 CALM_S, HOGS_S, CYCLE_S = 25, 20, 60
 START_S = 60.0
@@ -62,7 +62,7 @@ class Tally:
     def read(self, lab: Lab) -> None:
         """Whatever the agents have told since the last time."""
         query = FailoverLogQuery(window_ns=3 * CYCLE_S * S, limit=10_000)
-        for row in ask_for(f"unix:{lab.controller_socket}", query, FailoverLog).events:
+        for row in ask(f"unix:{lab.controller_socket}", query).events:
             key = (row.ts_ns, row.host, row.connection, row.action)
             if key in self._seen:
                 continue

@@ -24,14 +24,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import grpc
 import numpy as np
 from tests.link import ControllerProcess, hello
 
 from syntony.controller.pki import TlsPaths
+from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.arrow import encode_columns
-from syntony.wire.messages import ATTACH, Ack, Batch, Refuse, decode_controller, encode
+from syntony.wire.coding import encode
+from syntony.wire.messages import (
+    ATTACH,
+    Ack,
+    Batch,
+    Refuse,
+    decode_controller,
+)
 from syntony.wire.tables import PROBE
 
 START_NS = 1_700_000_000 * S

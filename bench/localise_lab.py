@@ -28,15 +28,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syntony.alerts.rules import default_rules
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import cable_name, link_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
 from syntony.lab.testing import LiveLab, live
 from syntony.model import S
-from syntony.wire.fabric import Findings, FindingsQuery, LearntPaths, PathsQuery
-from syntony.wire.incidents import IncidentsQuery, IncidentsReply
+from syntony.wire.fabric import FindingsQuery, PathsQuery
+from syntony.wire.incidents import IncidentsQuery
 
 PATIENCE_S = 45.0
 QUIET_S = 120.0
@@ -150,7 +150,7 @@ class Bench:
     def quiet(self) -> bool:
         """Whether nothing is to blame and nothing open that matters here."""
         try:
-            answer = ask_for(self._target, FindingsQuery(), Findings)
+            answer = ask(self._target, FindingsQuery())
         except RemoteError:
             return False
         named = {rule for rule, _ in self.open()} - SIDE_EFFECTS
@@ -159,14 +159,14 @@ class Bench:
     def open(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Incidents that are live and nobody's evidence, by rule and subject."""
         try:
-            reply = ask_for(self._target, IncidentsQuery(), IncidentsReply)
+            reply = ask(self._target, IncidentsQuery())
         except RemoteError:
             return {}
         return {(i["rule"], i["subject"]): i for i in reply.incidents if not i["cause"]}
 
     def learnt(self, wanted: int) -> bool:
         try:
-            return len(ask_for(self._target, PathsQuery(), LearntPaths).paths) >= wanted
+            return len(ask(self._target, PathsQuery()).paths) >= wanted
         except RemoteError:
             return False
 
@@ -219,7 +219,7 @@ class Bench:
 
     def _blamed(self) -> set[str]:
         try:
-            answer = ask_for(self._target, FindingsQuery(), Findings)
+            answer = ask(self._target, FindingsQuery())
         except RemoteError:
             return set()
         return {found.component for found in answer.findings}

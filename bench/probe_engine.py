@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import live
@@ -83,7 +83,7 @@ def run_host(host: str, rate: float, seconds: float) -> dict[str, Any]:
         for rail in range(PLAN.spec.rails)
     ]
     with ProbeEngine(nics, KernelClock(host)) as engine:
-        engine.set_keys(KEY)
+        engine.set_peers(dict.fromkeys(range(1, 4096), PeerKeys(KEY)))
         engine.start()
         time.sleep(WARM_UP_S)
         engine.set_flows(flows_of(host, rate))

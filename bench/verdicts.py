@@ -26,7 +26,7 @@ from bench.false_failover import takes_for_dead
 from bench.hogs import hogs
 from bench.instant import Instants, switch_of, watching
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
@@ -39,9 +39,7 @@ from syntony.lab.world import World, allow_realtime, new_lab
 from syntony.model import MS, S
 from syntony.wire.failover import (
     ConnectionsQuery,
-    FailoverLog,
     FailoverLogQuery,
-    FleetConnections,
     PathEventRow,
 )
 
@@ -72,7 +70,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 def rows_of(lab: Lab, ahead_ns: int) -> list[tuple[int, PathEventRow]]:
     """Every path left of late: when the agent knew (CLOCK_MONOTONIC), and its row."""
     query = FailoverLogQuery(window_ns=60 * S, limit=10_000)
-    rows = ask_for(f"unix:{lab.controller_socket}", query, FailoverLog).events
+    rows = ask(f"unix:{lab.controller_socket}", query).events
     known = [(row.ts_ns - row.act_ns - ahead_ns, row) for row in rows if takes_for_dead(row)]
     return sorted(known, key=lambda each: each[0])
 
@@ -85,7 +83,7 @@ def wait_used(lab: Lab, target: str) -> None:
     query = ConnectionsQuery(host=target.partition("/")[0])
     end_s = time.monotonic() + RETURN_S
     while time.monotonic() < end_s:
-        answer = ask_for(f"unix:{lab.controller_socket}", query, FleetConnections)
+        answer = ask(f"unix:{lab.controller_socket}", query)
         conns = [conn for host in answer.hosts for conn in host.report.connections]
         if conns and all(
             any(each.state == "up" and each.path.startswith(f"{target}:") for each in conn.subflows)

@@ -47,6 +47,9 @@ find_missing() { # find_missing OPTION
         need opensm opensm
         need ibnetdiscover infiniband-diags
         need chronyd chrony
+        # Debian keeps the server's programs off PATH.
+        command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
+            missing="$missing postgresql"
         need sshd openssh-server # Debian starts it, too: not for everybody who runs `make test`
     fi
     if [ "$1" = "--bench" ]; then

@@ -1,4 +1,4 @@
-"""What every test has: examples without a stop-watch, and a place of its own for labs.
+"""What every test has: examples without a deadline, a directory of its own for labs, a CPU budget.
 
 A person's own labs do not matter to the tests, nor the tests to them.
 """
@@ -6,9 +6,10 @@ A person's own labs do not matter to the tests, nor the tests to them.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,39 @@ from hypothesis import settings
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+COSTLY_CPU_S = 5.0
+"""Processor time of one test above which the summary of `make test` names it."""
+
+
+def _cpu_s() -> float:
+    """Of this process and the children it has waited for."""
+    spent = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure what the test itself costs; fixtures are shared and not counted."""
+    before_s = _cpu_s()
+    result = yield
+    if not any(item.iter_markers("slow")) and not any(item.iter_markers("lab")):
+        item.user_properties.append(("cpu_s", _cpu_s() - before_s))
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that cost too much for every run."""
+    costly = [
+        (value, report.nodeid)
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "cpu_s" and isinstance(value, float) and value > COSTLY_CPU_S
+    ]
+    if costly:
+        terminalreporter.section(f"over {COSTLY_CPU_S:.0f} s of processor time: cheaper, or slow?")
+        for value, nodeid in sorted(costly, reverse=True):
+            terminalreporter.line(f"{value:5.1f} s  {nodeid}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,19 +34,29 @@ PATIENCE_S = 60.0
 class ControllerProcess:
     """`syntony controller` as its own process on loopback."""
 
-    def __init__(self, directory: Path, store: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        store: str | None = None,
+        state: str = "",
+        *,
+        name: str = "controller",
+    ) -> None:
         self.directory = directory
         self.authority: Authority = create_authority(directory / "ca")
-        self.port = free_port()
-        self.socket = directory / "controller.sock"
-        self.store = store or str(directory / "store")
+        self.port, self.join_port = free_port(), free_port()
+        self.name = name
+        self.socket = directory / f"{name}.sock"
+        self.store = store or str(directory / f"store-{name}")
         self._process: subprocess.Popen[bytes] | None = None
-        tls = self.issue("controller", Role.CONTROLLER)
-        self._config = directory / "controller.toml"
-        self._config.write_text(
+        tls = self.tls = self.issue(name, Role.CONTROLLER)
+        self.config = directory / f"{name}.toml"
+        self.config.write_text(
             f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
             f'store = "{self.store}"\ntls_ca = "{tls.ca}"\ntls_cert = "{tls.cert}"\n'
-            f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\n'
+            f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\nstate = "{state}"\n'
+            f'enrolment = {{ listen = "127.0.0.1:{self.join_port}", '
+            f'authority = "{directory / "ca"}", lifetime_ns = {HOUR_NS} }}\n'
         )
 
     def issue(
@@ -66,12 +76,16 @@ class ControllerProcess:
             directory=self.directory / place,
         )
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        log = (self.directory / "controller.log").open("ab")
+    def start(self, run: str = _RUN) -> None:
+        """Start it, and wait until it answers.
+
+        Args:
+            run: Python that runs the command.
+        """
+        log = (self.directory / f"{self.name}.log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", _RUN, "--config", str(self._config)],
+                [sys.executable, "-W", "error", "-c", run, "--config", str(self.config)],
                 stdout=log,
                 stderr=log,
             )
@@ -101,7 +115,11 @@ class ControllerProcess:
 
     def log(self) -> str:
         """Everything it wrote."""
-        return (self.directory / "controller.log").read_text()
+        return (self.directory / f"{self.name}.log").read_text()
+
+    def ended(self) -> int | None:
+        """Its exit status, once it has ended by itself."""
+        return None if self._process is None else self._process.poll()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it and return its exit status."""
@@ -124,9 +142,9 @@ class ControllerProcess:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[ControllerProcess]:
+def running(directory: Path, state: str = "") -> Iterator[ControllerProcess]:
     """A started controller, ended with the block."""
-    controller = ControllerProcess(directory)
+    controller = ControllerProcess(directory, state=state)
     controller.start()
     try:
         yield controller

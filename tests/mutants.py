@@ -1,7 +1,7 @@
 """Deliberate changes of a module's syntax tree, one at a time: what `tests/mutate.py` draws from.
 
 Left out is what no test should notice: texts, types, decorators, `__repr__`, logging, assertions,
-the wording of exceptions.
+the wording of exceptions, how charts and tables look.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ DEFAULTS = {"bool": (True, False), "int": (0,), "float": (0.0,), "str": ("",)}
 LOGGERS = {"log", "logger", "logging", "warnings"}
 LARGE = 16
 """Larger constants, and all that are not whole, are scaled by 3 instead of being off by one."""
+APPEARANCE = {
+    "alpha", "color", "colors", "columnspacing", "fontsize", "fontweight", "frameon",
+    "handlelength", "length", "ls", "lw", "mew", "ms", "pad", "pad_edge", "padding", "zorder",
+}  # fmt: skip
+"""Keyword arguments of drawing libraries: how something looks, not what it says or where."""
 UNCHANGED = {"annotation", "returns", "decorator_list", "bases", "format_spec", "exc", "cause"}
 
 
@@ -119,6 +124,8 @@ def _is_skipped(node: ast.AST) -> bool:
         case ast.FunctionDef(name="__repr__" | "__str__") | ast.Assert():
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict" | "n"):
+            return True
+        case ast.keyword(arg=str(name)) if name in APPEARANCE:
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
             return name in LOGGERS

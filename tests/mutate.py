@@ -30,6 +30,7 @@ from itertools import accumulate, islice
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import cast
 
 import coverage
 import pytest
@@ -43,7 +44,8 @@ HEAVY = ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats", "rich.
 """Imported once, before the forks."""
 MEMORY_BYTES = 8 << 30
 """A changed loop must not take the machine with it."""
-OPTIONS = ["-q", "-x", "--assert=plain", "--tb=no", "-pno:cacheprovider", "-mnot slow and not lab"]
+OPTIONS = ["-q", "-x", "--assert=plain", "--tb=short", "-pno:cacheprovider"]
+OPTIONS += ["-m", "not slow and not lab"]
 
 
 def sample(room: str, only: str, size: int, seed: int) -> list[Mutant]:
@@ -129,6 +131,7 @@ class Covering:
 
     def __init__(self, room: str, paths: Sequence[str], folder: Path) -> None:
         data_file, times = folder / "coverage", folder / "seconds.json"
+        output = folder / "output"
 
         def measure() -> int:
             measured = coverage.Coverage(
@@ -142,10 +145,11 @@ class Covering:
             times.write_text(json.dumps(recorder.seconds))
             return status
 
-        process = forked(measure, 3600)
+        process = forked(measure, 3600, output)
         process.join()
         if process.exitcode:
-            sys.exit(f"{' '.join(paths)}: fail without any change (exit {process.exitcode})")
+            said = output.read_text(errors="replace")[-4000:]
+            sys.exit(f"{said}\n{' '.join(paths)}: fail without any change ({process.exitcode})")
         self.seconds: dict[str, float] = json.loads(times.read_text())
         data = coverage.CoverageData(str(data_file))
         data.read()
@@ -180,17 +184,17 @@ class Covering:
         return ordered[: max(enough, 1)]
 
 
-def forked(work: Callable[[], int], seconds: float) -> BaseProcess:
-    """A process that does `work` quietly, and is ended after so many seconds of processor time, or
-    ten times as long."""
+def forked(work: Callable[[], int], seconds: float, output: Path | None = None) -> BaseProcess:
+    """A process that does `work`, and is ended after so many seconds of processor time, or ten
+    times as long. What it prints goes to the file `output`, or nowhere."""
 
     def quietly() -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
+        sink = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(sink, 1)
+        os.dup2(sink, 2)
         os._exit(work())
 
     process = mp.get_context("fork").Process(target=quietly)
@@ -214,7 +218,7 @@ def survivors(
 ) -> list[Mutant]:
     """The changes that no test noticed; a test that does not end has noticed."""
     waiting, found = list(reversed(mutants)), []
-    running: dict[object, tuple[BaseProcess, Mutant]] = {}
+    running: dict[int, tuple[BaseProcess, Mutant]] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             changed = waiting.pop()
@@ -223,13 +227,20 @@ def survivors(
                 process = begin(changed, tests, limit_s)
                 running[process.sentinel] = process, changed
             else:
-                found.append(changed)
-        for sentinel in wait([process.sentinel for process, _ in running.values()]):
-            process, changed = running.pop(sentinel)
+                found.append(_told(changed))
+        # Without a process to wait for, `wait` does not return.
+        for sentinel in wait(list(running)) if running else ():
+            process, changed = running.pop(cast(int, sentinel))
             process.join()
             if process.exitcode == 0:
-                found.append(changed)
+                found.append(_told(changed))
     return sorted(found, key=lambda each: (each.file, each.lines))
+
+
+def _told(changed: Mutant) -> Mutant:
+    """Printed at once: a room takes many minutes."""
+    print(f"{changed.where}\n{changed.diff}\n", flush=True)
+    return changed
 
 
 def _file(test: str) -> str:
@@ -265,8 +276,6 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             covering = Covering(room, options.tests or [f"tests/{room}"], Path(folder))
         unnoticed = survivors(mutants, covering, options.jobs, options.budget)
-        for each in unnoticed:
-            print(f"{each.where}\n{each.diff}\n")
         score = 100 * (1 - len(unnoticed) / len(mutants)) if mutants else 100.0
         noticed = f"{len(mutants) - len(unnoticed)} of {len(mutants)}"
         print(f"{room}: {noticed} noticed ({score:.0f} %), seed {options.seed}", flush=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import module_from_spec
 from pathlib import Path
 
 import pytest
 from tests.mutants import mutant, sites
-from tests.mutate import FromMemory, pure_rooms, sample
+from tests.mutate import Covering, FromMemory, forked, pure_rooms, sample, survivors
 
 SOURCE = '''\
 """A docstring 1."""
@@ -54,6 +55,43 @@ def test_texts_types_logging_and_the_wording_of_errors_are_left_alone(changes: l
     errors = [diff for diff in changes if "ValueError" in diff]
     assert len(errors) == 1, "that it is raised at all is another matter"
     assert all(diff.count("\n") < 4 for diff in changes), "one change at a time"
+
+
+def test_how_a_chart_looks_is_left_alone_and_what_it_says_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "chart.py"
+    path.write_text("axes.plot(values, lw=2, ls=(0, (4, 3)), zorder=7, at=3)\n")
+    added = [mutant(path, n, tmp_path).diff.splitlines()[-1] for n, _ in enumerate(sites(path))]
+    assert sorted(added) == [
+        "+axes.plot(values, lw=2, ls=(0, (4, 3)), zorder=7, at=2)",
+        "+axes.plot(values, lw=2, ls=(0, (4, 3)), zorder=7, at=4)", "+pass",
+    ]  # fmt: skip
+
+
+def test_what_a_process_prints_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    def work() -> int:
+        os.write(1, b"why it failed\n")
+        return 3
+
+    process = forked(work, 60, tmp_path / "output")
+    process.join()
+    assert process.exitcode == 3
+    assert (tmp_path / "output").read_text() == "why it failed\n"
+
+
+def test_a_change_that_no_test_runs_is_a_survivor_and_the_run_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Nothing(Covering):
+        def __init__(self) -> None:
+            self.seconds = {}
+
+        def tests(self, *_: object) -> list[str]:
+            return []
+
+    changes_ = sample("sla", "", 2, 1)
+    found = survivors(changes_, Nothing(), 1, 60.0)
+    assert {each.where for each in found} == {each.where for each in changes_}
+    assert changes_[0].diff in capsys.readouterr().out
 
 
 def test_a_sample_depends_on_its_seed_alone() -> None:

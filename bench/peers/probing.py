@@ -23,7 +23,7 @@ from bench.peers.shaped import ADDRESS, CLIENT, INTERFACE, SERVER
 from syntony.clock.network import NetworkSolver
 from syntony.clock.windows import PairKey, PairWindows
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
 from syntony.io.window_fit import fit_window
 from syntony.model import MS, Edge, S, SyntheticClockSpec
 from syntony.wire.probes import ProbeFlow
@@ -64,7 +64,7 @@ def edges(node: str, clock: ClockSource, interval_ns: int, out: TextIO) -> Itera
     windows = PairWindows(fit=fit_window)
     windows.plan({1: PairKey(*names, node, there)})
     with ProbeEngine([nic(node)], clock) as engine:
-        engine.set_keys(KEY)
+        engine.set_peers(dict.fromkeys(NIC_ID.values(), PeerKeys(KEY)))
         engine.start()
         engine.set_flows([flow(node, interval_ns)])
         newest: Edge | None = None

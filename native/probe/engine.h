@@ -16,7 +16,14 @@ enum {
     SYN_BATCH = 32,       /* packets per system call */
     SYN_SENT_RING = 512,  /* packets per socket whose stamp may be outstanding */
     SYN_HEARD_ROWS = 2048,
-    SYN_MAX_KEYS = 2,
+    SYN_PEER_KEYS = 2,
+};
+
+/* The keys shared with the host of a remote NIC. */
+struct syn_peer {
+    uint32_t nic_id;
+    uint32_t key_count;
+    struct syn_packet_key keys[SYN_PEER_KEYS]; /* the one to send with first */
 };
 
 /* Whose packet a transmit stamp belongs to: a flow by its id, or a reflector session by its place. */
@@ -27,7 +34,7 @@ struct syn_sent {
 };
 
 struct syn_socket {
-    int fd;
+    int fd; /* -1: closed, as its NIC is not attached or another program has the port */
     uint32_t nic;
     int reflector;
     int wanted; /* by the flows being set */
@@ -50,6 +57,7 @@ struct syn_nic {
     struct syn_probe_nic config;
     struct syn_probe_nic_status status;
     unsigned ifindex;
+    int attached;  /* its reflector is open */
     uint64_t turn; /* of the loop in which it last sent a pair */
 };
 
@@ -125,8 +133,8 @@ struct syn_probe_engine {
     struct syn_socket **sockets;
     size_t socket_count;
 
-    struct syn_packet_key keys[SYN_MAX_KEYS]; /* current first */
-    size_t key_count;
+    struct syn_peer *peers; /* by NIC */
+    size_t peer_count;
     struct syn_engine_flow **flows; /* a binary heap, earliest due first */
     size_t flow_count;
     unsigned generation; /* of the sockets: events of an older one may point nowhere */
@@ -184,9 +192,13 @@ static inline size_t syn_flow_hash(uint32_t flow_id)
 void syn_engine_visit(struct syn_probe_engine *engine);
 void syn_engine_leave(struct syn_probe_engine *engine);
 void syn_engine_wake(struct syn_probe_engine *engine);
-/* NULL with a sentence in message. */
-struct syn_socket *syn_open_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
-                                   int reflector, char *message);
+/* NULL: no key is shared with that NIC's host. */
+const struct syn_peer *syn_find_peer(const struct syn_probe_engine *engine, uint32_t nic_id);
+/* A closed one; NULL with a sentence in message. */
+struct syn_socket *syn_add_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
+                                  int reflector, char *message);
+/* 0 with a sentence: it stays closed. */
+int syn_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket, char *message);
 
 /* watch.c */
 int syn_watches_open(struct syn_watches *watches);
@@ -204,7 +216,8 @@ void syn_watches_rename(struct syn_probe_engine *engine);
 /* plan.c */
 int syn_flow_fits(const struct syn_probe_engine *engine, const struct syn_probe_flow *flow,
                   char *message);
-/* The socket of the flow's source port, opened if need be; NULL with a sentence. */
+/* The socket of the flow's source port, opened if it can be; NULL for want of memory. Where it is
+ * closed, a sentence says why, unless its NIC is not attached. */
 struct syn_socket *syn_flow_socket(struct syn_probe_engine *engine,
                                    const struct syn_probe_flow *flow, char *message);
 uint64_t syn_new_epoch(struct syn_probe_engine *engine);

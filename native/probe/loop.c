@@ -85,7 +85,7 @@ void syn_begin_sending(struct syn_probe_engine *engine)
 
 static int may_send(const struct syn_probe_engine *engine)
 {
-    return engine->flow_count > 0 && engine->key_count > 0;
+    return engine->flow_count > 0 && engine->peer_count > 0;
 }
 
 static int64_t next_pair_ns(const struct syn_probe_engine *engine)

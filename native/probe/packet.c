@@ -102,6 +102,13 @@ static void read_reply_part(const uint8_t *data, struct syn_packet *packet)
     packet->first_seq = syn_load_be32(data + AT_FIRST);
 }
 
+uint32_t syn_packet_remote(const uint8_t *data, size_t length)
+{
+    if (length != SYN_PACKET_BYTES)
+        return 0;
+    return syn_load_be32(data + (data[AT_TYPE] == SYN_PACKET_REPLY ? AT_DST : AT_SRC));
+}
+
 int syn_packet_decode(const uint8_t *data, size_t length, const struct syn_packet_key *keys,
                       size_t key_count, struct syn_packet *packet)
 {

@@ -35,7 +35,8 @@ static void close_unwanted(struct syn_probe_engine *engine)
             engine->sockets[kept++] = at;
             continue;
         }
-        close(at->fd);
+        if (at->fd >= 0)
+            close(at->fd);
         free(at);
         engine->generation++;
     }
@@ -112,7 +113,8 @@ int syn_flow_fits(const struct syn_probe_engine *engine, const struct syn_probe_
     const char *wrong = NULL;
     if (flow->nic >= engine->nic_count)
         wrong = "its source is none of this engine's NICs";
-    else if (flow->family != engine->nics[flow->nic].config.family)
+    else if (flow->family != engine->nics[flow->nic].config.family &&
+             engine->nics[flow->nic].config.family != 0)
         wrong = "source and destination are of different IP versions";
     else if (flow->interval_ns < MIN_INTERVAL_NS)
         wrong = "its interval is below 100 us";
@@ -137,14 +139,20 @@ struct syn_socket *syn_flow_socket(struct syn_probe_engine *engine,
                                    const struct syn_probe_flow *flow, char *message)
 {
     struct syn_socket *socket = find_socket(engine, flow);
-    return socket ? socket : syn_open_socket(engine, flow->nic, flow->src_port, 0, message);
+    if (socket == NULL)
+        socket = syn_add_socket(engine, flow->nic, flow->src_port, 0, message);
+    if (socket != NULL && socket->fd < 0 && engine->nics[flow->nic].attached)
+        (void)syn_reopen_socket(engine, socket, message);
+    return socket;
 }
 
 static struct syn_engine_flow *new_flow(struct syn_probe_engine *engine,
                                         const struct syn_probe_flow *config, char *message)
 {
+    snprintf(message, SYN_MESSAGE_BYTES, "NIC %s is not attached",
+             engine->nics[config->nic].config.ifname);
     struct syn_socket *socket = syn_flow_socket(engine, config, message);
-    if (socket == NULL)
+    if (socket == NULL || socket->fd < 0)
         return NULL;
     struct syn_engine_flow *flow = calloc(1, sizeof *flow);
     if (flow == NULL ||

@@ -28,8 +28,33 @@ void syn_engine_wake(struct syn_probe_engine *engine)
     (void)!write(engine->wake_fd, &one, sizeof one);
 }
 
-struct syn_socket *syn_open_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
-                                      int reflector, char *message)
+static void close_socket(struct syn_socket *socket)
+{
+    if (socket->fd >= 0)
+        close(socket->fd);
+    socket->fd = -1;
+}
+
+int syn_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket, char *message)
+{
+    const struct syn_nic *nic = &engine->nics[socket->nic];
+    close_socket(socket);
+    int fd = syn_probe_socket(&nic->config, socket->port, nic->status.hardware, message);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = socket};
+    if (fd >= 0 && epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
+        snprintf(message, SYN_MESSAGE_BYTES, "no more probe sockets: %s", strerror(errno));
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0)
+        return 0;
+    socket->fd = fd;
+    socket->next_id = socket->stamped_ids = socket->overflow = 0;
+    return 1;
+}
+
+struct syn_socket *syn_add_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
+                                  int reflector, char *message)
 {
     struct syn_socket **more =
         realloc(engine->sockets, (engine->socket_count + 1) * sizeof *engine->sockets);
@@ -42,34 +67,59 @@ struct syn_socket *syn_open_socket(struct syn_probe_engine *engine, uint32_t nic
         return NULL;
     }
     *added = (struct syn_socket){
-        .nic = nic, .port = port, .reflector = reflector, .wanted = 1};
-    added->fd = syn_probe_socket(&engine->nics[nic].config, port,
-                                 engine->nics[nic].status.hardware, message);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = added};
-    if (added->fd < 0 || epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, added->fd, &event) < 0) {
-        free(added);
-        return NULL;
-    }
+        .fd = -1, .nic = nic, .port = port, .reflector = reflector, .wanted = 1};
     engine->sockets[engine->socket_count++] = added;
     return added;
 }
 
-void syn_probe_set_keys(struct syn_probe_engine *engine, uint32_t current_id,
-                        const uint8_t *current, uint32_t previous_id, const uint8_t *previous)
+/* --- peers ---------------------------------------------------------------------------------- */
+
+static int by_nic(const void *a, const void *b)
 {
-    syn_engine_visit(engine);
-    if (engine->key_count == 0)
-        syn_begin_sending(engine);
-    engine->keys[0].id = current_id;
-    memcpy(engine->keys[0].bytes, current, sizeof engine->keys[0].bytes);
-    engine->key_count = 1;
-    if (previous != NULL) {
-        engine->keys[1].id = previous_id;
-        memcpy(engine->keys[1].bytes, previous, sizeof engine->keys[1].bytes);
-        engine->key_count = 2;
+    uint32_t left = ((const struct syn_peer *)a)->nic_id;
+    uint32_t right = ((const struct syn_peer *)b)->nic_id;
+    return (left > right) - (left < right);
+}
+
+const struct syn_peer *syn_find_peer(const struct syn_probe_engine *engine, uint32_t nic_id)
+{
+    struct syn_peer wanted = {.nic_id = nic_id};
+    if (engine->peer_count == 0)
+        return NULL;
+    return bsearch(&wanted, engine->peers, engine->peer_count, sizeof wanted, by_nic);
+}
+
+static struct syn_peer peer_of(const struct syn_probe_peer *given)
+{
+    struct syn_peer peer = {.nic_id = given->nic_id, .key_count = 1 + (given->other_id != 0)};
+    peer.keys[0].id = given->key_id;
+    peer.keys[1].id = given->other_id;
+    memcpy(peer.keys[0].bytes, given->key, sizeof peer.keys[0].bytes);
+    memcpy(peer.keys[1].bytes, given->other, sizeof peer.keys[1].bytes);
+    return peer;
+}
+
+int syn_probe_set_peers(struct syn_probe_engine *engine, const struct syn_probe_peer *given,
+                        size_t count, char *message)
+{
+    struct syn_peer *peers = calloc(count + 1, sizeof *peers);
+    if (peers == NULL) {
+        snprintf(message, SYN_MESSAGE_BYTES, "out of memory for the keys of %zu peers", count);
+        return SYN_ERROR_MISSING;
     }
+    for (size_t i = 0; i < count; i++)
+        peers[i] = peer_of(&given[i]);
+    qsort(peers, count, sizeof *peers, by_nic);
+    syn_engine_visit(engine);
+    if (engine->peer_count == 0 && count > 0)
+        syn_begin_sending(engine);
+    struct syn_peer *before = engine->peers;
+    engine->peers = peers;
+    engine->peer_count = count;
     syn_engine_leave(engine);
     syn_engine_wake(engine);
+    free(before);
+    return SYN_OK;
 }
 
 /* --- the engine ----------------------------------------------------------------------------- */
@@ -88,20 +138,61 @@ static int allocate(struct syn_probe_engine *engine, size_t nic_count)
            epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, engine->wake_fd, &event) == 0;
 }
 
-static int open_nics(struct syn_probe_engine *engine, const struct syn_probe_nic *nics,
-                     size_t count, char *message)
+static struct syn_socket *reflector_of(struct syn_probe_engine *engine, uint32_t nic,
+                                       char *message)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct syn_nic *nic = &engine->nics[i];
-        nic->config = nics[i];
-        nic->config.ifname[sizeof nic->config.ifname - 1] = '\0';
-        nic->ifindex = if_nametoindex(nic->config.ifname);
-        syn_stamps_prepare(&nic->config, &nic->status);
-        engine->nic_count = i + 1;
-        if (syn_open_socket(engine, (uint32_t)i, nics[i].port, 1, message) == NULL)
-            return 0;
-    }
-    return 1;
+    for (size_t i = 0; i < engine->socket_count; i++)
+        if (engine->sockets[i]->reflector && engine->sockets[i]->nic == nic)
+            return engine->sockets[i];
+    return syn_add_socket(engine, nic, engine->nics[nic].config.port, 1, message);
+}
+
+static void detach(struct syn_probe_engine *engine, uint32_t nic)
+{
+    engine->nics[nic].attached = 0;
+    for (size_t i = 0; i < engine->socket_count; i++)
+        if (engine->sockets[i]->nic == nic)
+            close_socket(engine->sockets[i]);
+}
+
+static int attach(struct syn_probe_engine *engine, uint32_t at, const struct syn_probe_nic *config,
+                  char *message)
+{
+    struct syn_nic *nic = &engine->nics[at];
+    detach(engine, at);
+    nic->config = *config;
+    nic->config.ifname[sizeof nic->config.ifname - 1] = '\0';
+    nic->ifindex = if_nametoindex(nic->config.ifname);
+    syn_stamps_prepare(&nic->config, &nic->status);
+    struct syn_socket *reflector = reflector_of(engine, at, message);
+    if (reflector == NULL || !syn_reopen_socket(engine, reflector, message))
+        return SYN_ERROR_MISSING;
+    nic->attached = 1;
+    for (size_t i = 0; i < engine->flow_count; i++)
+        if (engine->flows[i]->flow.config.nic == at)
+            engine->flows[i]->flow.hardware = nic->status.hardware;
+    char ignored[SYN_MESSAGE_BYTES]; /* who needs the socket of a source port tries it again */
+    for (size_t i = 0; i < engine->socket_count; i++)
+        if (engine->sockets[i]->nic == at && engine->sockets[i]->fd < 0)
+            (void)syn_reopen_socket(engine, engine->sockets[i], ignored);
+    return SYN_OK;
+}
+
+int syn_probe_attach(struct syn_probe_engine *engine, size_t at,
+                     const struct syn_probe_nic *config, char *message)
+{
+    syn_engine_visit(engine);
+    int failed = attach(engine, (uint32_t)at, config, message);
+    syn_engine_leave(engine);
+    syn_engine_wake(engine);
+    return failed;
+}
+
+void syn_probe_detach(struct syn_probe_engine *engine, size_t at)
+{
+    syn_engine_visit(engine);
+    detach(engine, (uint32_t)at);
+    syn_engine_leave(engine);
 }
 
 static int options_fit(const struct syn_probe_options *options)
@@ -120,8 +211,7 @@ static void open_lock(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&attributes);
 }
 
-struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t count,
-                                        const struct syn_probe_options *options,
+struct syn_probe_engine *syn_probe_open(size_t count, const struct syn_probe_options *options,
                                         struct syn_clock *clock, int *error, char *message)
 {
     *error = SYN_ERROR_USAGE;
@@ -137,10 +227,11 @@ struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t
     engine->clock = clock;
     engine->epoll_fd = engine->wake_fd = engine->watches.event_fd = -1;
     open_lock(&engine->lock);
-    if (!allocate(engine, count) || !open_nics(engine, nics, count, message)) {
+    if (!allocate(engine, count)) {
         syn_probe_close(engine);
         return NULL;
     }
+    engine->nic_count = count;
     *error = SYN_OK;
     return engine;
 }
@@ -181,7 +272,7 @@ void syn_probe_close(struct syn_probe_engine *engine)
     for (size_t i = 0; i < engine->flow_count; i++)
         syn_free_flow(engine->flows[i]);
     for (size_t i = 0; i < engine->socket_count; i++) {
-        close(engine->sockets[i]->fd);
+        close_socket(engine->sockets[i]);
         free(engine->sockets[i]);
     }
     if (engine->epoll_fd >= 0)
@@ -194,6 +285,7 @@ void syn_probe_close(struct syn_probe_engine *engine)
     free(engine->flow_table);
     free(engine->sockets);
     free(engine->nics);
+    free(engine->peers);
     free(engine->heard);
     free(engine->ring.records);
     pthread_mutex_destroy(&engine->lock);

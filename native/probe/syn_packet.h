@@ -60,6 +60,8 @@ struct syn_packet_key {
 /* Write the SYN_PACKET_BYTES bytes of a packet, tagged with `key` (whose id it takes). */
 void syn_packet_encode(const struct syn_packet *packet, const struct syn_packet_key *key,
                        uint8_t *out);
+/* The NIC at the other end of a packet that came off the wire, whose key it must have; 0: none. */
+uint32_t syn_packet_remote(const uint8_t *data, size_t length);
 /* Read a packet that came off the wire; it is filled in only if SYN_PACKET_OK is returned. */
 int syn_packet_decode(const uint8_t *data, size_t length, const struct syn_packet_key *keys,
                       size_t key_count, struct syn_packet *packet);

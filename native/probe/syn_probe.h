@@ -43,6 +43,15 @@ struct syn_probe_nic {
     char ifname[16];
 };
 
+/* What authenticates packets to and from one remote NIC: of its host and this one alone. */
+struct syn_probe_peer {
+    uint32_t nic_id;
+    uint32_t key_id;   /* sent with, and accepted */
+    uint32_t other_id; /* accepted as well, while keys are rotated; 0: none */
+    uint8_t key[16];
+    uint8_t other[16];
+};
+
 struct syn_probe_flow {
     uint32_t flow_id;
     uint32_t nic;       /* index of the local NIC */
@@ -153,20 +162,27 @@ struct syn_probe_nic_status {
 
 struct syn_probe_engine;
 
-/* An engine with its reflector sockets, or NULL with *error and a sentence in message[256]. The
- * clock may be NULL (the kernel's own); it must outlive the engine. */
-struct syn_probe_engine *syn_probe_open(const struct syn_probe_nic *nics, size_t count,
-                                        const struct syn_probe_options *options,
+/* An engine for `count` NICs, none attached, or NULL with *error and a sentence in message[256].
+ * The clock may be NULL (the kernel's own); it must outlive the engine. */
+struct syn_probe_engine *syn_probe_open(size_t count, const struct syn_probe_options *options,
                                         struct syn_clock *clock, int *error, char *message);
-/* Keys for probe packets, 16 bytes each; previous may be NULL. Nothing is sent before this. */
-void syn_probe_set_keys(struct syn_probe_engine *engine, uint32_t current_id,
-                        const uint8_t *current, uint32_t previous_id, const uint8_t *previous);
+/* Open NIC `at` (below count) as it is now, or again: its reflector and every source port in use.
+ * On an error it is detached. */
+int syn_probe_attach(struct syn_probe_engine *engine, size_t at,
+                     const struct syn_probe_nic *config, char *message);
+/* Close its sockets: flows and watches on it stay, and nothing of theirs is sent. */
+void syn_probe_detach(struct syn_probe_engine *engine, size_t at);
+/* Whom to speak with, instead of before; each remote NIC once. Nothing is sent to another and
+ * nothing of another is accepted. */
+int syn_probe_set_peers(struct syn_probe_engine *engine, const struct syn_probe_peer *peers,
+                        size_t count, char *message);
 /* Replace all flows at once, or none of them on an error; known flow ids keep their state. */
 int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
                         size_t count, char *message);
 /* Watch these paths for life, and no others, one probe per interval (1 ms at least) each. They are
  * apart from the flows above: other ids on the wire, no records. One that is the same but for its
- * interval keeps its state. */
+ * interval keeps its state. One whose source port another program has stays unknown, until the port
+ * is free when the set is given again. */
 int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
                           size_t count, char *message);
 /* Readable while events wait, and when a pair of NICs is doubted or hushed as a whole (hush.h, and

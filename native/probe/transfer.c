@@ -183,16 +183,17 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
         .epoch = flow->flow.epoch,
         .flow_label = config->flow_label,
     };
-    for (unsigned i = 0; i < 2; i++) {
+    const struct syn_peer *peer = syn_find_peer(engine, packet.dst_nic);
+    for (unsigned i = 0; i < 2 && peer != NULL; i++) {
         packet.seq = flow->flow.next_seq + i;
-        syn_packet_encode(&packet, &engine->keys[0], engine->outbox.data[i]);
+        syn_packet_encode(&packet, &peer->keys[0], engine->outbox.data[i]);
         syn_address_message(&engine->outbox, i, &flow->destination, flow->destination_length,
                             &packet);
         engine->outbox.sent[i] = (struct syn_sent){config->flow_id, packet.seq, 0};
     }
     int64_t real_ns = syn_clock_read(CLOCK_REALTIME);
     int64_t local_ns = engine->clock ? syn_clock_map(engine->clock, real_ns) : real_ns;
-    unsigned sent = transmit(engine, flow->socket, 0, 2);
+    unsigned sent = peer != NULL ? transmit(engine, flow->socket, 0, 2) : 0;
     struct syn_sink sink = syn_sink_of(engine);
     syn_flow_sent(&flow->flow, sent, now_ns, local_ns, &engine->stall, &sink);
     engine->counters.sent += sent;
@@ -219,12 +220,13 @@ static void count_heard(struct syn_probe_engine *engine, const struct syn_packet
     engine->counters.evicted++;
 }
 
-static const struct syn_packet_key *key_of(const struct syn_probe_engine *engine, uint32_t id)
+static const struct syn_packet_key *key_of(const struct syn_peer *peer, uint32_t id)
 {
-    return engine->keys[0].id == id ? &engine->keys[0] : &engine->keys[1];
+    return peer->keys[0].id == id ? &peer->keys[0] : &peer->keys[1];
 }
 
 struct arrival {
+    const struct syn_peer *peer;
     struct syn_packet packet;
     int64_t stamp_ns;
     int late; /* this engine came to read it late */
@@ -244,7 +246,7 @@ static int reflect(struct syn_probe_engine *engine, const struct syn_socket *soc
     }
     int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC_COARSE);
     struct syn_session *session = syn_sessions_accept(
-        &engine->sessions, request, engine->keys[0].id, now_ns, &counters->evicted);
+        &engine->sessions, request, arrival->peer->keys[0].id, now_ns, &counters->evicted);
     if (session == NULL) {
         counters->replayed++;
         return 0;
@@ -259,7 +261,7 @@ static int reflect(struct syn_probe_engine *engine, const struct syn_socket *soc
     reply.flags = (arrival->late ? SYN_PACKET_LATE : 0) |
                   (engine->nics[socket->nic].status.hardware ? SYN_PACKET_HARDWARE : 0);
     struct syn_outbox *box = &engine->outbox;
-    syn_packet_encode(&reply, key_of(engine, request->key_id), box->data[at]);
+    syn_packet_encode(&reply, key_of(arrival->peer, request->key_id), box->data[at]);
     syn_address_message(box, at, arrival->from, arrival->from_length, request);
     box->sent[at] = (struct syn_sent){request->flow_id, request->seq,
                                       (uint32_t)(session - engine->sessions.table)};
@@ -324,12 +326,15 @@ static void note_overflow(struct syn_probe_engine *engine, struct syn_socket *so
 
 /* Whether message `i` of the inbox is an authentic packet for this socket's NIC. */
 static int admit(struct syn_probe_engine *engine, const struct syn_socket *socket, int i,
-                 struct syn_packet *packet)
+                 struct arrival *arrival)
 {
+    struct syn_packet *packet = &arrival->packet;
     const struct mmsghdr *message = &engine->inbox.messages[i];
     size_t length = message->msg_hdr.msg_flags & MSG_TRUNC ? 0 : message->msg_len;
-    int worth = syn_packet_decode(engine->inbox.data[i], length, engine->keys, engine->key_count,
-                                  packet);
+    const uint8_t *data = engine->inbox.data[i];
+    arrival->peer = syn_find_peer(engine, syn_packet_remote(data, length));
+    const struct syn_peer none = {0}, *peer = arrival->peer != NULL ? arrival->peer : &none;
+    int worth = syn_packet_decode(data, length, peer->keys, peer->key_count, packet);
     engine->counters.malformed += worth == SYN_PACKET_MALFORMED;
     engine->counters.foreign += worth == SYN_PACKET_FOREIGN;
     if (worth != SYN_PACKET_OK)
@@ -351,7 +356,7 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
         int overflowed = stamps.has_overflow && stamps.overflow != socket->overflow;
         note_overflow(engine, socket, &stamps);
         struct arrival arrival = {.from = header->msg_name, .from_length = header->msg_namelen};
-        if (!admit(engine, socket, i, &arrival.packet))
+        if (!admit(engine, socket, i, &arrival))
             continue;
         arrival.stamp_ns = local_stamp(engine, socket, &stamps);
         arrival.late = overflowed || (stamps.software_ns != 0 &&

@@ -132,7 +132,7 @@ static int64_t attend_pairs(struct syn_watches *watches)
 int64_t syn_watches_next_ns(const struct syn_probe_engine *engine)
 {
     const struct syn_watches *watches = &engine->watches;
-    if (watches->count == 0 || engine->key_count == 0)
+    if (watches->count == 0 || engine->peer_count == 0)
         return INT64_MAX;
     return watches->next_ns;
 }
@@ -146,9 +146,18 @@ static int64_t next_of(const struct syn_watches *watches, const struct syn_watch
     return syn_lesser(at_ns, watch->due_ns);
 }
 
+/* No key, or another program has its source port: nothing can be asked, and silence says nothing. On
+ * a NIC that is gone, it does. */
+static int is_blocked(const struct syn_probe_engine *engine, const struct syn_watch *watch)
+{
+    if (syn_find_peer(engine, watch->config.dst_nic_id) == NULL)
+        return 1;
+    return watch->socket->fd < 0 && engine->nics[watch->config.nic].attached;
+}
+
 static void judge(struct syn_probe_engine *engine, struct syn_watch *watch)
 {
-    if (syn_liveness_check(&watch->live, engine->watches.awake_ns))
+    if (!is_blocked(engine, watch) && syn_liveness_check(&watch->live, engine->watches.awake_ns))
         tell(engine, watch, 0, watch->heard_ns);
 }
 
@@ -181,7 +190,7 @@ static void prepare(struct syn_probe_engine *engine, struct syn_watch *watch, un
         .flow_label = watch->config.flow_label,
     };
     struct syn_outbox *box = &engine->outbox;
-    syn_packet_encode(&packet, &engine->keys[0], box->data[at]);
+    syn_packet_encode(&packet, &syn_find_peer(engine, packet.dst_nic)->keys[0], box->data[at]);
     syn_address_message(box, at, &watch->destination, watch->destination_length, &packet);
     syn_without_stamp(box, at);
 }
@@ -212,6 +221,10 @@ static void send_due(struct syn_probe_engine *engine)
         if (count == SYN_BATCH || (count > 0 && watch->socket != socket)) {
             flush(engine, socket, count);
             count = 0;
+        }
+        if (is_blocked(engine, watch)) {
+            watch->due_ns = following_due_ns(watches, watch);
+            continue;
         }
         socket = watch->socket;
         prepare(engine, watch, count++);

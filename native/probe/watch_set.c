@@ -142,6 +142,8 @@ static int make_set(struct syn_probe_engine *engine, const struct syn_probe_flow
         set[i] = fits ? known_watch(&engine->watches, &flows[i]) : NULL;
         if (fits && set[i] == NULL)
             set[i] = new_watch(engine, &flows[i], message);
+        else if (fits)
+            (void)syn_flow_socket(engine, &flows[i], message); /* its port may be free by now */
         if (set[i] != NULL)
             continue;
         while (i-- > 0)

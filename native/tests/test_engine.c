@@ -23,19 +23,52 @@ static uint16_t free_port(void)
     return ntohs(address.sin_port);
 }
 
+/* The peers are NICs 1 and 2, unsorted and among others. */
+static void rekey(struct syn_probe_engine *engine, int round)
+{
+    struct syn_probe_peer peers[4];
+    char message[256] = "";
+    for (uint32_t i = 0; i < 4; i++) {
+        peers[i] = (struct syn_probe_peer){.nic_id = 4 - i, .key_id = 1 + (uint32_t)round / 20,
+                                           .other_id = 1};
+        memcpy(peers[i].key, round < 20 ? KEY : NEXT_KEY, sizeof KEY);
+        memcpy(peers[i].other, KEY, sizeof KEY);
+    }
+    CHECK_EQUAL(syn_probe_set_peers(engine, peers, 4, message), SYN_OK);
+}
+
+static struct syn_probe_nic nic_of(uint32_t nic_id, uint16_t port)
+{
+    return (struct syn_probe_nic){.nic_id = nic_id, .port = port, .family = 4, .ifname = "lo",
+                                  .address = {127, 0, 0, 1}};
+}
+
+/* Away, refused for its address, and back. */
+static void come_and_go(struct syn_probe_engine *engine, uint32_t nic_id, uint16_t port)
+{
+    char message[256] = "";
+    struct syn_probe_nic nic = nic_of(nic_id, port);
+    syn_probe_detach(engine, 0);
+    nic.address[0] = 198;
+    CHECK_EQUAL(syn_probe_attach(engine, 0, &nic, message), SYN_ERROR_MISSING);
+    CHECK(message[0] != '\0');
+    nic.address[0] = 127;
+    CHECK_EQUAL(syn_probe_attach(engine, 0, &nic, message), SYN_OK);
+}
+
 static struct syn_probe_engine *open_engine(uint32_t nic_id, uint16_t port, struct syn_clock *clock)
 {
-    struct syn_probe_nic nic = {.nic_id = nic_id, .port = port, .family = 4, .ifname = "lo",
-                                .address = {127, 0, 0, 1}};
+    struct syn_probe_nic nic = nic_of(nic_id, port);
     struct syn_probe_options options = {.timeout_ns = 200000000, .min_gap_ns = 20000,
                                         .stall_ns = 5000000, .ring_records = 1024};
     int error = -1;
     char message[256] = "";
-    struct syn_probe_engine *engine = syn_probe_open(&nic, 1, &options, clock, &error, message);
+    struct syn_probe_engine *engine = syn_probe_open(1, &options, clock, &error, message);
     if (engine == NULL)
         fprintf(stderr, "%s\n", message);
     CHECK(engine != NULL && error == SYN_OK);
-    syn_probe_set_keys(engine, 1, KEY, 0, NULL);
+    CHECK_EQUAL(syn_probe_attach(engine, 0, &nic, message), SYN_OK);
+    rekey(engine, 0);
     CHECK_EQUAL(syn_probe_start(engine, message), SYN_OK);
     return engine;
 }
@@ -103,15 +136,17 @@ int main(void)
                                   .swing_period_ns = 1000000000};
     struct syn_clock *clock = syn_clock_open(&spec, NULL, 0);
     CHECK(clock != NULL);
-    uint16_t port = free_port(), ports[3] = {free_port(), free_port(), free_port()};
-    struct syn_probe_engine *local = open_engine(1, free_port(), clock);
+    uint16_t port = free_port(), local_port = free_port(), ports[3] = {free_port(), free_port(), free_port()};
+    struct syn_probe_engine *local = open_engine(1, local_port, clock);
     struct syn_probe_engine *remote = open_engine(2, port, NULL);
     uint64_t received = 0;
     for (int round = 0; round < ROUNDS; round++) {
         plan(local, round, ports, port);
         watch(local, round, ports, port);
-        syn_probe_set_keys(local, 1 + (uint32_t)round / 20, round < 20 ? KEY : NEXT_KEY, 1, KEY);
-        syn_probe_set_keys(remote, 1 + (uint32_t)round / 20, round < 20 ? KEY : NEXT_KEY, 1, KEY);
+        rekey(local, round);
+        rekey(remote, round);
+        if (round % 7 == 3)
+            come_and_go(local, 1, local_port);
         nanosleep(&(struct timespec){0, 20000000}, NULL);
         received = read_all(local) + read_all(remote);
     }

@@ -46,7 +46,8 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
     monkeypatch.setattr(learn, "DOUBT_NS", 0)
     monkeypatch.setattr(paths, "CONFIRMED_NS", 0)
     monkeypatch.setattr(paths, "_TURN_S", 0.02)
-    made = PathTracer("h0", {"rail0": "10.0.0.1"})
+    made = PathTracer("h0")
+    made.start({"rail0": "10.0.0.1"})
     yield made
     made.close()
 

@@ -1,5 +1,6 @@
 import msgspec
 import numpy as np
+import pytest
 
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.model import ClockState, S, Timeline
@@ -33,8 +34,6 @@ def plan(*flow_ids: int) -> Plan:
         nic_ids={"rail0": 1},
         nic_names={2: "h1/rail0"},
         clocks={"h0/rail0": "h0", "h1/rail0": "h1"},
-        key_id=1,
-        key=b"k" * 16,
         flows=flows,
     )
 
@@ -123,6 +122,29 @@ def test_a_new_epoch_of_a_clock_forgets_what_was_measured_with_it() -> None:
     (edge,) = pipeline.edges(T0 + S)
     assert (edge.a_epoch, edge.b_epoch) == (12, 22)
     assert edge.probes < 50
+
+
+def test_a_peers_new_epoch_leaves_out_probes_sent_before_it_was_told() -> None:
+    """They may have been stamped at the clock's old rate, and still be under way."""
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    pipeline.timelines([line("h0"), knowing(21)])
+    pipeline.timelines([line("h0"), knowing(22)], local_ns=T0 + S // 4)
+    pipeline.add(probes(25))
+    assert pipeline.edges(T0 + S) == ()
+    pipeline.add(probes(50))
+    (edge,) = pipeline.edges(T0 + S)
+    assert edge.ref_ns > T0 + S // 4
+
+
+@pytest.mark.parametrize(("since_ns", "kept"), [(0, True), (5_000, True), (5_001, False)])
+def test_an_epoch_told_first_forgets_what_was_stamped_before_it(since_ns: int, kept: bool) -> None:
+    """A peer's clock may have changed between the first probe and the first timeline."""
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    pipeline.add(probes(50))
+    pipeline.timelines([line("h0"), knowing(T0 + since_ns)], local_ns=T0 + S)
+    assert bool(pipeline.edges(T0 + S)) is kept
 
 
 def test_heard_rows_count_what_came_since_the_last_call() -> None:

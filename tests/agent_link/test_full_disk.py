@@ -11,21 +11,22 @@ import pytest
 
 _SPOOL = """
 from pathlib import Path
-from syntony.agent.spool import Spool
+from syntony.agent.spool import open_spool
+from tests.agent_link.test_spool import pending
 disk = Path("{disk}")
-spool = Spool(disk / "spool", 64 << 20)
+spool = open_spool(disk / "spool", 64 << 20)
 for number in range(1, 400):
     spool.append("t", 10, bytes([number % 256]) * 1000)
-kept = [frame.seq for frame in spool.pending()]
+kept = [frame.seq for frame in pending(spool)]
 shed = spool.dropped_rows
 assert shed > 0, "the disk was not full"
 assert len(kept) * 10 + shed == 3990
 spool.acknowledge(kept[-1])
-assert list(spool.pending()) == []
+assert list(pending(spool)) == []
 after = spool.append("t", 10, b"after")
 spool.close()
-spool = Spool(disk / "spool", 64 << 20)
-assert [(frame.seq, frame.payload) for frame in spool.pending()] == [(after, b"after")]
+spool = open_spool(disk / "spool", 64 << 20)
+assert [(frame.seq, frame.payload) for frame in pending(spool)] == [(after, b"after")]
 assert spool.dropped_rows == shed
 """
 

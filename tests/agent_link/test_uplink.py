@@ -13,19 +13,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import grpc
 import msgspec
 import pytest
 from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
 
 from syntony.agent.config import AgentConfig, TlsFiles
-from syntony.agent.spool import Spool
+from syntony.agent.delivery import Delivery
+from syntony.agent.spool import open_spool
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
+from syntony.io.transport import grpc
 from syntony.model import Edge, S
 from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
+from syntony.wire.coding import encode
 from syntony.wire.messages import (
     ATTACH,
     PROTOCOL,
@@ -35,12 +37,12 @@ from syntony.wire.messages import (
     FleetQuery,
     Hello,
     Refuse,
+    Unknown,
     bundles,
     decode_bundle,
     decode_controller,
-    encode,
 )
-from syntony.wire.probes import MatrixQuery, Plan
+from syntony.wire.probes import MatrixQuery, Plan, ProbeKeys
 from syntony.wire.roles import Role
 
 
@@ -49,7 +51,7 @@ class Agent:
 
     def __init__(self, config: AgentConfig, says: str | None = None) -> None:
         self.told: list[ControllerMessage] = []
-        self.spool = Spool(config.spool_dir, 1 << 20)
+        self.spool = open_spool(config.spool_dir, 1 << 20)
         name = says or config.host
         self.uplink = Uplink(
             config, lambda stream: hello(name, stream), self.told.append, self.spool
@@ -89,6 +91,24 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
     wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
 
 
+def test_what_earlier_processes_left_is_delivered_first_and_counted_once(
+    controller: ControllerProcess,
+) -> None:
+    config = controller.agent_config("b1")
+    for life in range(3):
+        spool = open_spool(config.spool_dir, 1 << 20)
+        for second in range(5):
+            spool.append("probe_1s", *probe_rows("b1", 10 * life + second))
+        spool.close()
+    with attached(config) as agent:
+        agent.uplink.submit("probe_1s", *probe_rows("b1", 99))
+        wait_until(lambda: agent.spool.acknowledged == 16)
+        wait_until(lambda: agent.spool.oldest_stream() == (agent.spool.stream, None))
+        status = {status.host: status for status in controller.fleet().agents}["b1"]
+        assert (status.rows, status.dropped) == (16, 0)
+        assert agent.uplink.connections <= 4
+
+
 def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> None:
     config = AgentConfig(
         host="t1",
@@ -97,9 +117,9 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
         nics=(),
         spool_dir=str(tmp_path),
     )
-    spool = Spool(tmp_path, 1 << 20)
+    spool = open_spool(tmp_path, 1 << 20)
     uplink = Uplink(config, lambda stream: hello("t1", stream), print, spool)
-    leaving = uplink._messages(cast(Any, SimpleNamespace(over=False)))
+    leaving = uplink._messages(cast(Any, SimpleNamespace(over=False, delivery=Delivery(spool))))
     next(leaving)  # the hello
     sent = queue.SimpleQueue[bytes]()
     sender = threading.Thread(target=lambda: deque(map(sent.put, leaving)), daemon=True)
@@ -121,12 +141,23 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
     spool.close()
 
 
-def test_agents_of_the_protocol_before_are_still_understood(controller: ControllerProcess) -> None:
-    rows, data = probe_rows("r1", 0)
-    batch = Batch(seq=1, table="probe_1s", rows=rows, dropped=0, arrow=data)
-    old = msgspec.structs.replace(GREETING, protocol=1, stream="before")
-    messages = (encode(old), encode(batch))
-    assert any(isinstance(each, Ack) and each.seq == 1 for each in _raw_told(controller, *messages))
+def test_agents_without_keys_of_pairs_are_refused(controller: ControllerProcess) -> None:
+    old = msgspec.structs.replace(GREETING, protocol=2, stream="before")
+    (told,) = _raw_told(controller, encode(old))
+    assert isinstance(told, Refuse)
+    assert "speaks protocol 2, this controller 3 to 3" in told.reason
+
+
+def test_an_agent_of_a_later_version_is_served_if_it_speaks_ours_too(
+    controller: ControllerProcess,
+) -> None:
+    later = msgspec.structs.replace(GREETING, protocol=PROTOCOL + 1, oldest=PROTOCOL)
+    unheard = encode(later).replace(b"hello", b"hullo", 1)
+    rows, arrow = probe_rows("r1", 7)
+    batch = encode(Batch(seq=1, table="probe_1s", rows=rows, dropped=0, arrow=arrow))
+    told = _raw_told(controller, encode(later), unheard, *bundles([unheard, batch]))
+    assert any(message == Ack(seq=1) for message in told)
+    assert controller.log().count("messages skipped host=r1 kind='hullo'") == 1
 
 
 def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerProcess) -> None:
@@ -142,7 +173,10 @@ def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerP
         assert all(
             flow.dst in plan.clocks and not flow.dst.startswith("p1/") for flow in plan.flows
         )
-        assert len(plan.key) == 16
+        keys = one.of(ProbeKeys)[-1]
+        assert isinstance(keys, ProbeKeys)
+        assert all(len(key) == 16 for pair in keys.pairs for key in pair.keys)
+        assert "p2" in {pair.host for pair in keys.pairs}
 
         def send_edge() -> bool:
             one.uplink.send_edges([_edge("p1", "p2"), _edge("elsewhere", "p2")])
@@ -301,7 +335,7 @@ def _raw_attach(controller: ControllerProcess, *messages: bytes, tls: bool = Tru
 
 def _raw_told(
     controller: ControllerProcess, *messages: bytes, tls: bool = True
-) -> Iterator[ControllerMessage]:
+) -> Iterator[ControllerMessage | Unknown]:
     """What a stream of our own making is told; it stays open until nobody listens."""
     over = threading.Event()
 

@@ -209,16 +209,28 @@ def test_the_value_follows_while_it_recovers_and_the_worst_stays() -> None:
     assert (book.find(1).value, book.find(1).worst) == (4, 30)
 
 
+def test_evidence_that_differs_in_numbers_alone_is_one_line_with_a_count() -> None:
+    book = Book([rule()])
+    for k in range(5):
+        lines = (f"loss on {k} paths over 1s", "leaf0-0..* 100%", f"h{k}/rail0 worst", f"-{k}.5 dB")
+        feed(book, T0 + k * S, "hot", 11, evidence=lines)
+    assert book.find(1).evidence == (
+        "h0/rail0 worst", "h1/rail0 worst", "h2/rail0 worst", "h3/rail0 worst",
+        "loss on 4 paths over 1s (5 times)", "leaf0-0..* 100%", "h4/rail0 worst",
+        "-4.5 dB (5 times)",
+    )  # fmt: skip
+
+
 def test_evidence_is_kept_once_each_the_newest_of_very_much_and_jobs_are_a_set() -> None:
     book = Book([rule()])
     for k in range(MAX_EVIDENCE + 5):
-        feed(book, T0 + k * S, "hot", 11, evidence=("same", f"seen {k}"), jobs=("b", "a"))
+        feed(book, T0 + k * S, "hot", 11, evidence=("same", f"seen h{k}"), jobs=("b", "a"))
     feed(book, T0 + 99 * S, "hot", 12, evidence=("last",), jobs=("c", "a"))
     incident = book.find(1)
     assert len(incident.evidence) == MAX_EVIDENCE
     assert len(set(incident.evidence)) == MAX_EVIDENCE
     assert incident.evidence[-1] == "last"
-    assert incident.evidence[-2] == f"seen {MAX_EVIDENCE + 4}"
+    assert incident.evidence[-2] == f"seen h{MAX_EVIDENCE + 4}"
     assert incident.jobs == ("a", "b", "c")
     assert incident.updated_ns == T0 + 99 * S
 

@@ -13,6 +13,7 @@ from syntony.alerts.rules import Severity
 from syntony.model import S
 
 T0 = 1_700_000_000 * S
+GPU_7 = render.Fleet("gpu-7", "5ca1ab1e")
 
 
 def incident(**fields: Any) -> Incident:
@@ -32,7 +33,7 @@ def test_pagerduty_takes_a_trigger(severity: Severity) -> None:
     """Events API v2: payload.summary (1,024 at most), source and severity (one of four) must be
     there; dedup_key is 255 characters at most."""
     told = incident(severity=severity, summary="x" * 5_000)
-    event = render.pagerduty(ChangeKind.PAGE, told, "gpu-7", "R" * 32)
+    event = render.pagerduty(ChangeKind.PAGE, told, GPU_7)
     payload = event["payload"]
     assert len(payload["summary"]) == 1_024
     assert payload["source"] == "h0/rail0"
@@ -46,12 +47,12 @@ def test_pagerduty_takes_a_trigger(severity: Severity) -> None:
 
 @pytest.mark.parametrize("kind", [ChangeKind.ACKNOWLEDGED, ChangeKind.CLEAR])
 def test_pagerduty_needs_no_payload_for_the_rest(kind: ChangeKind) -> None:
-    event = render.pagerduty(kind, incident(), "gpu-7", "R")
-    assert set(event) == {"routing_key", "event_action", "dedup_key"}
+    event = render.pagerduty(kind, incident(), GPU_7)
+    assert set(event) == {"event_action", "dedup_key"}
 
 
 def test_slack_shows_what_where_and_what_to_do_and_no_marks_of_ours() -> None:
-    told = render.slack(ChangeKind.PAGE, incident(), "gpu-7", [incident(number=8, summary="a<b")])
+    told = render.slack(ChangeKind.PAGE, incident(), GPU_7, [incident(number=8, summary="a<b")])
     assert told["text"] == (
         "Critical: h0/rail0: link has flapped 9 times &lt;within&gt; the past hour"
         " (gpu-7, incident 7)"
@@ -68,11 +69,35 @@ def test_slack_shows_what_where_and_what_to_do_and_no_marks_of_ours() -> None:
 
 def test_slack_hears_that_it_is_over_in_another_colour() -> None:
     there, over = (
-        render.slack(kind, incident(), "gpu-7") for kind in (ChangeKind.PAGE, ChangeKind.CLEAR)
+        render.slack(kind, incident(), GPU_7) for kind in (ChangeKind.PAGE, ChangeKind.CLEAR)
     )
     assert over["text"].startswith("Resolved: ")
     assert "reseat" not in over["attachments"][0]["text"]
     assert there["attachments"][0]["color"] != over["attachments"][0]["color"]
+
+
+def test_slack_hears_who_is_on_it_not_that_it_is_there_again() -> None:
+    ann = incident(state=State.ACKNOWLEDGED, acknowledged_by="ann", comment="cable ordered")
+    told = render.slack(ChangeKind.ACKNOWLEDGED, ann, GPU_7)
+    assert told["text"].startswith("Acknowledged by ann: cable ordered: h0/rail0: link has flapped")
+    silent = render.slack(ChangeKind.ACKNOWLEDGED, incident(acknowledged_by="bob"), GPU_7)
+    assert silent["text"].startswith("Acknowledged by bob: h0/rail0: link has flapped")
+
+
+def test_fleets_of_one_name_share_no_keys() -> None:
+    namesake = render.Fleet("gpu-7", "0ddba11")
+    for kind in (ChangeKind.PAGE, ChangeKind.CLEAR):
+        one, other = (render.pagerduty(kind, incident(), each) for each in (GPU_7, namesake))
+        assert one["dedup_key"] != other["dedup_key"]
+    one, other = (render.alertmanager([incident()], each, T0)[0] for each in (GPU_7, namesake))
+    assert one["labels"] != other["labels"]
+    assert one["labels"]["cluster"] == other["labels"]["cluster"] == "gpu-7"
+
+
+@pytest.mark.parametrize("ahead_ns", [37 * S, -2 * S])
+def test_pagerduty_is_told_in_the_worlds_time(ahead_ns: int) -> None:
+    event = render.pagerduty(ChangeKind.PAGE, incident(), GPU_7, ahead_ns)
+    assert event["payload"]["timestamp"] == render.instant(T0 - ahead_ns)
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 37 * S, -2 * S])
@@ -81,7 +106,7 @@ def test_alertmanager_reads_instants_on_its_own_clock(ahead_ns: int) -> None:
     Fleet time may be ahead of the world's or behind it."""
     now_ns = T0 + 3600 * S
     live, over = incident(), incident(state=State.RESOLVED, resolved_ns=T0 + 60 * S)
-    alerts = render.alertmanager([live, over], "gpu-7", now_ns, ahead_ns)
+    alerts = render.alertmanager([live, over], GPU_7, now_ns, ahead_ns)
     assert [alert["startsAt"] for alert in alerts] == [render.instant(T0 - ahead_ns)] * 2
     assert [alert["endsAt"] for alert in alerts] == [
         render.instant(now_ns + 300 * S - ahead_ns),
@@ -89,7 +114,7 @@ def test_alertmanager_reads_instants_on_its_own_clock(ahead_ns: int) -> None:
     ]
     assert alerts[0]["annotations"]["description"].startswith("seen 0; seen 1")
     assert alerts[0]["annotations"]["repeats"] == "2"
-    bare = render.alertmanager([incident(evidence=(), jobs=())], "gpu-7", now_ns)[0]
+    bare = render.alertmanager([incident(evidence=(), jobs=())], GPU_7, now_ns)[0]
     assert {"description", "jobs"}.isdisjoint(bare["annotations"])
 
 
@@ -105,9 +130,10 @@ def test_what_is_not_over_has_no_end() -> None:
 
 def test_a_webhook_gets_everything_that_is_known() -> None:
     over = incident(state=State.RESOLVED, resolved_ns=T0 + S, cause=3)
-    body = json.loads(json.dumps(render.webhook(ChangeKind.CLEAR, over, "gpu-7", [incident()])))
-    assert (body["version"], body["event"], body["key"]) == (1, "clear", "syntony/gpu-7/7")
+    body = json.loads(json.dumps(render.webhook(ChangeKind.CLEAR, over, GPU_7, [incident()])))
+    assert (body["version"], body["event"], body["key"]) == (1, "clear", "syntony/gpu-7/5ca1ab1e/7")
     assert body["incident"]["resolved_ns"] == T0 + S
+    assert body["incident"]["resolved"] == "2023-11-14T22:13:21.000Z"
     assert body["incident"]["cause"] == 3
     assert body["incident"]["evidence"][0] == "seen 0"
     assert [child["number"] for child in body["explains"]] == [7]
@@ -117,9 +143,9 @@ def test_a_webhook_gets_everything_that_is_known() -> None:
 def test_alertmanagers_labels_are_identity_whatever_changes(subject: str) -> None:
     """Counts and instants are annotations: labels that change are another alert."""
     one, other = (
-        render.alertmanager([each], "gpu-7", T0)[0]
+        render.alertmanager([each], GPU_7, T0)[0]
         for each in (incident(subject=subject), incident(subject=subject, repeats=9, value=3.0))
     )
     assert one["labels"] == other["labels"]
     assert "host" not in one["labels"], "no NIC"
-    assert render.alertmanager([incident()], "gpu-7", T0)[0]["labels"]["nic"] == "rail0"
+    assert render.alertmanager([incident()], GPU_7, T0)[0]["labels"]["nic"] == "rail0"

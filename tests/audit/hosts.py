@@ -40,18 +40,20 @@ class Broken(NamedTuple):
 
 def write(tree: Tree, root: Path) -> Path:
     """The tree on disk, with a second look that is like the first."""
-    for path, text in tree.files.items():
-        _put(root, path, text)
-    for path, target in tree.links.items():
-        file = root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.symlink_to(os.path.relpath(root / target.lstrip("/"), file.parent))
+    texts = {path: text for path, text in tree.files.items() if text is not None}
     for command, text in tree.commands.items():
-        name = file_name(tuple(command.split(" ")))
-        if text is None:
-            _put(root, f"/commands/{command.split(' ')[0]}.absent", "")
-        else:
-            _put(root, f"/commands/{name}", text)
+        words = command.split(" ")
+        name = f"{words[0]}.absent" if text is None else file_name(tuple(words))
+        texts[f"/commands/{name}"] = text or ""
+    for folder in {os.path.dirname(path) for path in texts}:  # noqa: PTH120 - of thousands
+        (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        with open(f"{root}{path}", "w", encoding="utf-8") as file:  # noqa: PTH123 - the same
+            file.write(f"{text}\n")
+    for path, target in tree.links.items():
+        link = root / path.lstrip("/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(root / target.lstrip("/"), link.parent))
     shutil.copytree(root / "sys", root / "later/sys", symlinks=True, copy_function=os.link)
     shutil.copytree(root / "proc", root / "later/proc", symlinks=True, copy_function=os.link)
     return root

@@ -9,23 +9,34 @@ import pytest
 
 from syntony.agent.audit import MAX_LIFE_NS, AuditService
 from syntony.agent.config import AuditMode
-from syntony.controller.audits import EXPIRE_NS, GRACE_NS, MAX_REPORT_BYTES, AuditDesk
-from syntony.controller.client import ask_for
+from syntony.controller.audits import (
+    EXPIRE_NS,
+    GRACE_NS,
+    MAX_ANSWER_BYTES,
+    MAX_REPORT_BYTES,
+    MAX_RUNS,
+    AuditDesk,
+)
+from syntony.controller.client import ask
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.testing import eventually, live, syntony
 from syntony.model import S
+from syntony.state import ControlState
 from syntony.wire.audit import (
     AuditCommand,
     AuditOrder,
     AuditReport,
     AuditReportsQuery,
-    AuditStarted,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+from pathlib import Path
+
+from syntony.wire.control import Issuer
 
 NOW_NS = 1_000 * S
+CLI = Issuer("cli", "local")
 
 
 def order(**changes: Any) -> AuditOrder:
@@ -92,10 +103,20 @@ def test_an_order_names_checks_and_nothing_else(changes: dict[str, Any]) -> None
     assert not agent.sent[0].report
 
 
-def test_the_desk_keeps_what_comes_until_it_is_fetched() -> None:
-    desk = AuditDesk()
+@pytest.fixture
+def state() -> Iterator[ControlState]:
+    with ControlState(None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(state: ControlState) -> AuditDesk:
+    return AuditDesk(state)
+
+
+def test_the_desk_keeps_what_comes_until_it_is_fetched(desk: AuditDesk) -> None:
     command = AuditCommand(hosts=("h0", "h1", "h9"), by="me")
-    started, orders = desk.start(command, "cli", {"h0", "h1"}, NOW_NS)
+    started, orders = desk.start(command, CLI, {"h0", "h1"}, NOW_NS)
     assert (started.hosts, started.absent) == (("h0", "h1"), ("h9",))
     assert [(each.host, each.by) for each in orders] == [("h0", "cli"), ("h1", "cli")]
     assert len({each.order for each in orders}) == 1
@@ -112,27 +133,78 @@ def test_the_desk_keeps_what_comes_until_it_is_fetched() -> None:
     assert rest.waiting == ()
 
 
-def test_a_second_audit_waits_for_the_first() -> None:
+def test_reports_survive_the_controller(tmp_path: Path) -> None:
+    """Killed between two reports: what has come in is fetched, the rest is still awaited."""
+    hosts = {"h0", "h1", "h2"}
+    with ControlState(tmp_path) as state:
+        started, _ = AuditDesk(state).start(AuditCommand(by=""), CLI, hosts, NOW_NS)
+        AuditDesk(state).take("h1", AuditReport(order=started.order, report=b"{}"))
+    with ControlState(tmp_path) as state:
+        desk = AuditDesk(state)
+        first = desk.reports(AuditReportsQuery(order=started.order))
+        assert [each.host for each in first.reports] == ["h1"]
+        assert first.waiting == ("h0", "h2")
+        desk.take("h1", AuditReport(order=started.order, report=b"again"))
+        desk.take("h2", AuditReport(order=started.order, refused="no"))
+        rest = desk.reports(AuditReportsQuery(order=started.order, after=first.after))
+        assert [(each.host, each.refused) for each in rest.reports] == [("h2", "no")]
+        with pytest.raises(UsageError, match="by cli is under way"):
+            desk.start(AuditCommand(by=""), CLI, hosts, NOW_NS)
+        assert [each.what for each in state.changes(0, 9)] == [f"audit {started.order}"]
+
+
+def test_the_oldest_run_goes_with_its_reports(desk: AuditDesk, state: ControlState) -> None:
+    orders = []
+    for number in range(MAX_RUNS + 2):
+        started, _ = desk.start(AuditCommand(by=""), CLI, {f"h{number}"}, NOW_NS)
+        orders.append(started.order)
+        desk.take(f"h{number}", AuditReport(order=started.order, report=b"{}"))
+    assert {run for (run,) in state.read("SELECT run FROM audit_report")} == set(orders[2:])
+    with pytest.raises(UsageError, match="run it again"):
+        desk.reports(AuditReportsQuery(order=orders[1]))
+    assert desk.reports(AuditReportsQuery(order=orders[2])).waiting == ()
+
+
+def test_reports_are_fetched_in_answers_of_bounded_size(desk: AuditDesk) -> None:
+    hosts = [f"h{number}" for number in range(9)]
+    started, _ = desk.start(AuditCommand(by=""), CLI, hosts, NOW_NS)
+    for host in hosts:
+        desk.take(host, AuditReport(order=started.order, report=bytes(MAX_REPORT_BYTES)))
+    seen, after, answers = [], 0, 0
+    while True:
+        answer = desk.reports(AuditReportsQuery(order=started.order, after=after))
+        assert sum(len(each.report) for each in answer.reports) <= MAX_ANSWER_BYTES
+        seen += [each.host for each in answer.reports]
+        after, answers = answer.after, answers + 1
+        if not answer.waiting:
+            break
+    assert (seen, answers) == (hosts, 3)
+
+
+def test_a_second_audit_waits_for_the_first(desk: AuditDesk) -> None:
     """The outbox keeps one order of an agent: a second one is refused, never put over the first."""
-    desk = AuditDesk()
-    started, _ = desk.start(AuditCommand(hosts=("h0", "h1"), by=""), "ann", {"h0", "h1"}, NOW_NS)
+    started, _ = desk.start(
+        AuditCommand(hosts=("h0", "h1"), by=""), Issuer("ann", "local"), {"h0", "h1"}, NOW_NS
+    )
     again = AuditCommand(hosts=("h1", "h2"), by="bob")
     with pytest.raises(UsageError, match=r"by ann is under way on 1 of these hosts \(h1\)"):
-        desk.start(again, "", {"h1", "h2"}, NOW_NS + S)
-    others, _ = desk.start(AuditCommand(hosts=("h2",), by="bob"), "", {"h2"}, NOW_NS)
+        desk.start(again, CLI, {"h1", "h2"}, NOW_NS + S)
+    others, _ = desk.start(AuditCommand(hosts=("h2",), by="bob"), CLI, {"h2"}, NOW_NS)
     assert others.hosts == ("h2",)
     for host in ("h0", "h1"):
         desk.take(host, AuditReport(order=started.order, report=b"{}"))
     desk.take("h2", AuditReport(order=others.order, report=b"{}"))
-    third, _ = desk.start(again, "", {"h1", "h2"}, NOW_NS + 2 * S)
+    third, _ = desk.start(again, CLI, {"h1", "h2"}, NOW_NS + 2 * S)
     assert third.hosts == ("h1", "h2")
     # Agents that never answer hold nobody up for ever.
     late_ns = NOW_NS + 2 * S + EXPIRE_NS + again.deadline_ns + GRACE_NS
-    assert desk.start(again, "", {"h1"}, late_ns)[0].hosts == ("h1",)
+    assert desk.start(again, CLI, {"h1"}, late_ns)[0].hosts == ("h1",)
 
 
-def test_orders_are_logged_with_who_gave_them(caplog: pytest.LogCaptureFixture) -> None:
-    AuditDesk().start(AuditCommand(hosts=("h0",), by=""), "ops ann", {"h0"}, NOW_NS)
+def test_orders_are_logged_with_who_gave_them(
+    desk: AuditDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.start(AuditCommand(hosts=("h0",), by=""), Issuer("ops ann", "local"), {"h0"}, NOW_NS)
     agent = Agent()
     agent.service.take(order(host="h1"), NOW_NS)
     agent.service.take(order(order="o7"), NOW_NS)
@@ -151,11 +223,11 @@ def test_orders_are_logged_with_who_gave_them(caplog: pytest.LogCaptureFixture) 
         AuditCommand(by="me", deadline_ns=10**15),
     ],
 )
-def test_commands_that_are_refused(command: AuditCommand) -> None:
+def test_commands_that_are_refused(desk: AuditDesk, command: AuditCommand) -> None:
     with pytest.raises(UsageError):
-        AuditDesk().start(command, "", {"h0"}, NOW_NS)
+        desk.start(command, CLI, {"h0"}, NOW_NS)
     with pytest.raises(UsageError):
-        AuditDesk().reports(AuditReportsQuery(order="unknown"))
+        desk.reports(AuditReportsQuery(order="unknown"))
 
 
 @pytest.mark.lab
@@ -177,6 +249,6 @@ def test_a_lab_is_audited_by_its_agents(tmp_path: Path, monkeypatch: pytest.Monk
         assert syntony("audit", "diff").returncode == 1
         where = f"unix:{lab.controller_socket}"
         command = AuditCommand(checks=("sw.os",), by="ann")
-        assert len(ask_for(where, command, AuditStarted).hosts) == 4
+        assert len(ask(where, command).hosts) == 4
         with pytest.raises(RemoteError, match="an audit by ann is under way on 4"):
-            ask_for(where, command, AuditStarted)
+            ask(where, command)

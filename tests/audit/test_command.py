@@ -291,6 +291,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asked"
 
 
+@pytest.mark.slow
 def test_one_dead_host_holds_up_nobody(
     ssh: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,27 @@ def test_a_lost_member_is_the_cable_with_a_plan_and_the_switch_without() -> None
     assert "3 of 4" in found["leaf0-0"].evidence
 
 
+@pytest.mark.parametrize(
+    ("at_home", "have", "lacking"),
+    # Of so many leaves whose own side it is not, so many have a route there.
+    [(1, 4, 2), (1, 3, 0), (1, 6, 0), (3, 3, 1), (3, 2, 0), (4, 2, 0), (4, 3, 0), (0, 4, 3)],
+)
+def test_what_more_than_half_of_those_elsewhere_have_the_others_lack(
+    at_home: int, have: int, lacking: int
+) -> None:
+    """Seven leaves; everybody has the one route, and some have the other."""
+    everybody = Route("main", ipaddress.ip_network("10.1.0.0/24"), ("192.0.2.1",))
+    there = Route("main", ipaddress.ip_network("10.2.0.0/24"), ("192.0.2.1",))
+    seen = [
+        Table(f"leaf{k}", frozenset({"10.2.0.9"} if k < at_home else ()),
+              (everybody, there) if at_home <= k < at_home + have else (everybody,))
+        for k in range(7)
+    ]  # fmt: skip
+    found = bad(judge_routes(seen))
+    assert sorted(found) == [f"leaf{k}" for k in range(at_home + have, 7)][:lacking]
+    assert all("10.2.0.0/24" in each.evidence for each in found.values())
+
+
 def test_a_destination_that_one_leaf_does_not_know() -> None:
     seen = tables()
     leaf = seen["leaf0-1"]
@@ -153,7 +174,16 @@ def test_frrs_json() -> None:
         {"prefix": "10.7.0.0/16", "protocol": "static", "nexthops": [{"ip": "9.9.9.9"}]},
     ]}  # fmt: skip
     (route,) = parse_routes(json.dumps(told), "leaf1").routes
-    assert route.hops == ("10.0.0.2",)
+    assert (route.hops, route.thrown) == (("10.0.0.2",), "")
+
+
+@pytest.mark.parametrize("word", ["blackhole", "unreachable", "prohibit"])
+def test_frr_says_of_a_hop_that_nothing_gets_through(word: str) -> None:
+    for yes in (True, False):
+        hop = {word: yes, "fib": True, "active": True}
+        told = {"10.7.0.0/16": [{"selected": True, "nexthops": [hop]}]}
+        (route,) = parse_routes(json.dumps(told), "leaf1").routes
+        assert (route.hops, route.thrown) == ((), word if yes else "")
 
 
 @pytest.mark.parametrize(

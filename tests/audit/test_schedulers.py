@@ -90,6 +90,7 @@ def test_what_is_unknown_drains_where_operators_want_it(tmp_path: Path) -> None:
         assert "gpu001 node.nvlink: no answer" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_gpu_tool_that_hangs_fails_the_real_prolog(tmp_path: Path) -> None:
     """The program itself, with an nvidia-smi that never ends."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import pytest
+from msgspec import Struct
 from tests.view.fleets import T0, line, point, sample
 
 from syntony.cli import run
@@ -17,7 +18,9 @@ from syntony.errors import RemoteError
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire import messages as wire
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery, Clocks
+from syntony.wire.coding import encode
 from syntony.wire.probes import Matrix, Series, SeriesQuery
+from syntony.wire.query import Failure, Query
 
 REMOTE = ("--controller", "c:1", "--ca", "a", "--cert", "b", "--key", "c")
 WAY = ("h0/rail0", "h1/rail0")
@@ -41,10 +44,10 @@ class Controller:
         self.lines: tuple[Timeline, ...] = (line("h0"), line("h1", offset_ns=-4e6))
         self.hosts = ["h0", "h1"]
         self.samples = tuple(sample(node, second) for node in ("h0", "h1") for second in range(3))
-        self.asked: list[wire.Query] = []
+        self.asked: list[Query[Any]] = []
         self.utc: Utc | None = None
 
-    def __call__(self, _target: str, query: wire.Query, _kind: type, **_: object) -> wire.Answer:
+    def __call__(self, _target: str, query: Query[Any], **_: object) -> Struct:
         self.asked.append(query)
         match query:
             case ClockQuery():
@@ -65,7 +68,7 @@ class Controller:
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     made = Controller()
-    monkeypatch.setattr(client, "ask_for", made)
+    monkeypatch.setattr(client, "ask", made)
     return made
 
 
@@ -193,13 +196,13 @@ def test_watch_prints_plain_lines_where_there_is_no_terminal(
 def test_a_watch_outlives_its_controller(
     controller: Controller, clock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(target: str, query: wire.Query, kind: type, **options: object) -> wire.Answer:
+    def failing(target: str, query: Query[Any], **options: object) -> Struct:
         if len(controller.asked) == 2:
             controller.asked.append(query)
             raise RemoteError("no controller answers")
-        return controller(target, query, kind, **options)
+        return controller(target, query, **options)
 
-    monkeypatch.setattr(client, "ask_for", failing)
+    monkeypatch.setattr(client, "ask", failing)
     code, out, err = clock("watch", "--count", "3", "--interval", "100ms")
     assert (code, len(out.splitlines())) == (0, 4)
     assert err == "no controller answers; still watching\n"
@@ -238,8 +241,8 @@ def test_an_older_controller_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) 
         def __exit__(self, *_: object) -> None:
             return
 
-        def unary_unary(self, *_: object, **__: object) -> Callable[..., bytes]:
-            return lambda *_, **__: wire.encode(wire.Failure(reason=refusal))
+        def unary_stream(self, *_: object, **__: object) -> Callable[..., list[bytes]]:
+            return lambda *_, **__: [encode(Failure(reason=refusal))]
 
     monkeypatch.setattr(client, "_channel", lambda *_: Channel())
     with pytest.raises(RemoteError, match="is older than this command") as failed:

@@ -107,6 +107,16 @@ class World:
                     edge, theta_ns=edge.theta_ns + wrong_ns, **claims
                 )
 
+    def slew(self, node: int, by_ppb: float, believers: set[int]) -> None:
+        """One clock's rate has changed; edges that these clocks measured say nothing of it."""
+        self.drift_ppb[node] += by_ppb
+        for place, edge in enumerate(self.edges):
+            ends = int(edge.a[1:]), int(edge.b[1:])
+            if node not in ends or ends[0] in believers:
+                continue
+            turn_ppb = by_ppb if ends[1] == node else -by_ppb
+            self.edges[place] = msgspec.structs.replace(edge, drift_ppb=edge.drift_ppb + turn_ppb)
+
     def from_one(self, node: int, off_ns: Floats) -> Floats:
         """Errors of the edges that one clock measures, (clocks,), as a matrix for `spoil`."""
         found = np.zeros((self.count, self.count))
@@ -128,6 +138,9 @@ class Judged(NamedTuple):
     bound_ns: Floats
     sigma_ns: Floats
     lines: list[Timeline]
+    drift_error_ppb: Floats
+    """Against the median of all."""
+    drift_sigma_ppb: Floats
 
     @classmethod
     def of(cls, world: World, lines: list[Timeline]) -> Judged:
@@ -137,11 +150,14 @@ class Judged(NamedTuple):
         at = [REF_NS + round(off) for off in world.offset_ns]
         drift = np.array([line.drift_ppb * 1e-9 for line in lines])
         error += drift * (np.array(at) - np.array([line.ref_ns for line in lines]))
+        drift_error = np.array([line.drift_ppb for line in lines]) + world.drift_ppb
         return cls(
             error - np.median(error),
             np.array([line.bound_ns(t) for line, t in zip(lines, at, strict=True)]),
             np.array([line.sigma_ns for line in lines]),
             lines,
+            drift_error - np.median(drift_error),
+            np.array([line.drift_sigma_ppb for line in lines]),
         )
 
     @property

@@ -10,6 +10,7 @@ import pytest
 from syntony.clock.anchored import AnchoredSolver, FleetMemory
 from syntony.clock.anchors import Anchor
 from syntony.clock.network import NetworkSolver
+from syntony.io.window_fit import fit_window
 from syntony.model import MS, ClockState, Edge, S, Timeline, UtcReading
 from syntony.sim.clocks import EPOCH_NS, ClockKind
 from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Way
@@ -21,7 +22,7 @@ WANDERING = ClockKind(wander_ppb=3.0)
 
 
 def fleet_of(anchors: list[Anchor]) -> SimulatedFleet:
-    return SimulatedFleet(seed=SEED, kind=WANDERING, anchors=anchors)
+    return SimulatedFleet(seed=SEED, kind=WANDERING, anchors=anchors, fit=fit_window)
 
 
 def step(fleet: SimulatedFleet, lies_ns: dict[str, float] | None = None) -> list[Reading]:
@@ -111,7 +112,10 @@ def test_fleet_time_survives_a_controller_killed_again_and_again(seed: int) -> N
     chance = random.Random(seed)
     nodes = 6
     fleet = SimulatedFleet(
-        seed=seed, nodes=nodes, kind=ClockKind(max_offset_ns=300e9, wander_ppb=3.0)
+        seed=seed,
+        nodes=nodes,
+        kind=ClockKind(max_offset_ns=300e9, wander_ppb=3.0),
+        fit=fit_window,
     )
     known: dict[str, Timeline] = {}
     for life in range(8):

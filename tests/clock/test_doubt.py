@@ -13,6 +13,7 @@ from tests.clock.edge_worlds import TOPOLOGIES, Judged, World
 
 from syntony.clock.network import NetworkSolver
 from syntony.model import ClockState
+from syntony.model.clocks import BOUND_SIGMAS
 
 WIDE = {"sigma": {"sigma_ns": 200e3}, "doubt": {"sigma_ns": 30.0, "doubt_ns": 100e3}}
 """How an agent says that a queue may stand on its paths: up to 400 µs."""
@@ -55,6 +56,26 @@ def test_a_doubtful_clock_ruins_no_other(topology: str, claims: str) -> None:
         assert np.abs(found.error_ns[others]).max() < 60, f"seed {seed}"
         # The others' own edges to it are good, so it is placed by those.
         assert abs(found.error_ns[2]) < 100, f"seed {seed}"
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("by_ppm", [2.0, 20.0, 500.0])
+def test_peers_that_miss_a_slew_widen_the_drift_or_do_not_count(
+    topology: str, by_ppm: float
+) -> None:
+    """Half of the edges about a clock are of before its rate changed, at the same small sigma."""
+    for seed in SEEDS:
+        world = World(seed, 12, topology)
+        rng = world.rng
+        clean = World(seed, 12, topology).solve()
+        believers = set(rng.permutation(12)[:6].tolist()) - {5}
+        world.slew(5, by_ppm * 1e3 * rng.choice([-1, 1]), believers)
+        found = world.solve()
+        # Half against half: the error is the contradiction itself, to a per cent.
+        broken = np.abs(found.drift_error_ppb) > 1.01 * BOUND_SIGMAS * found.drift_sigma_ppb
+        assert not broken.any(), f"seed {seed}: {found.drift_error_ppb[broken]}"
+        tight = found.drift_sigma_ppb < 3 * clean.drift_sigma_ppb
+        assert tight.sum() >= 3, f"seed {seed}: clocks far from it"
 
 
 def test_eighteen_good_edges_of_24_place_all_four_clocks() -> None:

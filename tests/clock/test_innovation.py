@@ -6,6 +6,7 @@ fill and drain. Errors are judged a second after the window, where served time i
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -162,17 +163,88 @@ def test_innovations_beyond_the_model_widen_and_chance_does_not() -> None:
     assert EXPLAINED_NIS > 1
 
 
-def test_noise_of_slopes_is_no_ramp() -> None:
+def _window(rng: np.random.Generator, second: float, phase: Phase, noise_ns: float) -> Clouds:
+    """Clouds of a quiet pair, one in three probes queued, in the four seconds before an instant."""
+    sent_s = np.sort(rng.uniform(second - 4, second, 2 * PROBES))
+    waits = (rng.random(len(sent_s)) < 1 / 3) * rng.gamma(2.0, 2_000, len(sent_s))
+    ends = sent_s * S + 7_000 + rng.gamma(1.5, noise_ns, len(sent_s)) + waits
+    local = EPOCH_NS + np.rint(sent_s * S + phase(sent_s)).astype(np.int64)
+    arrived = EPOCH_NS + np.rint(ends).astype(np.int64)
+    half = np.arange(len(sent_s)) % 2 == 0
+    plain = EPOCH_NS + np.rint(sent_s * S).astype(np.int64)
+    back = EPOCH_NS + np.rint(ends + phase(ends / S)).astype(np.int64)
+    return Clouds.of(PairSamples(plain[half], back[half], local[~half], arrived[~half]))
+
+
+def _ramps(seed: int, ppb_per_s: float, noise_ns: float, windows: int) -> list[DriftRamp]:
+    """After each window, with a slope as exact as its noise allows."""
+    rng = np.random.default_rng([seed, 21])
+    ramp, found = DriftRamp(), []
+    for number in range(1, windows + 1):
+        middle_s = 4.0 * number - 2
+        sigma = noise_ns / 10 / 2e9
+        slope = 12e-6 + ppb_per_s * 1e-9 * middle_s + rng.normal(0, sigma)
+        ramp.take(_window(rng, 4.0 * number, bent(ppb_per_s, 0.0), noise_ns), slope, sigma**2)
+        found.append(copy.copy(ramp))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_window_shows_that_its_clocks_bend(seed: int) -> None:
+    """Before any other has been compared with it."""
+    for ppb_per_s in (100.0, -150.0):
+        (ramp,) = _ramps(seed, ppb_per_s, 4.0, 1)
+        assert 0.4 < ramp.seen * 1e18 / abs(ppb_per_s) < 1.3, f"seed {seed}: {ramp.seen * 1e18}"
+
+
+def test_what_no_clock_does_is_no_bend() -> None:
+    """5 ppm/s: two queues that swell alike."""
+    assert _ramps(1, 5_000.0, 4.0, 1)[0].seen == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("noise_ns", [4.0, 60.0, 400.0])
+def test_noise_is_no_ramp(noise_ns: float, seed: int) -> None:
+    ramps = _ramps(seed, 0.0, noise_ns, 12)
+    assert max(each.seen for each in ramps) * 1e18 < 15, f"seed {seed}"
+    assert ramps[0].ramp * 1e18 >= 100, "one window excludes nothing"
+    assert ramps[-1].ramp <= ramps[1].ramp <= ramps[0].ramp
+    assert ramps[-1].ramp * 1e18 < 15, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_possible_covers_a_ramp_in_the_noise(seed: int) -> None:
+    """60 ppb/s, of which no single window shows anything."""
+    ramps = _ramps(seed, 60.0, 400.0, 4)
+    assert min(each.ramp for each in ramps) * 1e18 > 20, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queues_that_bend_floors_are_no_ramp(seed: int) -> None:
+    """One direction's standing queue swells and shrinks within the window, or both do unequally."""
+    rng = np.random.default_rng([seed, 22])
+    clouds = _window(rng, 4.0, bent(0.0, 0.0), 4.0)
+    swell = np.cos(clouds.t / clouds.span_ns * 2 * np.pi)
+    for there_ns, back_ns in ((900.0, 0.0), (0.0, 900.0), (900.0, 900.0), (2_000.0, -500.0)):
+        level_ns = np.where(np.arange(len(clouds.t)) < clouds.forward, there_ns, -back_ns)
+        ramp = DriftRamp()
+        ramp.take(clouds._replace(y=clouds.y + level_ns * swell), 12e-6, 1e-18)
+        assert ramp.seen == 0, f"seed {seed}, {there_ns}, {back_ns}"
+
+
+def test_slopes_that_change_are_a_ramp() -> None:
     rng = np.random.default_rng(6)
     ramp = DriftRamp()
-    for window in range(200):
-        ramp.take(window * WINDOW_NS, float(WINDOW_NS), rng.normal(0, 2e-8), 4e-16)
-    assert ramp.ramp * 1e18 < 15
-    ramp = DriftRamp()
-    for window in range(5):
-        ramp.take(window * WINDOW_NS, float(WINDOW_NS), window * 4e-7, 1e-18)
+    for window in range(1, 6):
+        slope = 12e-6 + 4e-7 * window
+        ramp.take(_window(rng, 4.0 * window, bent(0.0, 0.0), 400.0), slope, 1e-18)
     assert ramp.ramp * 1e18 == pytest.approx(100, rel=0.05)
-    assert ramp.line_error_ns == pytest.approx(100 * 16 / 24, rel=0.05)
+    measured_ns = EPOCH_NS + 18 * S
+    assert ramp.line_error_ns(measured_ns) == pytest.approx(100 * 16 / 24, rel=0.08)
+    assert ramp.line_turn(measured_ns) == pytest.approx(200e-9, rel=0.08)
+    unheard_ns = measured_ns + 6 * S
+    assert ramp.line_error_ns(unheard_ns) == pytest.approx(100 * (16 / 24 + 36 / 2), rel=0.08)
+    assert ramp.line_turn(unheard_ns) == pytest.approx(800e-9, rel=0.08)
 
 
 def test_sigma_in_holdover_is_as_large_as_what_clocks_do() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.cases import mostly_slow
 
+from syntony.io.window_fit import fit_window
 from syntony.model import ClockState
 from syntony.sim.fleet import QUIET, SimulatedFleet, Way
 
@@ -20,7 +21,7 @@ WINDOWS = 6
 @functools.cache
 def errors(size_ns: int) -> list[dict[str, float]]:
     """Per window: error of every clock but the liar, against their own median."""
-    fleet = SimulatedFleet(seed=SEED, nodes=10, peers=4, pairs=48)
+    fleet = SimulatedFleet(seed=SEED, nodes=10, peers=4, pairs=48, fit=fit_window)
     found = []
     for window in range(WINDOWS):
         if window == 2 and size_ns:

@@ -7,7 +7,7 @@ import pytest
 from tests.clock.test_pair import AT_NS, truth_ns
 
 from syntony.clock.pair import PairEstimator, PairSamples
-from syntony.clock.paths import MIN_WINDOWS, PathBalance
+from syntony.clock.paths import FORGET_WINDOWS, MIN_WINDOWS, PathBalance
 from syntony.model import Edge, S
 from syntony.sim.clocks import Queueing, SimulatedClocks
 
@@ -96,3 +96,44 @@ def test_a_path_has_a_voice_after_a_while_and_loses_it_when_it_is_gone() -> None
 
 def test_nothing_is_digested() -> None:
     assert PathBalance().take({}, {}).paths == 0
+
+
+def test_the_correction_is_the_median_and_its_sigma_that_of_the_paths_scatter() -> None:
+    # Offsets 0, 0, 100, 40, 1000: median 40; away from it 40, 40, 60, 0, 960: median 40 again.
+    there = dict(enumerate((0.0, 0.0, 200.0, 80.0, 2_000.0)))
+    balance = PathBalance()
+    for _ in range(MIN_WINDOWS):
+        last = balance.take(there, dict.fromkeys(there, 0.0))
+    assert (last.paths, last.spread_ns, last.correction_ns) == (5, 960.0, 40.0)
+    assert last.sigma_ns == pytest.approx(1.2533 * 1.4826 * 40 / 5**0.5)
+
+
+@pytest.mark.parametrize(("apart_ns", "disagrees"), [(30.0, False), (31.0, True)])
+def test_a_little_is_no_disagreement(apart_ns: float, disagrees: bool) -> None:
+    balance = PathBalance()
+    there = {0: 0.0, 1: 0.0, 2: 2 * apart_ns}
+    for _ in range(MIN_WINDOWS):
+        last = balance.take(there, dict.fromkeys(there, 0.0))
+    assert (last.spread_ns > 0) is disagrees
+
+
+@pytest.mark.parametrize("scatter_ns", [10.0, 1_000.0])
+def test_what_windows_scatter_is_no_disagreement_of_paths(scatter_ns: float) -> None:
+    rng = np.random.default_rng(4)
+    balance = PathBalance()
+    spreads = []
+    for _ in range(200):
+        there = dict(enumerate(rng.normal(0, scatter_ns, 8).tolist()))
+        spreads.append(balance.take(there, dict.fromkeys(there, 0.0)).spread_ns)
+    assert np.mean(np.array(spreads) > 0) < 0.02
+
+
+def test_a_path_is_forgotten_a_while_after_it_was_last_heard_of_both_ways() -> None:
+    balance = PathBalance()
+    three = dict.fromkeys(range(3), 0.0)
+    for _ in range(MIN_WINDOWS):
+        balance.take(three, three)
+    for _ in range(FORGET_WINDOWS):
+        assert balance.take(three, {0: 0.0, 1: 0.0}).paths == 3, "one way is not both"
+    assert balance.take(three, {0: 0.0, 1: 0.0}).paths == 2
+    assert balance.take(three, three).paths == 2, "and has to earn its voice again"

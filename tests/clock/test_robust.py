@@ -155,3 +155,14 @@ def test_a_warm_solve_says_what_a_cold_one_says(seed: int, step_ns: float, share
         assert np.abs(error).max() < 1.5 * SIGMA_NS, f"seed {seed}"
         assert np.sqrt(np.mean(error**2)) < 0.4 * SIGMA_NS, f"seed {seed}"
         assert not found.liars.any()
+
+
+def test_an_edge_that_lies_about_the_offset_is_not_believed_about_the_rate() -> None:
+    def rates(offset_ns: float, drift: float) -> Floats:
+        edges = mesh_edges(8, 3, {}, SIGMA_NS)
+        edges.theta_ns[0] += offset_ns
+        edges.drift[0] = drift  # no more than its own noise: not left out for that
+        return solve_mesh(edges).drift
+
+    assert np.abs(rates(50_000.0, 12e-9) - rates(50_000.0, 0.0)).max() < 1e-13
+    assert np.abs(rates(0.0, 12e-9) - rates(0.0, 0.0)).max() > 1e-10, "an honest one is"

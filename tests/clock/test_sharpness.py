@@ -216,3 +216,63 @@ def test_a_floor_without_one_needs_a_second_window() -> None:
     found = _evidence(_half_bell, _half_bell, 128)
     assert np.mean([each.confirmed for each in found]) > 0.75
     assert np.mean([each.certain for each in found]) < 0.1
+
+
+def _rarely_idle(share: float, noise_ns: float) -> Delays:
+    """Few coded pairs meet no queue, the others a log-normal one that no floor shows in."""
+
+    def delays(rng: np.random.Generator, t: Floats) -> Floats:
+        pairs = (len(t) + 1) // 2
+        waits = rng.lognormal(np.log(8_000), 0.7, pairs) * (rng.random(pairs) >= share)
+        return 5_000 + np.repeat(waits, 2)[: len(t)] + rng.normal(0, noise_ns, len(t))
+
+    return delays
+
+
+@pytest.mark.parametrize("noise_ns", [3.0, 15.0])
+@pytest.mark.parametrize("share", [0.06, 0.15])
+def test_few_probes_that_did_not_wait_show_the_floor(share: float, noise_ns: float) -> None:
+    """The gap is theirs, not that of the stretches, and still covers the error."""
+    gaps, errors = [], []
+    for seed in range(SEEDS):
+        rng = np.random.default_rng([seed, 13])
+        delays = _rarely_idle(share, noise_ns)
+        clouds = _clouds(rng, delays, delays, 256)
+        found = floor_evidence(clouds, 0.0, clustered=False)
+        heights = clouds.heights(0.0)
+        lows = heights[: clouds.forward].min(), heights[clouds.forward :].min()
+        if found.confirmed:
+            gaps.append(found.gap_ns)
+            errors.append(abs(lows[0] - lows[1] - 2 * _theta_ns(clouds)) / 2)
+    assert len(gaps) > 0.7 * SEEDS
+    assert np.median(gaps) < 10 * noise_ns
+    assert all(error <= 4 * gap for error, gap in zip(errors, gaps, strict=True))
+
+
+@pytest.mark.parametrize("delays", [_walk, _standing, _sawtooth, _full, _bell])
+def test_coded_pairs_that_wait_alike_are_no_cluster(delays: Delays) -> None:
+    """Both probes of a pair lie within nanoseconds of each other in any slow queue."""
+
+    def coded(rng: np.random.Generator, t: Floats) -> Floats:
+        return np.repeat(delays(rng, t[::2]), 2)[: len(t)] + rng.normal(0, 2, len(t))
+
+    found = _evidence(coded, coded, 256)
+    assert sum(each.confirmed for each in found) <= 0.04 * SEEDS
+    assert not any(each.certain for each in found)
+
+
+def test_a_step_between_two_clusters_is_not_a_floor() -> None:
+    """Each direction shows one, on its own side of the step."""
+    idle = _rarely_idle(0.3, 3.0)
+    for seed in range(SEEDS):
+        rng = np.random.default_rng([seed, 14])
+        at = rng.uniform(0.3, 0.7) * WINDOW_NS
+
+        def forward(rng: np.random.Generator, t: Floats, at: float = at) -> Floats:
+            return idle(rng, t) + np.where(t > at, 3_000.0, 0.0)
+
+        def reverse(rng: np.random.Generator, t: Floats, at: float = at) -> Floats:
+            return idle(rng, t) - np.where(t > at, 3_000.0, 0.0)
+
+        clouds = _clouds(rng, forward, reverse, 256)
+        assert not floor_evidence(clouds, 0.0, clustered=False).confirmed, seed

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import floor_evidence
 from syntony.clock.tracker import Mode, PairTracker, Tracked
+from syntony.io.window_fit import fit_window
 from syntony.model import S
 from syntony.sim import stamps
 from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
@@ -25,7 +25,7 @@ class Pair:
         self, seed: int, noise: stamps.StampNoise = stamps.hardware, pairs: int = 200
     ) -> None:
         self.clocks = SimulatedClocks(2, seed=seed, kind=ClockKind(wander_ppb=3.0))
-        self.tracker = PairTracker()
+        self.tracker = PairTracker(fit_window)
         self.at_ns = EPOCH_NS
         self._noise = noise
         self._pairs = pairs

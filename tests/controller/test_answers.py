@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from tests.controller.test_fleet import new_fleet
+from tests.controller.asking import NOBODY, answer, desks_with
 from tests.view.fleets import T0, line, sample
 
-from syntony.controller.answers import CLOCK_SAMPLES, MAX_HISTORY_NS, Answers
-from syntony.controller.locating import LocateLoop
+from syntony.controller.answers import CLOCK_SAMPLES, MAX_HISTORY_NS
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
-from syntony.wire.messages import decode_answer, encode
 
 
 class RecordingStore:
@@ -35,12 +32,8 @@ def ask(
     solving = SolveLoop(None)  # type: ignore[arg-type]  # never asked to solve
     solving.timelines = tuple(line(f"h{number}") for number in range(clocks))
     store = RecordingStore()
-    locating = LocateLoop(store, "")  # type: ignore[arg-type]
-    answers = Answers(store, new_fleet(), solving, locating, None)  # type: ignore[arg-type]
-    answer = asyncio.run(answers.answer(query, now_ns))
-    assert isinstance(answer, ClockHistory)
-    assert decode_answer(encode(answer)) == answer
-    return answer, store
+    found = answer(desks_with(store=store, solving=solving), query, NOBODY, fleet_ns=now_ns)
+    return found, store
 
 
 def test_the_store_is_asked_for_the_window_that_ends_now() -> None:
@@ -57,10 +50,10 @@ def test_steps_are_as_long_as_an_answer_needs() -> None:
     assert ask(ClockHistoryQuery(node="h0", window_ns=day_ns), clocks=1000)[0].step_ns < 2 * S
 
 
-def test_before_any_fleet_time_there_is_no_history() -> None:
-    answer, store = ask(ClockHistoryQuery(), now_ns=None)
-    assert answer.samples == ()
-    assert store.asked is None
+def test_before_any_fleet_time_the_window_is_before_all_rows() -> None:
+    _, store = ask(ClockHistoryQuery(window_ns=60 * S), now_ns=None)
+    assert store.asked is not None
+    assert store.asked[:2] == (-60 * S, S)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.link import T0, ControllerProcess, hello, probe_rows, running, wait_until
 
-from syntony.agent.spool import Spool
+from syntony.agent.spool import Spool, open_spool
 from syntony.agent.uplink import Uplink
 from syntony.model import S
 from syntony.store import open_store
@@ -28,11 +28,11 @@ from tests.link import ControllerProcess, hello, probe_rows
 from syntony.agent.config import AgentConfig
 import pytest
 
-from syntony.agent.spool import Spool
+from syntony.agent.spool import Spool, open_spool
 from syntony.agent.uplink import Uplink
 import msgspec, time
 config = msgspec.json.decode(sys.argv[1], type=AgentConfig)
-spool = Spool(config.spool_dir, 1 << 24)
+spool = open_spool(config.spool_dir, 1 << 24)
 uplink = Uplink(config, lambda stream: hello(config.host, stream), lambda message: None, spool)
 uplink.start()
 first = spool.last_seq
@@ -62,12 +62,13 @@ def _stored(store_path: str) -> Counter[tuple[str, int]]:
         store.close()
 
 
+@pytest.mark.slow
 def test_the_controller_is_killed_twice(tmp_path: Path) -> None:
     with running(tmp_path) as controller:
         agents = []
         for host in ("k1", "k2", "k3"):
             config = controller.agent_config(host)
-            spool = Spool(config.spool_dir, 1 << 24)
+            spool = open_spool(config.spool_dir, 1 << 24)
             uplink = Uplink(config, functools.partial(hello, host), lambda _: None, spool)
             uplink.start()
             agents.append((host, spool, uplink))

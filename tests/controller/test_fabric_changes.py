@@ -12,12 +12,12 @@ from tests.store.rows import T0, rows_of
 from syntony.alerts.incidents import Incident
 from syntony.controller.batches import joined
 from syntony.controller.config import AlertSettings
-from syntony.controller.fabric_changes import NAME
+from syntony.controller.fabric_changes import FABRIC_MAP
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.locating import LocateLoop
-from syntony.errors import ConfigError
 from syntony.fabric.changes import HOLD_NS, QUIET_NS
 from syntony.model import S
+from syntony.state import ControlState, upsert
 from syntony.store import Store, open_store
 from syntony.wire.tables import PATH
 
@@ -33,19 +33,31 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
+@pytest.fixture
+def fleet(store: Store, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(store, tmp_path / "state")
+    yield fleet
+    assert fleet.state is not None
+    fleet.state.close()
+
+
 class Fleet:
     """Four hosts on two leaves and two spines, a controller's eyes and its rules."""
 
     def __init__(self, store: Store, state_dir: Path) -> None:
         self.store, self.now_ns = store, T0
         self.state_dir = state_dir
+        self.state: ControlState | None = None
         self.leaf = dict(LEAF)
         self.spines = ["spine0", "spine1"]
         self.restart()
 
-    def restart(self) -> None:
-        self.locating = LocateLoop(self.store, "", self.state_dir)
-        self.alerts = AlertDesk(AlertSettings(), self.state_dir, self.store)
+    def restart(self, topology: str = "") -> None:
+        if self.state is not None:
+            self.state.close()
+        self.state = ControlState(self.state_dir)
+        self.locating = LocateLoop(self.store, topology, self.state)
+        self.alerts = AlertDesk(AlertSettings(), self.state, self.store)
 
     def learn(self) -> None:
         rows: list[dict[str, Any]] = [
@@ -68,7 +80,10 @@ class Fleet:
             self.now_ns += S
             for piece in self.locating.step(self.now_ns, self.now_ns // S - 4, {}):
                 self.store.insert(piece.table, joined([piece]))
-            self.alerts.evaluate(self.now_ns, {}, (), (), fabric=self.locating.changes.standing)
+            self.alerts.evaluate(
+                self.now_ns, {}, (), (),
+                fabric=self.locating.changes.standing, homes=self.locating.homes(),
+            )  # fmt: skip
 
     def told(self) -> list[tuple[str, str]]:
         found = self.store.fabric.changes(T0, self.now_ns + S)
@@ -78,10 +93,7 @@ class Fleet:
         return {(each.rule, each.subject): each for each in self.alerts.live()}
 
 
-def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(
-    store: Store, tmp_path: Path
-) -> None:
-    fleet = Fleet(store, tmp_path / "state")
+def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(fleet: Fleet) -> None:
     fleet.learn()
     fleet.wait(QUIET_NS + 2 * S)
     assert fleet.told() == []
@@ -92,7 +104,9 @@ def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(
     lost = {("removed", name) for name in ("leaf0--spine1", "leaf1--spine1", "spine1")}
     assert set(fleet.told()) == lost
     subjects = {("cable-lost", "leaf0--spine1"), ("cable-lost", "leaf1--spine1")}
+    subjects.add(("switch-down", "spine1"))
     assert set(fleet.open()) == subjects
+    assert [each.paged for each in fleet.open().values()].count(True) == 1
     fleet.restart()
     fleet.wait(QUIET_NS + HOLD_NS)
     assert (set(fleet.told()), set(fleet.open())) == (lost, subjects)
@@ -102,8 +116,7 @@ def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(
     assert not fleet.open()
 
 
-def test_a_moved_nic_is_an_incident_with_where_it_was(store: Store, tmp_path: Path) -> None:
-    fleet = Fleet(store, tmp_path / "state")
+def test_a_moved_nic_is_an_incident_with_where_it_was(fleet: Fleet) -> None:
     fleet.learn()
     fleet.wait(QUIET_NS + 2 * S)
     fleet.leaf[NICS[0]] = "leaf1"
@@ -115,7 +128,35 @@ def test_a_moved_nic_is_an_incident_with_where_it_was(store: Store, tmp_path: Pa
     assert incident.evidence == ("at leaf1; leaf0 where it was before",)
 
 
-def test_a_map_that_cannot_be_read_is_one_clear_line(store: Store, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("{")
-    with pytest.raises(ConfigError, match="move it away to learn the fabric anew"):
-        LocateLoop(store, "", tmp_path)
+def test_a_map_that_cannot_be_read_is_kept_aside(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ControlState(tmp_path) as state:
+        with state.transaction() as connection:
+            row = {"name": FABRIC_MAP, "body": '{"cables": 3}'}
+            upsert(connection, "document", row, key="name")
+        LocateLoop(store, "", state)
+        assert "map of the fabric starts anew" in caplog.text
+        kept = dict(state.read("SELECT name, body FROM document"))
+        assert kept[f"{FABRIC_MAP} (unreadable)"] == '{"cables": 3}'
+
+
+def test_where_nics_are_is_told_by_the_map_else_by_probes_else_by_the_topology(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    assert fleet.locating.homes() == {}
+    fleet.learn()
+    fleet.wait(2 * S)
+    assert fleet.locating.homes() == LEAF, "before the first look at the fabric is over"
+    fleet.wait(QUIET_NS)
+    fleet.leaf[NICS[1]] = "leaf1"
+    fleet.learn()
+    fleet.wait(HOLD_NS + 5 * S)
+    moved = LEAF | {NICS[1]: "leaf1"}
+    assert fleet.locating.homes() == moved
+    cables = "".join(f'[[cable]]\na = "{nic}"\nb = "leaf9"\n' for nic in [*NICS, "h4/rail0"])
+    devices = "".join(f'[[device]]\nname = "{name}"\n' for name in [*NICS, "h4/rail0", "leaf9"])
+    topology = tmp_path / "topology.toml"
+    topology.write_text(devices + cables)
+    fleet.restart(str(topology))
+    assert fleet.locating.homes() == moved | {"h4/rail0": "leaf9"}, "over a start"

@@ -17,11 +17,10 @@ from syntony.model.names import nic_number
 from syntony.wire.probes import Plan
 
 CONFIG = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="", mesh_peers=4)
-KEY = bytes(16)
 
 
 def new_fleet() -> Fleet:
-    return Fleet(CONFIG, make_plan, KEY, 7)
+    return Fleet(CONFIG, make_plan)
 
 
 def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:
@@ -77,7 +76,6 @@ def test_every_part_of_a_plan_fits_the_others() -> None:
     assert set(plans) == set(HOSTS)
     for host, plan in plans.items():
         assert plan.nic_ids == {nic: nic_number(NicRef(host, nic)) for nic in ("rail0", "rail1")}
-        assert (plan.key, plan.key_id) == (KEY, 7)
         for flow in plan.flows:
             target = NicRef.parse(flow.dst)
             theirs = plans[target.host]
@@ -134,6 +132,14 @@ def test_taken_numbers_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, plans = fleet_of(*HOSTS)
     numbers = [number for plan in plans.values() for number in plan.nic_ids.values()]
     assert sorted(numbers) == [1, 2, 3, 4, 5, 6, 7, 0xFFFFFFFF]
+
+
+def test_a_plans_number_only_grows() -> None:
+    """Given by control state; where that lags, or has none, the next."""
+    fleet, _ = fleet_of("h0", "h1")
+    first = fleet.mesh.generation
+    numbers = [fleet.replan(S, given).generation for given in (0, 40, 7, 41, 100)]
+    assert numbers == [first + 1, 40, 41, 42, 100]
 
 
 def test_fleet_time_runs_on_between_data() -> None:

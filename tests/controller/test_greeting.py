@@ -94,7 +94,7 @@ def test_only_the_hosts_own_agent_attaches(who: Caller, reason: str) -> None:
 def test_whatever_is_taken_makes_a_plan(nics: tuple[NicInfo, ...]) -> None:
     taken, faults = greet(msgspec.structs.replace(hello("h0", "s"), nics=nics), H0)
     assert len(taken.nics) + len(faults) == len(nics)
-    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    fleet = Fleet(CONFIG, make_plan)
     fleet.join(taken, 0, faults)
     fleet.join(hello("h1", "s"), 0)
     assert set(fleet.replan(SETTLE_NS).plans) >= {"h1"}
@@ -107,7 +107,7 @@ def claim(host: str, address: str) -> Hello:
 
 
 def test_a_second_claim_takes_no_address_away() -> None:
-    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    fleet = Fleet(CONFIG, make_plan)
     fleet.join(claim("h5", "10.0.0.1"), 0)
     fleet.join(claim("h6", "10.0.0.2"), 0)
     fleet.replan(SETTLE_NS)
@@ -120,7 +120,7 @@ def test_a_second_claim_takes_no_address_away() -> None:
 
 
 def test_where_nobody_had_the_address_nobody_gets_it() -> None:
-    fleet = Fleet(CONFIG, make_plan, bytes(16), 1)
+    fleet = Fleet(CONFIG, make_plan)
     for host, address in (("h0", "10.0.0.1"), ("h1", "10.0.0.1"), ("h2", "10.0.0.3")):
         fleet.join(claim(host, address), 0)
     mesh = fleet.replan(SETTLE_NS)

@@ -12,11 +12,11 @@ import pytest
 from tests.link import T0
 
 from syntony.controller import ingest as ingest_module
-from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.ingest import Ingest, Outcome, Source
 from syntony.errors import StoreError
 from syntony.model import S
 from syntony.store import Recorded, Store
-from syntony.store.schema import HOUR_NS, partition_ns
+from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import MAX_UNACKED, Batch
 from syntony.wire.tables import HEARD, PATH, Table
@@ -34,7 +34,7 @@ class FlakyStore:
     def __init__(self) -> None:
         self.rows: Counter[Row] = Counter()
         self.inserts = 0
-        self.looked_up = 0
+        self.looked_up = self.seen_ns = 0
         self.refuse = False
         self.fail_after_partitions: int | None = None
 
@@ -56,6 +56,7 @@ class FlakyStore:
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
         self.looked_up += 1
+        self.seen_ns += last_ns - first_ns
         width = partition_ns(table)
         return frozenset(
             Recorded(host, stream, seq, ts_ns // width)
@@ -90,7 +91,15 @@ class Bench:
     def __init__(self, store: FlakyStore) -> None:
         self.store = store
         self.told: list[Outcome] = []
+        self.sources: dict[tuple[str, str], Source] = {}
         self.ingest = Ingest(cast("Store", store), lambda: T0, self.told.extend)
+
+    def greet(self, host: str, stream: str, *, backlog: bool = False) -> int:
+        source = self.sources[host, stream] = self.ingest.greet(host, stream, backlog=backlog)
+        return source.stored
+
+    async def put(self, host: str, stream: str, batch: Batch) -> bool:
+        return await self.ingest.put(self.sources[host, stream], batch)
 
     @property
     def acknowledged(self) -> list[int]:
@@ -105,9 +114,9 @@ def test_batches_of_many_agents_make_one_insert() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
         for host in ("h1",):
-            bench.ingest.greet(host, "s")
+            bench.greet(host, "s")
             for seq in range(1, 11):
-                assert await bench.ingest.put(host, "s", batch(seq, T0 + seq * S))
+                assert await bench.put(host, "s", batch(seq, T0 + seq * S))
         await bench.ingest.flush()
         assert bench.store.inserts == 1
         assert bench.acknowledged == list(range(1, 11))
@@ -118,15 +127,15 @@ def test_batches_of_many_agents_make_one_insert() -> None:
 def test_a_repetition_is_not_queued() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
-        assert await bench.ingest.put("h1", "s", batch(1, T0))
-        assert not await bench.ingest.put("h1", "s", batch(1, T0))
+        bench.greet("h1", "s")
+        assert await bench.put("h1", "s", batch(1, T0))
+        assert not await bench.put("h1", "s", batch(1, T0))
         await bench.ingest.flush()
-        assert bench.ingest.greet("h1", "s") == 1
-        assert not await bench.ingest.put("h1", "s", batch(1, T0))
-        assert bench.ingest.greet("h1", "another") == 0
-        assert not await bench.ingest.put("h1", "s", batch(2, T0))
-        assert await bench.ingest.put("h1", "another", batch(1, T0))
+        assert bench.greet("h1", "s") == 1
+        assert not await bench.put("h1", "s", batch(1, T0))
+        assert bench.greet("h1", "another") == 0
+        assert not await bench.put("h1", "s", batch(2, T0))
+        assert await bench.put("h1", "another", batch(1, T0))
 
     drive(work)
 
@@ -134,7 +143,7 @@ def test_a_repetition_is_not_queued() -> None:
 def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
+        bench.greet("h1", "s")
         rows: dict[str, list[str] | list[int]] = {
             "ts_ns": [T0 - 40 * S, T0 - 90 * S],
             "src": ["h1/rail0"] * 2,
@@ -145,10 +154,8 @@ def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
             "proto": ["tcp"] * 2,
         }
         arrow = encode_columns(PATH, rows)
-        await bench.ingest.put("h1", "s", batch(1, T0))
-        await bench.ingest.put(
-            "h1", "s", Batch(seq=2, table=PATH.name, rows=2, dropped=0, arrow=arrow)
-        )
+        await bench.put("h1", "s", batch(1, T0))
+        await bench.put("h1", "s", Batch(seq=2, table=PATH.name, rows=2, dropped=0, arrow=arrow))
         await bench.ingest.flush()
         assert [outcome.paths_from_ns for outcome in bench.told] == [None, T0 - 90 * S]
 
@@ -164,10 +171,10 @@ def test_a_half_done_insert_is_completed_not_repeated(
 ) -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
-        await bench.ingest.put("h1", "s", batch(1, EDGE - 2, EDGE - 1))
-        await bench.ingest.put("h1", "s", batch(2, EDGE - 1, EDGE, EDGE + 1))
-        await bench.ingest.put("h1", "s", batch(3, EDGE + 1))
+        bench.greet("h1", "s")
+        await bench.put("h1", "s", batch(1, EDGE - 2, EDGE - 1))
+        await bench.put("h1", "s", batch(2, EDGE - 1, EDGE, EDGE + 1))
+        await bench.put("h1", "s", batch(3, EDGE + 1))
         bench.store.fail_after_partitions = partitions_done
         await bench.ingest.flush()
         assert set(bench.store.rows.values()) == {1}
@@ -183,15 +190,15 @@ def test_a_successor_stores_the_rest_of_what_a_dead_controller_left(partitions_d
     async def work() -> None:
         store = FlakyStore()
         first = Bench(store)
-        first.ingest.greet("h1", "s")
-        await first.ingest.put("h1", "s", batch(1, EDGE - 1, EDGE))
+        first.greet("h1", "s")
+        await first.put("h1", "s", batch(1, EDGE - 1, EDGE))
         store.fail_after_partitions = partitions_done
         with pytest.raises(StoreError):  # it dies here: no retry, no acknowledgement
             first.ingest._insert(_waiting_of(first))
         second = Bench(store)
-        second.ingest.greet("h1", "s")
-        await second.ingest.put("h1", "s", batch(1, EDGE - 1, EDGE))
-        await second.ingest.put("h1", "s", batch(2, EDGE + 1))
+        second.greet("h1", "s")
+        await second.put("h1", "s", batch(1, EDGE - 1, EDGE))
+        await second.put("h1", "s", batch(2, EDGE + 1))
         await second.ingest.flush()
         assert set(store.rows.values()) == {1}
         assert len(store.rows) == 3
@@ -205,16 +212,37 @@ def _waiting_of(bench: Bench) -> dict[str, ingest_module._Waiting]:
     return ingest_module._by_table(pieces)
 
 
+def test_a_backlog_of_yesterday_is_looked_up_beside_rows_of_now() -> None:
+    """Not with all that lies between: any agent could make the store read a week."""
+    store = FlakyStore()
+
+    async def work() -> None:
+        bench = Bench(store)
+        bench.greet("h1", "s", backlog=True)
+        for seq, ts_ns in enumerate((T0 - DAY_NS, T0 - DAY_NS + 9, T0 - 5 * HOUR_NS), 1):
+            await bench.put("h1", "s", batch(seq, ts_ns))
+        bench.greet("h1", "t")
+        await bench.put("h1", "t", batch(1, T0, T0 + 7))
+        await bench.ingest.flush()
+
+    for _ in range(2):  # by a controller, and by its successor
+        drive(work)
+    assert set(store.rows.values()) == {1}
+    assert len(store.rows) == 5
+    assert store.looked_up == 2 * 3
+    assert store.seen_ns < 100
+
+
 def test_only_the_first_batches_after_a_hello_are_looked_up() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
+        bench.greet("h1", "s")
         for seq in range(1, MAX_UNACKED + 2):
-            await bench.ingest.put("h1", "s", batch(seq, T0 + seq))
+            await bench.put("h1", "s", batch(seq, T0 + seq))
             await bench.ingest.flush()
         assert bench.store.looked_up == MAX_UNACKED
-        bench.ingest.greet("h1", "s")
-        await bench.ingest.put("h1", "s", batch(MAX_UNACKED + 2, T0))
+        bench.greet("h1", "s")
+        await bench.put("h1", "s", batch(MAX_UNACKED + 2, T0))
         await bench.ingest.flush()
         assert bench.store.looked_up == MAX_UNACKED + 1
 
@@ -227,11 +255,11 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
     async def work() -> None:
         bench = Bench(FlakyStore())
         bench.store.refuse = True
-        bench.ingest.greet("h1", "s")
+        bench.greet("h1", "s")
         monkeypatch.setattr(
             ingest_module,
             "MAX_QUEUED_BYTES",
-            3 * ingest_module._Item(batch(1, T0), "h1", "s", check=True).size,
+            3 * ingest_module._Item(batch(1, T0), bench.sources["h1", "s"], check=True).size,
         )
         running = asyncio.create_task(bench.ingest.run())
         accepted = 0
@@ -239,7 +267,7 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         async def send() -> None:
             nonlocal accepted
             for seq in range(1, 21):
-                await bench.ingest.put("h1", "s", batch(seq, T0 + seq))
+                await bench.put("h1", "s", batch(seq, T0 + seq))
                 accepted = seq
 
         sending = asyncio.create_task(send())
@@ -262,16 +290,16 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
 def test_a_stream_cut_while_waiting_has_accepted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
+        bench.greet("h1", "s")
         monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 1)
-        await bench.ingest.put("h1", "s", batch(1, T0))
-        waiting = asyncio.create_task(bench.ingest.put("h1", "s", batch(2, T0 + 1)))
+        await bench.put("h1", "s", batch(1, T0))
+        waiting = asyncio.create_task(bench.put("h1", "s", batch(2, T0 + 1)))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await bench.ingest.flush()
-        bench.ingest.greet("h1", "s")
-        assert await bench.ingest.put("h1", "s", batch(2, T0 + 1))
+        bench.greet("h1", "s")
+        assert await bench.put("h1", "s", batch(2, T0 + 1))
 
     drive(work)
 
@@ -279,10 +307,10 @@ def test_a_stream_cut_while_waiting_has_accepted_nothing(monkeypatch: pytest.Mon
 def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        bench.ingest.greet("h1", "s")
+        bench.greet("h1", "s")
         bad = Batch(seq=2, table=HEARD.name, rows=9, dropped=0, arrow=b"?")
         for each in (batch(1, T0), bad, batch(3, T0), batch(4, T0 + 2 * HOUR_NS), batch(5, 1)):
-            await bench.ingest.put("h1", "s", each)
+            await bench.put("h1", "s", each)
         await bench.ingest.flush()
         assert bench.acknowledged == [1, 2, 3, 4, 5]
         assert [outcome.refused for outcome in bench.told] == [False, True, False, True, True]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,18 +13,24 @@ from pathlib import Path
 import pytest
 
 from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, State
+from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Severity
+from syntony.controller import notify
 from syntony.controller.notify import (
     BACKOFF_MIN_NS,
     ECHO_NS,
     RESEND_NS,
     Answer,
     Notifier,
+    Post,
     Receiver,
     post_json,
 )
 from syntony.errors import ConfigError
+from syntony.lab.testing import eventually
 from syntony.model import S
+from syntony.state import ControlState
+from syntony.state.outbox import Outbox
 
 T0 = 1_700_000_000 * S
 TAKEN = Answer(True, False, "200 OK")
@@ -71,10 +79,36 @@ class Far:
         return self.answers.pop(0) if self.answers else TAKEN
 
 
-def test_a_page_is_delivered_once(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round ends when its receivers have ended, also on a busy machine."""
+    monkeypatch.setattr(notify, "ROUND_S", 60.0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[ControlState]:
+    with ControlState(tmp_path / "state") as opened:
+        yield opened
+
+
+class Told(Notifier):
+    """A notifier, and changes that are transactions of their own."""
+
+    def __init__(
+        self, receivers: list[Receiver], state: ControlState, post: Post | None = None
+    ) -> None:
+        super().__init__(receivers, Fleet("lab", "1d"), Outbox(state), post)
+        self._state = state
+
+    def tell(self, changes: list[Change], book: Book) -> None:
+        with self._state.transaction() as connection:
+            self.take(connection, changes, book)
+
+
+def test_a_page_is_delivered_once(state: ControlState) -> None:
     far = Far()
-    notifier = Notifier([HOOK], "lab", tmp_path, far)
-    notifier.take([page()], book(incident()))
+    notifier = Told([HOOK], state, far)
+    notifier.tell([page()], book(incident()))
     for now_ns in (0, 1, 2):
         notifier.deliver(now_ns, T0, book(incident()))
     ((url, body, _),) = far.got
@@ -85,20 +119,20 @@ def test_a_page_is_delivered_once(tmp_path: Path) -> None:
     assert notifier.waiting() == 0
 
 
-def test_what_waits_survives_a_restart_and_keeps_its_order(tmp_path: Path) -> None:
-    dead = Notifier([HOOK], "lab", tmp_path, Far(*[DOWN] * 9))
+def test_what_waits_survives_a_restart_and_keeps_its_order(state: ControlState) -> None:
+    dead = Told([HOOK], state, Far(*[DOWN] * 9))
     for number in (1, 2, 3):
-        dead.take([page(number)], book())
+        dead.tell([page(number)], book())
     dead.deliver(0, T0, book())
     far = Far()
-    Notifier([HOOK], "lab", tmp_path, far).deliver(0, T0, book())
+    Told([HOOK], state, far).deliver(0, T0, book())
     assert [body["incident"]["number"] for _, body, _ in far.got] == [1, 2, 3]  # type: ignore[index]
 
 
-def test_a_dead_receiver_is_tried_ever_more_rarely(tmp_path: Path) -> None:
+def test_a_dead_receiver_is_tried_ever_more_rarely(state: ControlState) -> None:
     far = Far(*[DOWN] * 100)
-    notifier = Notifier([HOOK], "lab", tmp_path, far)
-    notifier.take([page()], book())
+    notifier = Told([HOOK], state, far)
+    notifier.tell([page()], book())
     for second in range(120):
         notifier.deliver(second * S, T0, book())
     assert 6 <= len(far.got) <= 9
@@ -106,44 +140,91 @@ def test_a_dead_receiver_is_tried_ever_more_rarely(tmp_path: Path) -> None:
     assert BACKOFF_MIN_NS == S
 
 
-def test_a_refused_message_does_not_hold_up_the_next(tmp_path: Path) -> None:
+def test_a_refused_message_does_not_hold_up_the_next(state: ControlState) -> None:
     far = Far(REFUSED, TAKEN)
-    notifier = Notifier([HOOK], "lab", tmp_path, far)
-    notifier.take([page(1), page(2)], book())
+    notifier = Told([HOOK], state, far)
+    notifier.tell([page(1), page(2)], book())
     notifier.deliver(0, T0, book())
     assert len(far.got) == 2
     assert (notifier.refused, notifier.delivered, notifier.waiting()) == (1, 1, 0)
 
 
-def test_each_receiver_hears_its_severities(tmp_path: Path) -> None:
+def test_what_was_taken_is_not_sent_again_while_it_cannot_be_removed(
+    state: ControlState, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = Far()
+    notifier = Told([HOOK], state, far)
+    notifier.tell([page(1), page(2)], book())
+    with state.transaction() as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON outbox BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    for _ in range(3):
+        notifier.deliver(0, T0, book())
+    assert "outbox not used name=hook" in caplog.text
+    assert (len(far.got), notifier.waiting()) == (1, 2)
+    with state.transaction() as connection:
+        connection.execute("DROP TRIGGER full")
+    notifier.deliver(0, T0, book())
+    assert [body["incident"]["number"] for _, body, _ in far.got] == [1, 2]  # type: ignore[index]
+    assert notifier.waiting() == 0
+
+
+def test_every_message_has_a_key_of_its_own_over_restarts(state: ControlState) -> None:
+    far = Far(TAKEN, DOWN)
+    first = Told([HOOK], state, far)
+    first.tell([page(1), page(2)], book())
+    first.deliver(0, T0, book())
+    second = Told([HOOK], state, far)
+    second.deliver(0, T0, book())
+    second.tell([page(3)], book())
+    second.deliver(0, T0, book())
+    keys = [headers["Idempotency-Key"] for _, _, headers in far.got]
+    numbers = [body["incident"]["number"] for _, body, _ in far.got]  # type: ignore[index]
+    assert numbers == [1, 2, 2, 3]
+    assert keys[1] == keys[2]
+    assert len(set(keys)) == 3
+
+
+def test_no_secret_waits_in_the_outbox(tmp_path: Path, state: ControlState) -> None:
+    (tmp_path / "key").write_text("R0UT1NG")
+    duty = Receiver(name="duty", kind="pagerduty", secret_file=str(tmp_path / "key"))
+    Told([duty], state, Far(DOWN)).tell([page()], book())
+    ((body,),) = state.read("SELECT body FROM outbox")
+    assert "R0UT1NG" not in body
+
+
+def test_each_receiver_hears_its_severities(state: ControlState) -> None:
     far = Far()
     critical = Receiver(
         name="c", kind="webhook", url="http://c.example", severities=(Severity.CRITICAL,)
     )
-    notifier = Notifier([critical], "lab", tmp_path, far)
-    notifier.take([page(1, severity=Severity.WARNING), page(2)], book())
+    notifier = Told([critical], state, far)
+    notifier.tell([page(1, severity=Severity.WARNING), page(2)], book())
     notifier.deliver(0, T0, book())
     assert [body["incident"]["number"] for _, body, _ in far.got] == [2]  # type: ignore[index]
 
 
-def test_pagerduty_gets_one_key_for_the_life_of_an_incident(tmp_path: Path) -> None:
+def test_pagerduty_gets_one_key_for_the_life_of_an_incident(
+    tmp_path: Path, state: ControlState
+) -> None:
     key = tmp_path / "key"
     key.write_text("R0UT1NG\n")
     far = Far()
     duty = Receiver(name="duty", kind="pagerduty", secret_file=str(key))
-    notifier = Notifier([duty], "lab", tmp_path, far)
+    notifier = Told([duty], state, far)
     kinds = (ChangeKind.PAGE, ChangeKind.ACKNOWLEDGED, ChangeKind.CLEAR)
-    notifier.take([page(kind=kind) for kind in kinds], book())
+    notifier.tell([page(kind=kind) for kind in kinds], book())
     notifier.deliver(0, T0, book())
     bodies = [body for _, body, _ in far.got]
     assert [body["event_action"] for body in bodies] == ["trigger", "acknowledge", "resolve"]  # type: ignore[index]
-    assert {body["dedup_key"] for body in bodies} == {"syntony/lab/1"}  # type: ignore[index]
+    assert {body["dedup_key"] for body in bodies} == {"syntony/lab/1d/1"}  # type: ignore[index]
     assert {body["routing_key"] for body in bodies} == {"R0UT1NG"}  # type: ignore[index]
 
 
-def test_alertmanager_hears_again_and_again_and_then_the_end(tmp_path: Path) -> None:
+def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState) -> None:
     far = Far()
-    notifier = Notifier([AM], "lab", tmp_path, far)
+    notifier = Told([AM], state, far)
     one = incident()
     for minute in range(3):
         notifier.deliver(minute * RESEND_NS, T0, book(one))
@@ -157,6 +238,7 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(tmp_path: Path) -> 
         "alertname": "link-flapping",
         "severity": "critical",
         "cluster": "lab",
+        "fleet": "1d",
         "component": "h0/rail0",
         "host": "h0",
         "nic": "rail0",
@@ -165,9 +247,9 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(tmp_path: Path) -> 
     assert far.got[-1][1][0]["endsAt"] == "2023-11-14T22:13:21.000Z"  # type: ignore[index]
 
 
-def test_alertmanager_does_not_hear_of_what_is_explained(tmp_path: Path) -> None:
+def test_alertmanager_does_not_hear_of_what_is_explained(state: ControlState) -> None:
     far = Far()
-    notifier = Notifier([AM], "lab", tmp_path, far)
+    notifier = Told([AM], state, far)
     notifier.deliver(0, T0, book(incident(cause=7), incident(2, paged=False, told=False)))
     assert far.got == []
 
@@ -181,9 +263,9 @@ def test_alertmanager_does_not_hear_of_what_is_explained(tmp_path: Path) -> None
         (Receiver(name="a", kind="slack", url_file="/nowhere"), "cannot be read"),
     ],
 )
-def test_receivers_that_cannot_be(receiver: Receiver, says: str, tmp_path: Path) -> None:
+def test_receivers_that_cannot_be(receiver: Receiver, says: str, state: ControlState) -> None:
     with pytest.raises(ConfigError, match=says):
-        Notifier([receiver], "lab", tmp_path)
+        Told([receiver], state)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -222,15 +304,61 @@ def test_what_an_answer_means(server: str, status: int, taken: bool, hopeless: b
     assert _Handler.got == ("/hook?x=1", b"{}", "Bearer t")
 
 
+def test_a_receiver_that_hangs_holds_up_nobody_else(
+    state: ControlState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "ROUND_S", 0.01)
+    released, got = threading.Event(), list[str]()
+
+    def post(url: str, _: bytes, __: dict[str, str]) -> Answer:
+        got.append(url)
+        if "hangs" in url:
+            released.wait()
+        return TAKEN
+
+    hangs = Receiver(name="hangs", kind="webhook", url="http://hangs.example/")
+    notifier = Told([hangs, HOOK], state, post)
+    for number in (1, 2, 3):
+        notifier.tell([page(number)], book())
+        notifier.deliver(number * S, T0, book())
+        eventually(lambda: notifier.delivered == number, "the other has it")  # noqa: B023
+        eventually(lambda: notifier.waiting() == number, "and has taken it")  # noqa: B023
+    assert got.count("http://hangs.example") == 1, "asked once, while it thinks"
+    released.set()
+    eventually(lambda: notifier.waiting() == 0, "all of it")
+    assert (notifier.delivered, notifier.refused) == (6, 0)
+
+
+def test_a_receiver_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time; the answer never does."""
+    monkeypatch.setattr(notify, "DEADLINE_S", 0.2)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            peer, _ = listener.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not over.wait(0.01):
+                    peer.sendall(b"x")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        answer = post_json(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
+        over.set()
+        dripping.join()
+    assert (answer.taken, answer.hopeless) == (False, False)
+
+
 def test_nobody_there() -> None:
     assert post_json("http://127.0.0.1:1/", b"{}", {}).hopeless is False
 
 
-def test_alertmanager_is_told_in_the_worlds_time(tmp_path: Path) -> None:
+def test_alertmanager_is_told_in_the_worlds_time(state: ControlState) -> None:
     """An end in its future would be no end: fleet time need not be the world's."""
     far = Far()
     over = incident(state=State.RESOLVED, resolved_ns=T0 + S)
-    Notifier([AM], "lab", tmp_path, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
+    Told([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)
     assert alerts[0]["startsAt"] == "2023-11-14T21:13:20.000Z"

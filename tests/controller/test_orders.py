@@ -8,20 +8,23 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.link import ControllerProcess, running, wait_until
 
-from syntony.controller.access import ALLOWED, allow_list
-from syntony.controller.client import ask, ask_for
+from syntony.controller.access import allow_list
+from syntony.controller.client import ask
+from syntony.controller.dispatch import QUESTIONS
 from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
 from syntony.model import S
-from syntony.wire.control import Changes, ChangesQuery
-from syntony.wire.failover import FailoverStatus, FailoverStatusQuery, SwitchCommand
-from syntony.wire.messages import Fleet, FleetQuery, Query
+from syntony.wire.control import ChangesQuery
+from syntony.wire.failover import FailoverStatusQuery, SwitchCommand
+from syntony.wire.messages import FleetQuery
+from syntony.wire.query import Query
 from syntony.wire.roles import Role
-from syntony.wire.traffic import PlacementCommand, Traffic, TrafficQuery
+from syntony.wire.traffic import PlacementCommand, TrafficQuery
 
 STOP = SwitchCommand(stopped=True, by="ann", why="maintenance")
 REPO = Path(__file__).parents[2]
@@ -45,11 +48,11 @@ def test_a_stop_outlives_other_orders_and_the_controller(controller: ControllerP
     for _ in range(2):
         controller.end(signal.SIGKILL)
         controller.start()
-        switch = ask_for(local, FailoverStatusQuery(), FailoverStatus).switch
+        switch = ask(local, FailoverStatusQuery()).switch
         assert switch is not None
         assert (switch.stopped, switch.by) == (True, "ann")
-        assert ask_for(local, TrafficQuery(), Traffic).mode == "off"
-    told = ask_for(local, ChangesQuery(), Changes).changes
+        assert ask(local, TrafficQuery()).mode == "off"
+    told = ask(local, ChangesQuery()).changes
     assert [(each.who, each.origin, each.what, each.before, each.after) for each in told] == [
         ("ann", "local", "failover switch", "", "stopped"),
         ("bob", "local", "placement mode", "observe", "off"),
@@ -62,13 +65,10 @@ def test_roles_may_do_what_the_table_says_and_nothing_else(
 ) -> None:
     """Not "whoever is not attached as an agent now": a stopped agent once gave orders."""
     tls = controller.issue("n1", role, place=role)
-    requests: tuple[tuple[Query, type[Fleet | FailoverStatus]], ...] = (
-        (FleetQuery(), Fleet),
-        (STOP, FailoverStatus),
-    )
-    for query, kind in requests:
-        if role in ALLOWED[type(query)]:
-            ask_for(remote(controller), query, kind, tls=tls)
+    requests: tuple[Query[Any], ...] = (FleetQuery(), STOP)
+    for query in requests:
+        if role in QUESTIONS[type(query)].roles:
+            ask(remote(controller), query, tls=tls)
         else:
             with pytest.raises(RemoteError, match=f"{type(query).__name__} needs a certificate"):
                 ask(remote(controller), query, tls=tls)
@@ -79,7 +79,7 @@ def test_a_remote_order_is_logged_with_certificate_user_and_address(
 ) -> None:
     tls = controller.issue("ops", Role.OPERATOR)
     ask(remote(controller), STOP, tls=tls)
-    (change,) = ask_for(remote(controller), ChangesQuery(), Changes, tls=tls).changes
+    (change,) = ask(remote(controller), ChangesQuery(), tls=tls).changes
     assert change.who == "ops ann"
     assert change.origin.startswith("ipv4:127.0.0.1:")
     assert change.comment == "maintenance"
@@ -100,7 +100,7 @@ def test_nobody_orders_namelessly(controller: ControllerProcess) -> None:
 
 
 def test_every_request_is_on_the_list_and_the_docs_print_it() -> None:
-    assert set(ALLOWED) == set(Query.__args__)
+    assert set(QUESTIONS) == set(Query.__subclasses__())
     assert allow_list() in (REPO / "docs/reference/security.md").read_text()
 
 
@@ -142,7 +142,7 @@ def test_idle_connections_lock_nobody_out_for_long(controller: ControllerProcess
 
     def answers() -> bool:
         try:
-            ask_for(remote(controller), FleetQuery(), Fleet, tls=tls, timeout_ns=5 * S)
+            ask(remote(controller), FleetQuery(), tls=tls, timeout_ns=5 * S)
         except RemoteError:
             return False
         return True

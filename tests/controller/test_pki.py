@@ -71,16 +71,18 @@ def test_a_damaged_authority_is_not_replaced(tmp_path: Path, *, missing: bool) -
 
 
 @pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("addresses", [[], ["10.0.0.1"]])
 def test_a_certificate_carries_its_role_and_serves_only_what_the_role_needs(
-    tmp_path: Path, role: Role
+    tmp_path: Path, role: Role, addresses: list[str]
 ) -> None:
     paths = create_authority(tmp_path / "ca").issue(
-        "n1", role, addresses=[], lifetime_ns=60 * S, directory=tmp_path
+        "n1", role, addresses=addresses, lifetime_ns=60 * S, directory=tmp_path
     )
     extensions = x509.load_pem_x509_certificate(paths.cert.read_bytes()).extensions
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     assert identity("n1", uris) == Identity(role, "n1")
     usages = set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    assert (ExtendedKeyUsageOID.SERVER_AUTH in usages) == (role in {Role.AGENT, Role.CONTROLLER})
+    serves = role is Role.CONTROLLER or (role is Role.AGENT and bool(addresses))
+    assert (ExtendedKeyUsageOID.SERVER_AUTH in usages) == serves
     assert (ExtendedKeyUsageOID.CLIENT_AUTH in usages) == (role is not Role.CONTROLLER)

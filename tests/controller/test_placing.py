@@ -144,6 +144,7 @@ def test_a_stale_map_is_corrected_by_what_flows_do(every: int, least: float) -> 
     assert len(world.moves) <= 3 * len(RINGS)
 
 
+@pytest.mark.slow
 def test_a_map_that_is_all_wrong_does_no_harm_and_comes_to_rest() -> None:
     world = World(Fabric(route=crowded), RINGS, believed=shifted(1))
     before = min(world.rates())

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from syntony.cli.controller import command
 from syntony.controller.config import ControllerConfig
-from syntony.controller.listen import open_server
+from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.pki import create_authority
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, MissingError, StoreError, SyntonyError
@@ -41,7 +41,8 @@ def config(directory: Path, lifetime_ns: int = 60 * S) -> ControllerConfig:
 
 def listen(settings: ControllerConfig) -> int:
     async def bind() -> int:
-        server, port = open_server(settings, FleetService(None).handlers())  # type: ignore[arg-type]
+        handlers = FleetService(None).handlers()  # type: ignore[arg-type]
+        server, port = open_server(settings, handlers, ServerCertificate(settings))
         await server.stop(0)
         return port
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficDesk
@@ -29,8 +31,9 @@ ANN = Issuer("ops ann", "ipv4:10.0.0.1:5000")
 
 
 @pytest.fixture
-def desk() -> TrafficDesk:
-    return TrafficDesk(ControlState(None))
+def desk() -> Iterator[TrafficDesk]:
+    with ControlState(None) as state:
+        yield TrafficDesk(state)
 
 
 def test_the_switch_never_goes_back_in_time(desk: TrafficDesk) -> None:

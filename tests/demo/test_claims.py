@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from syntony.demo.claims import (
@@ -129,3 +130,17 @@ def test_a_clean_black_hole() -> None:
 def test_what_must_fail_fails(dark: dict[tuple[str, str], range], held: list[bool]) -> None:
     report = darkness(series(dark), VICTIM, *FAULT)
     assert [claim.held for claim in darkness_claims(report, VICTIM, expected=2)] == held
+
+
+def test_seconds_without_a_probe_show_neither() -> None:
+    """A machine that stood still sends nothing; a direction that nobody probed is not dark."""
+    still = [
+        msgspec.structs.replace(point, sent=0, lost=0)
+        if (point.ts_ns - T0) // S in {9, 10, 11} else point
+        for point in series({pair: range(6, 15) for pair in PAIRS[:2]})
+    ]  # fmt: skip
+    report = darkness(still, VICTIM, *FAULT)
+    assert all(claim.held for claim in darkness_claims(report, VICTIM, expected=2))
+    unasked = [msgspec.structs.replace(point, sent=0, lost=0) for point in series({})]
+    report = darkness(unasked, VICTIM, *FAULT)
+    assert not any(claim.held for claim in darkness_claims(report, VICTIM, expected=2))

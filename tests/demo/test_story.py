@@ -28,11 +28,17 @@ class FakeLab:
 
     def __init__(self, gone: bool) -> None:
         self.cleared, self.gone = 0, gone
+        self.crashed: tuple[str, ...] = ()
 
     def clear(self) -> None:
         self.cleared += 1
         if self.gone:
             raise RemoteError("no lab")
+
+    def crash_reports(self) -> tuple[str, ...]:
+        if self.gone:
+            raise RemoteError("no lab")
+        return self.crashed
 
 
 def stage(*, gone: bool = False) -> tuple[Stage, FakeLab, io.StringIO]:
@@ -62,6 +68,14 @@ def test_an_act_that_cannot_run_says_why(kind: type[SyntonyError], gone: bool) -
     assert report == ActReport(act="a", not_run="paths not learnt")
     assert lab.cleared == 1, "its faults must not stay for the next act"
     assert "a ended early: paths not learnt" in out.getvalue()
+
+
+def test_an_act_without_a_controller_says_what_the_controller_said() -> None:
+    on, lab, out = stage()
+    lab.crashed = ("controller restarted 4 times, last: it needs scipy",)
+    report = play("a", raises(RemoteError("no controller answers")), on)
+    assert report.not_run == f"no controller answers; {lab.crashed[0]}"
+    assert "it needs scipy" in out.getvalue()
 
 
 def test_a_defect_in_an_act_is_a_failed_claim() -> None:

@@ -32,15 +32,15 @@ class Webhook:
 
     def __init__(self) -> None:
         self.alerts: list[dict[str, Any]] = []
-        alerts = self.alerts
+        self._bodies: list[dict[str, Any]] = []
+        alerts, bodies = self.alerts, self._bodies
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver = self.path.strip("/")
-                alerts.extend(
-                    alert | {"receiver": receiver} for alert in json.loads(body)["alerts"]
-                )
+                bodies.append(json.loads(body))
+                alerts.extend(alert | {"receiver": receiver} for alert in bodies[-1]["alerts"])
                 self.send_response(200)
                 self.end_headers()
 
@@ -58,6 +58,17 @@ class Webhook:
             alert
             for alert in list(self.alerts)
             if alert["status"] == status and labels.items() <= alert["labels"].items()
+        ]
+
+    def notifications(self, alertname: str) -> list[dict[str, Any]]:
+        """Messages with a firing alert of this name, however many of them each tells."""
+        return [
+            body
+            for body in list(self._bodies)
+            if any(
+                alert["status"] == "firing" and alert["labels"]["alertname"] == alertname
+                for alert in body["alerts"]
+            )
         ]
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ of_unit() { sed -n "s/^$2=//p" "$here/deploy/systemd/syntony-$1.service"; }
 
 # Before the daemons: all but what talks to them or to NICs.
 apt-get update -qq
-lines | grep -vE '^(systemctl|syntony (probe|agent)) ?' >/tmp/install.sh
+lines | grep -vE '^(systemctl|syntony (probe|agent|enrol)|runuser.* enrol join) ?' >/tmp/install.sh
 bash -euxo pipefail /tmp/install.sh
 apt-get install -y -qq --no-install-recommends iproute2 util-linux >/dev/null # for this script only
 
@@ -43,6 +43,13 @@ daemons() {
     eval "$(lines | grep "^syntony agent check")" || true # these NICs have no hardware stamps
     as_unit controller
     controller=$!
+    for _ in $(seq 120); do
+        [ -S /run/syntony-controller/controller.sock ] && break
+        sleep 1
+    done
+    TOKEN=$(eval "$(lines | grep '^syntony enrol token')")
+    eval "$(lines | grep '^runuser.* enrol join')"
+    eval "$(lines | grep '^syntony enrol list')"
     as_unit agent
     agent=$!
     for _ in $(seq 120); do

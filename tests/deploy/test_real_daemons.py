@@ -19,6 +19,7 @@ from syntony.io.scrape import ScrapeServer
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import S
+from syntony.state import ControlState
 from syntony.wire.links import LinkStatus
 
 
@@ -107,8 +108,9 @@ class Desk:
         receiver = Receiver(name="am", kind="alertmanager", url=alertmanager)
         settings = AlertSettings(cluster="test", receivers=(receiver,))
         self.links = Links()
+        self.state = ControlState(directory)
         store: Any = type("Store", (), {"links": self.links})()
-        self.desk = AlertDesk(settings, directory, store)
+        self.desk = AlertDesk(settings, self.state, store)
         self._clock = KernelClock("here")
         self.fleet_ns = self._clock.now_ns()
         self._monotonic_ns = 0
@@ -145,3 +147,4 @@ def test_an_incident_is_taken_by_the_real_alertmanager(
         desk.tick(300)
     until(lambda: hook.told("resolved", **labels))
     assert desk.desk.notifier.refused == 0
+    desk.state.close()

@@ -68,6 +68,10 @@ class Fabric:
         assert self.wait(LOOK_NS) == []
 
 
+def test_a_map_that_was_told_nothing_tells_nothing() -> None:
+    assert Fabric().map.settle(10**18) == []
+
+
 def test_the_first_look_is_no_news() -> None:
     fabric = Fabric()
     fabric.look()
@@ -107,6 +111,30 @@ def test_a_cable_that_every_way_left_is_lost_until_one_takes_it_again() -> None:
     fabric.learn()
     assert ("added", "leaf0--spine1") in fabric.wait(SOON_NS)
     assert not fabric.map.lost
+
+
+def test_a_cable_is_told_as_lost_after_eight_seconds() -> None:
+    """Longer than routing takes to settle, shorter than a person waits."""
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    assert fabric.wait(8 * S - 1) == []
+    assert fabric.wait(1) == [("removed", "leaf0--spine1")]
+
+
+def test_what_was_lost_or_moved_is_remembered_for_its_time_and_no_longer() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead, fabric.home["h0/rail0"] = {"leaf1--spine1"}, "leaf3"
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    lost_ns, moved_ns = fabric.map.lost["leaf1--spine1"], fabric.map.moved["h0/rail0"].at_ns
+    for told, at_ns, length_ns in (("moved", moved_ns, MOVED_NS), ("lost", lost_ns, LOST_NS)):
+        fabric.map.settle(at_ns + length_ns - 1)
+        assert getattr(fabric.map, told)
+        fabric.map.settle(at_ns + length_ns)
+        assert not getattr(fabric.map, told)
 
 
 def test_what_comes_back_at_once_is_not_told() -> None:

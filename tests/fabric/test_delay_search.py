@@ -102,9 +102,52 @@ def test_what_two_slow_ones_have_in_common_is_not_blamed() -> None:
     assert both[0].nats >= both[1].nats
 
 
+def test_what_was_blamed_first_is_acquitted_once_others_explain_its_paths() -> None:
+    """Three are slow, and one that is not crosses a good part of the paths of each."""
+    paths = [path for bad in range(3) for path in [[bad, 3]] * 10 + [[bad]] * 14]
+    found = {each.candidate: each.delay_ns for each in search(paths, [10_000.0] * len(paths))}
+    assert found == pytest.approx(dict.fromkeys(range(3), 10_000), rel=0.05)
+
+
+def test_two_slow_ones_on_the_same_paths_are_sized_each_by_itself() -> None:
+    """Half of the paths of the first cross both: what it was taken for alone is put right."""
+    paths = [[0, 1]] * 15 + [[0]] * 15 + [[1]] * 30
+    late = [46_000.0] * 15 + [40_000.0] * 15 + [6_000.0] * 30
+    found = {each.candidate: each.delay_ns for each in search(paths, late, 1_400.0)}
+    assert found == pytest.approx({0: 40_000, 1: 6_000}, rel=0.03)
+
+
 def test_paths_that_were_not_measured_do_not_count() -> None:
     late = [math.nan] * 4 + [1e6] * 2
     assert search([[0]] * 6, late) == []
     only = np.array([[0]] * 4, dtype=np.int32)
     nothing = np.full(4, np.nan)
     assert find_delays(only, np.ones((4, 1), dtype=np.int8), nothing, nothing, PRICE) == []
+
+
+def test_what_is_crossed_twice_is_late_twice() -> None:
+    late = [20_000.0] * 8 + [10_000.0] * 8
+    (found,) = search([[0]] * 16, late, signs=[[2]] * 8 + [[1]] * 8)
+    assert found.candidate == 0
+    assert found.paths == 16
+    assert found.delay_ns == pytest.approx(10_000, rel=0.03)
+
+
+def test_early_paths_that_a_clock_explains_excuse_no_late_ones() -> None:
+    """While nothing is found, four paths in ten that became faster say that paths jitter."""
+    signs = [[1]] * 10 + [[-1]] * 40 + [[1]] * 4
+    late = [5_000.0] * 10 + [-5_000.0] * 40 + [10_000.0] * 4
+    found = search([[0]] * 50 + [[1]] * 4, late, signs=signs)
+    assert {each.candidate: round(each.delay_ns, -3) for each in found} == {0: 5_000, 1: 10_000}
+
+
+@pytest.mark.parametrize(("alone", "found"), [(6, {38_000}), (12, {8_000, 30_000})])
+def test_two_slow_components_on_mostly_the_same_paths_are_told_as_their_sum(
+    alone: int, found: set[int]
+) -> None:
+    """… and either as the other's alternative."""
+    paths = [[0, 1]] * 10 + [[0]] * alone + [[1]] * alone
+    late = [38_000.0] * 10 + [8_000.0] * alone + [30_000.0] * alone
+    told = search(paths, late)
+    assert {round(each.delay_ns, -3) for each in told} == found
+    assert {c for each in told for c in (each.candidate, *each.alternatives)} == {0, 1}

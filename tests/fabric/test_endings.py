@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from tests.fabric.test_watch import PER_SECOND, Fabric
 
 from syntony.fabric import history
+from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.endings import Endings
 from syntony.fabric.history import FlowHistory, SecondCounts
+from syntony.fabric.locate import WindowCounts, search
 
 FLOWS = 3
 
@@ -41,6 +44,7 @@ def test_a_fault_that_is_over_does_not_come_back(
         assert fabric.named() == [], f"{after + 9} s after the end"
 
 
+@pytest.mark.slow
 def test_a_fault_that_goes_on_is_not_forgotten() -> None:
     fabric = Fabric()
     for _ in range(20):
@@ -98,3 +102,40 @@ def test_forgetting_is_as_if_nothing_had_been_counted(
         forgetful.forget(flows, keep_s)
     for one, other in zip(forgetful.windows(FLOWS), ignorant.windows(FLOWS), strict=True):
         assert np.array_equal(one.counts, other.counts), one.name
+
+
+@pytest.mark.parametrize("total", [20, 24, 29])
+def test_what_is_kept_when_something_is_forgotten_leaves_the_longest_window_in_its_turn(
+    total: int,
+) -> None:
+    """Each second is of the ten that it was counted in, not of those that run."""
+    forgetful, ignorant = FlowHistory(), FlowHistory()
+    flows = np.array([True, False, True])
+    for second in range(total + 320):
+        if second == total:
+            forgetful.forget(flows, 15)
+        counts = np.full((history.FIELDS, FLOWS), 1 + second, dtype=np.int64)
+        known = counts.copy()
+        if second < total - 15:
+            known[:, flows] = 0
+        for each, told in ((forgetful, counts), (ignorant, known)):
+            each.add(SecondCounts(told, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
+        if second > total + 260:
+            one, other = (each.windows(FLOWS)[-1].counts for each in (forgetful, ignorant))
+            assert np.array_equal(one, other), second
+
+
+def test_a_fault_of_which_a_part_goes_on_is_not_over() -> None:
+    """What its paths have lost is evidence against that part still."""
+    paths = [["in", "part", "whole"]] * 3 + [["on", "whole"]] * 9 + [["other"]] * 30
+    candidates = make_candidates(Listing.of(paths))
+    sent, nothing = np.full(42, 400), np.full(42, np.nan)
+    endings = Endings()
+    over = []
+    for lossy in (12, 3, 0):
+        lost = np.where(np.arange(42) < lossy, 20, 0)
+        window = WindowCounts("1s", sent, lost, nothing, nothing, overlaps=True)
+        found = search(candidates, [window])
+        ended = endings.take(candidates, found.findings, found.searches, [1])
+        over.append(sorted(int(each.paths.sum()) for each in ended))
+    assert over == [[], [], [3, 12]]

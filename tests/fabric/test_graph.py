@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +14,15 @@ from hypothesis import strategies as st
 
 from syntony.cli import run
 from syntony.errors import InputError
-from syntony.fabric.files import FORMS, format_topology, parse_topology
+from syntony.fabric.files import (
+    FORMS,
+    MAX_BYTES,
+    format_topology,
+    guess_form,
+    parse_topology,
+)
 from syntony.fabric.graph import Topology, components_of, diff
+from syntony.fabric.ibnet import parse_subnet
 from syntony.fabric.lldp import Neighbour, merge_lldp, parse_lldp
 from syntony.fabric.names import ComponentKind
 from syntony.lab.plan import FabricSpec, make_plan
@@ -106,6 +115,61 @@ def test_toml_json_and_dot_say_the_same_and_tiers_are_found_out() -> None:
     assert parse_topology(DOT) == told
 
 
+def test_dot_tells_kinds_and_addresses_that_names_do_not() -> None:
+    found = parse_topology(
+        'strict digraph { /* a -- z */ x [kind="core", addresses="10.0.0.1 10.0.0.2"]; y -> x:3;\n'
+        "# z [kind=leaf]\n edge [len=2]; label = none; y:1 -- w -- v:2 [weight=3] }"
+    )
+    assert kinds(found) == {"core": 1, "component": 3}
+    assert found.by_address == {"10.0.0.1": "x", "10.0.0.2": "x"}
+    ends = {(c.a, c.a_port, c.b, c.b_port) for c in found.cables}
+    assert ends == {("y", "", "x", "3"), ("y", "1", "w", ""), ("w", "", "v", "2")}
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ('{"device": []}', "json"), ('\n {"lldp": {}}', "lldp"), ('[{"lldp": 1}]', "lldp"),
+        ("[[device]]", "toml"), ("", "toml"), ("graph {", "dot"), ("strict digraph g {", "dot"),
+        ("graphs = 1", "toml"), ("vendid=0x0", "ibnetdiscover"), (IBNETDISCOVER, "ibnetdiscover"),
+    ],
+)  # fmt: skip
+def test_a_form_is_known_by_its_first_words(text: str, form: str) -> None:
+    assert guess_form(text) == form
+
+
+def test_a_form_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match="unknown-form: 'yaml': use one of toml, json, dot"):
+        parse_topology(TOML, "yaml")
+
+
+def test_a_port_that_two_ends_tell_of_differently_is_refused() -> None:
+    crossed = IBNETDISCOVER.replace(
+        '"S-0000000000200000"[1]\t\t# lid 9', '"S-0000000000200000"[2]\t\t# lid 9'
+    )
+    assert crossed != IBNETDISCOVER
+    with pytest.raises(InputError, match="ends-differ: port 1 of gpu000/mlx5_0 is told to lead"):
+        parse_topology(crossed)
+
+
+def test_a_switch_port_that_two_nics_claim_is_nobodys() -> None:
+    heard = [Neighbour(f"h{k}/eth0", "leaf0", "aa", (), port) for k, port in enumerate("778")]
+    merged = merge_lldp(heard)
+    assert [(doubt.subject, doubt.what) for doubt in merged.doubts] == [
+        ("leaf0 port 7", "claimed by h0/eth0, h1/eth0")
+    ]
+    assert [cable.b_port for cable in merged.topology.cables] == ["", "", "8"]
+
+
+def test_a_file_is_refused_beyond_its_greatest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="too-large: a topology of more than 64 MiB"):
+        parse_topology(" " * (MAX_BYTES + 1))
+    monkeypatch.setattr("syntony.fabric.files.MAX_BYTES", len(TOML))
+    assert len(parse_topology(TOML).devices) == 3
+    with pytest.raises(InputError, match="too-large"):
+        parse_topology(TOML + "#")
+
+
 def test_ibnetdiscover_of_a_small_fabric(captures: Path) -> None:
     found = capture(captures, "good")
     assert kinds(found) == {"nic": 16, "leaf": 4, "spine": 2}
@@ -123,6 +187,59 @@ def test_a_rail_swap_is_two_moves_and_a_dead_link_is_a_removal(captures: Path) -
     gone = diff(good, capture(captures, "bad-link-down"))
     assert ("removed", "gpu001/mlx5_1--leaf1") in [(c.change, c.name) for c in gone]
     assert diff(good, good) == ()
+
+
+def two_forms(seed: int) -> tuple[str, str]:
+    """One fabric of dual-port adapters as `ibnetdiscover` and as `ibnetdiscover -p` print it; in
+    the latter every port of an adapter has a GUID of its own."""
+    rng = random.Random(seed)
+    hosts, leaves = rng.randint(2, 5), rng.randint(2, 4)
+    ends: dict[tuple[int, int], tuple[int, int]] = {}
+    for host, port in itertools.product(range(hosts), (1, 2)):
+        ends[host, port] = rng.randrange(leaves), 1 + 2 * host + port
+    plain, report = [], []
+    for host in range(hosts):
+        plain.append(f'Ca\t2 "H-{2 * host:016x}"\t\t# "gpu{host} mlx5_0"')
+        for port in (1, 2):
+            leaf, at = ends[host, port]
+            plain.append(f'[{port}]({2 * host:x}) \t"S-{999 + leaf:016x}"[{at}]\t\t# lid 1 lmc 0 '
+                         f'"leaf{leaf}" lid 2 4xNDR')  # fmt: skip
+            here, there = f"0x{2 * host + port - 1:016x}", f"0x{999 + leaf:016x}"
+            says = f"gpu{host} mlx5_0", f"leaf{leaf}"
+            report.append(f"CA  {host} {port} {here} 4x NDR - SW  7 {at} {there} ( '{says[0]}' - "
+                          f"'{says[1]}' )")  # fmt: skip
+            report.append(f"SW  7 {at} {there} 4x NDR - CA  {host} {port} {here} ( '{says[1]}' - "
+                          f"'{says[0]}' )")  # fmt: skip
+    for leaf in range(leaves):
+        own = [(at, end) for end, (its, at) in ends.items() if its == leaf]
+        if own:
+            plain.append(f'Switch\t64 "S-{999 + leaf:016x}"\t\t# "leaf{leaf}" base port 0')
+            plain += [f'[{at}]\t"H-{2 * host:016x}"[{port}]({2 * host:x}) \t\t# "gpu{host} mlx5_0" '
+                      "lid 9 4xNDR" for at, (host, port) in own]  # fmt: skip
+    rng.shuffle(report)
+    return "\n".join(plain), "\n".join(report)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_forms_of_ibnetdiscover_tell_of_one_fabric(seed: int) -> None:
+    plain, report = (parse_subnet(text) for text in two_forms(seed))
+    assert diff(plain.topology, report.topology) == ()
+    assert plain.topology.devices == report.topology.devices
+    assert plain.says == report.says
+    assert (plain.rates, plain.whole, report.whole) == (report.rates, True, True)
+    assert {len(near) for name, near in plain.topology.neighbours.items() if "/" in name} <= {1, 2}
+
+
+def test_a_report_that_lacks_a_line_is_not_whole() -> None:
+    """The other end of that cable tells of it, so that no cable is missing."""
+    _, report = two_forms(1)
+    lines = report.splitlines()
+    whole = parse_subnet(report)
+    for lost in range(len(lines)):
+        part = parse_subnet("\n".join([*lines[:lost], *lines[lost + 1 :]]))
+        assert part.unlisted or part.one_sided
+        assert not part.whole
+        assert len(part.topology.cables) == len(whole.topology.cables)
 
 
 def test_ibnetdiscover_of_a_real_fabric(captures: Path) -> None:
@@ -270,3 +387,19 @@ def test_neighbours_that_say_anything_are_merged_or_doubted(heard: list[Neighbou
     assert {each.nic for each in heard} <= nics | doubted
     owners = [a for device in merged.topology.devices for a in device.addresses]
     assert len(owners) == len(set(owners))
+
+
+def test_ports_below_a_garbled_head_are_not_those_of_the_node_before() -> None:
+    """They, and the head, are told as skipped, cut at 60 characters."""
+    head = 'Switch\t40 S-0000000000000002"\t\t# "MF0;leaf1:MQM8700/U1" enhanced port 0 lid 2 lmc 0'
+    lines = [
+        'Switch\t40 "S-0000000000000001"\t\t# "MF0;leaf0:MQM8700/U1" enhanced port 0 lid 1 lmc 0',
+        '[1]\t"H-0000000000000011"[1](11) \t\t# "h0 mlx5_0" lid 11 4xHDR',
+        '[2]\t"H-0000000000000012"[1](12) \t\t# "h1 mlx5_0" lid 12 4xHDR',
+        head,
+        '[3]\t"H-0000000000000013"[1](13) \t\t# "h2 mlx5_0" lid 13 4xHDR',
+    ]
+    told = parse_subnet("\n".join(lines))
+    assert {at for at, _ in told.rates} == {"leaf0"}
+    assert len(told.topology.cables) == 2
+    assert told.skipped == (f"line 4: {head[:60]!r}", f"line 5: {lines[4][:60]!r}")

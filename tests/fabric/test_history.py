@@ -15,13 +15,15 @@ Second = tuple[list[list[int]], list[list[float]], list[float]]
 """Counts by field and flow, delays there and back by flow, clock errors by flow."""
 
 
-def draw(rng: random.Random, flows: int) -> Second:
+def draw(rng: random.Random, flows: int, at_s: int) -> Second:
+    """`at_s`: paths become longer, so that what was the floor long ago is none any more."""
     counts = [[rng.randrange(50) for _ in range(flows)] for _ in range(FIELDS)]
     # The floor of each flow is its own; queues come and go, and often nothing is measured.
     delays = [
         [
             math.nan if rng.random() < 0.3
-            else 1_000.0 * (flow + 1) + way + (rng.random() < 0.5) * rng.expovariate(1 / 5_000)
+            else 1_000.0 * (flow + 1) + way + 5.0 * at_s
+            + (rng.random() < 0.5) * rng.expovariate(1 / 5_000)
             for flow in range(flows)
         ]
         for way in range(2)
@@ -58,9 +60,9 @@ def test_every_second_of_a_long_life(seed: int) -> None:
     """Flows join on the way; every few seconds all windows, changes and floors are compared."""
     rng = random.Random(seed)
     history, past, flows = FlowHistory(), list[Second](), 2
-    for _ in range(950):
+    for at_s in range(950):
         flows += rng.random() < 0.005
-        past.append(draw(rng, flows))
+        past.append(draw(rng, flows, at_s))
         add(history, past[-1])
         if rng.random() < 0.04 or len(past) in {9, 10, 19, 20, 59, 60, 299, 300, 301, 601}:
             compare_windows(history, past, flows)

@@ -8,7 +8,16 @@ import pytest
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.graph import Cable, Topology
-from syntony.fabric.learn import AGAIN_NS, BURST, DOUBT_NS, Ask, FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import (
+    AGAIN_NS,
+    ANSWER_NS,
+    BURST,
+    DOUBT_NS,
+    Ask,
+    FlowKey,
+    Learnt,
+    PathLearner,
+)
 from syntony.fabric.names import GROUP
 from syntony.model import MS, S
 
@@ -243,6 +252,19 @@ def test_a_path_in_use_is_asked_for_more_often_than_a_spare_one() -> None:
     assert routers.run(learning, AGAIN_NS + 10 * S, 10 * S).keys() == {used}
 
 
+def test_what_comes_into_use_is_asked_for_at_once_though_it_was_known() -> None:
+    """A spare path that a job has begun to use: what is known of it may be old."""
+    learning, routers = PathLearner(), Routers(1)
+    spare = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 61_001, 8621, "tcp")
+    learning.follow([], [spare])
+    assert spare in routers.run(learning, 10 * S)
+    assert not routers.run(learning, 20 * S, 10 * S)
+    learning.follow([spare])
+    assert spare in routers.run(learning, 21 * S, 20 * S)
+    learning.follow([spare])
+    assert not routers.run(learning, 25 * S, 21 * S), "the same again is no news"
+
+
 def test_where_a_job_could_go_comes_before_the_plan() -> None:
     learning, routers = PathLearner(), Routers(1)
     used = FlowKey("rail0", "10.0.0.1", "10.0.1.0", 61_001, 8621, "tcp")
@@ -252,6 +274,17 @@ def test_where_a_job_could_go_comes_before_the_plan() -> None:
     first = [learning.next(k * S) for k in range(9)]
     assert [ask.flow for ask in first if ask] == [used, *spare]
     assert routers.run(learning, 40 * S, 9 * S).keys() == {used, *spare, *FLOWS}
+
+
+def test_questions_are_open_until_they_are_answered_or_too_old() -> None:
+    learning = learner()
+    waiting = [learning.waiting]
+    assert learning.next(0) is not None
+    waiting.append(learning.waiting)
+    for at_ns in (ANSWER_NS - 1, ANSWER_NS):
+        learning.expire(at_ns)
+        waiting.append(learning.waiting)
+    assert waiting == [False, True, True, False]
 
 
 def test_after_a_pause_five_packets_go_at_once_and_then_one_in_twenty_milliseconds() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import IMPLIED_PRICE, Listing, make_candidates
+from syntony.fabric.candidates import _CLAIM, IMPLIED_PRICE, Listing, make_candidates
 from syntony.fabric.graph import Cable, Device, components_of, diff, make_topology
-from syntony.fabric.names import ComponentKind, crosses, guess_kind, link_ends
+from syntony.fabric.names import (
+    GROUP,
+    ComponentKind,
+    crosses,
+    guess_kind,
+    link_ends,
+    same_place,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,21 @@ def test_what_a_name_says(name: str, kind: str) -> None:
 )  # fmt: skip
 def test_a_cable_is_crossed_in_either_direction(name: str, hit: bool) -> None:
     assert crosses(name, ["a", "a->b", "b", "c->b"]) == hit
+
+
+@pytest.mark.parametrize(
+    ("names", "same"),
+    [
+        (("h0/rail0", "h0/rail0--leaf0"), True), (("h0/rail0", "h0", "h0/rail1"), True),
+        (("leaf0--spine1", "leaf0->spine1", "spine1->leaf0"), True),
+        (("leaf0->spine1", "leaf0->spine2"), False), (("h0/rail0", "h1/rail0"), False),
+        (("leaf0", "leaf0--spine0"), False), (("leaf0->h0/rail0", "h0"), True),
+    ],
+)  # fmt: skip
+def test_one_repair_serves_a_host_its_nics_and_their_cables(
+    names: tuple[str, ...], same: bool
+) -> None:
+    assert same_place(names) is same
 
 
 def test_a_path_has_its_links_and_what_is_unknown_is_a_group() -> None:
@@ -147,6 +171,48 @@ def test_the_topology_names_addresses_and_the_switch_of_a_nic() -> None:
     assert len(book.components(own)) == 5
 
 
+CLAIMS = ["h0/rail0", "banana", "leaf0", "leaf0..x", "leaf0--spine0", "gpu-17", "leaf0->spine0"]
+"""What claims least first: a NIC, a part of no kind, a switch, a group, a cable, a host, a link."""
+
+
+@pytest.mark.parametrize("least", range(len(CLAIMS) - 1))
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_twins_that_are_listed_the_one_that_claims_least_is_named(
+    least: int, order: int
+) -> None:
+    paths = [CLAIMS[least : least + 2][::order], ["other"]]
+    found = make_candidates(Listing.of(paths))
+    first, second = (found.names.index(name) for name in CLAIMS[least : least + 2])
+    assert second in found.same[first] or GROUP in CLAIMS[least + 1] or GROUP in CLAIMS[least]
+    assert first not in found.same[second]
+
+
+@pytest.mark.parametrize(
+    "pair", list(itertools.permutations(["leaf0", "agg0", "spine0", "core0", "sw0"], 2))
+)
+def test_of_switches_that_are_twins_the_first_on_the_path_is_named(pair: tuple[str, str]) -> None:
+    found = make_candidates(Listing.of([list(pair), ["other"]]))
+    first, second = map(found.names.index, pair)
+    assert second in found.same[first]
+
+
+def test_the_clock_of_a_host_is_named_last_and_what_it_answers_before_it() -> None:
+    kinds = list(ComponentKind)
+    assert sorted(_CLAIM, key=lambda kind: _CLAIM[kind])[-2:] == [
+        ComponentKind.REPLIES, ComponentKind.CLOCK
+    ]  # fmt: skip
+    assert set(_CLAIM) == set(kinds), "each kind has its place"
+
+
+def test_of_twins_a_part_is_named_before_what_it_is_made_of_or_part_of() -> None:
+    """A NIC before its cable, host and links; a switch of any tier before its only cable."""
+    switches = ["leaf", "agg", "spine", "core", "switch"]
+    assert len({_CLAIM[ComponentKind(kind)] for kind in switches}) == 1
+    order = ["nic", "component", "switch", "group", "cable", "host", "link", "replies", "clock"]
+    claims = [_CLAIM[ComponentKind(kind)] for kind in order]
+    assert claims == sorted(set(claims))
+
+
 def test_candidates_are_what_is_listed_and_what_that_implies() -> None:
     nic, leaf, spine = "h0/rail0", "leaf0", "spine0"
     paths = [[f"{nic}->{leaf}", f"{leaf}->{spine}"], [f"{leaf}->spine1"], [f"spine1->{leaf}"],
@@ -169,3 +235,37 @@ def test_candidates_are_what_is_listed_and_what_that_implies() -> None:
     finite = found.price[[number[leaf, ComponentKind.LEAF],
                           number[f"{leaf}->spine1", ComponentKind.LINK]]]  # fmt: skip
     assert finite[0] - finite[1] == pytest.approx(IMPLIED_PRICE), "what is told comes first"
+
+
+def test_a_round_trip_crosses_what_lies_on_both_its_ways_twice() -> None:
+    there = ["h0/r", "h0/r->leaf0", "leaf0", "leaf0->h1/r", "h1/r"]
+    back = ["h1/r", "h1/r->leaf0", "leaf0", "leaf0->h0/r", "h0/r"]
+    paths = [there, back, there + back, ["h0/r", "h0/r->leaf0", "leaf0", "leaf0->h2/r", "h2/r"]]
+    found = make_candidates(Listing.of([*paths, ["replies of h1/r"]]))
+
+    def times(name: str) -> list[int]:
+        place = found.names.index(name)
+        stands = next((k for k, same in enumerate(found.same) if place in same), place)
+        here = found.crossings == stands
+        return [int(row[at].sum()) for row, at in zip(found.times, here, strict=True)]
+
+    assert times("leaf0") == [1, 1, 2, 1, 0]
+    assert times("h0/r") == times("h0") == [1, 1, 2, 1, 0]
+    assert times("h0/r--leaf0") == [1, 1, 2, 1, 0]
+    assert times("h0/r->leaf0") == [1, 0, 1, 1, 0]
+    assert times("leaf0->h0/r") == [0, 1, 1, 0, 0]
+    assert times("replies of h1/r") == [0, 0, 1, 0, 1]
+    assert found.kinds[found.names.index("replies of h1/r")] is ComponentKind.REPLIES
+    assert not any(kind is ComponentKind.CLOCK and name.startswith("replies")
+                   for name, kind in zip(found.names, found.kinds, strict=True))  # fmt: skip
+
+
+def test_what_all_paths_cross_equally_often_cannot_be_told_apart() -> None:
+    """Round trips alone: twice half as bad explains the same as once."""
+    ways = [(f"h{k}/r", f"h{k}/r->leaf0", "leaf0", f"leaf0->h{k}/r") for k in range(4)]
+    trips = [[a, up, leaf, f"leaf0->{b}", b, b, f"{b}->leaf0", leaf, down, a]
+             for a, up, leaf, down in ways for b, *_ in ways if a != b]  # fmt: skip
+    found = make_candidates(Listing.of(trips))
+    nic = found.names.index("h0/r")
+    twins = {found.names[k] for k in found.same[nic]}
+    assert twins == {"h0/r->leaf0", "leaf0->h0/r", "h0/r--leaf0", "h0"}

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.fabric.flow_rows import FlowCounts, add
 from tests.fabric.test_watch import PER_SECOND, Fabric
 
 from syntony.fabric.candidates import Listing, make_candidates
 from syntony.fabric.locate import WindowCounts, locate
-from syntony.fabric.watch import FlowCounts
 
 HOSTS, LEAVES, SPINES, PORTS, SENT = 8, 4, 2, 8, 2_000
 
@@ -78,7 +78,7 @@ def starved(fabric: Fabric, share: float, *, heard: bool) -> None:
         pair = (flow.src, flow.dst)
         arrived[pair] = arrived.get(pair, 0) + sent - (0 if heard else broken)
         rows.append(FlowCounts(flow, sent, 0, sent, 0, broken, 20_000.0, 20_000.0, 50.0))
-    fabric.watch.add(rows, arrived)
+    add(fabric.watch, rows, arrived)
 
 
 @pytest.mark.parametrize("heard", [True, False])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from syntony.fabric.loss import LossSearch, find_losses
-from syntony.fabric.tally import LossTally, merge, tally_losses
+from syntony.fabric.tally import LossTally, PartlyLearnt, merge, tally_losses
 
 CANDIDATES = 23
 PRICE = np.full(CANDIDATES, math.log(CANDIDATES))
@@ -53,6 +53,15 @@ def test_two_lost_probes_are_never_a_finding(lost: list[int], named: list[int]) 
     sent = [10] * len(lost) + [10**7] * 20
     found = find_losses(tally(paths, sent, lost + [0] * 20), np.zeros(CANDIDATES), strictness=0.0)
     assert [each.candidate for each in found] == named
+
+
+@pytest.mark.parametrize("lost", [7, 11, 18, 29, 47, 76, 123, 199, 322, 521, 843])
+def test_a_loss_is_told_to_a_third_of_a_per_cent_where_there_are_probes_enough(lost: int) -> None:
+    paths = [[0]] * 20 + background(100)
+    counts = tally(paths, [1_000] * 120, [lost] * 20 + [0] * 100)
+    (found,) = find_losses(counts, PRICE)
+    rate, expected = (-math.log1p(-share) for share in (found.loss, lost / 1_000))
+    assert rate == pytest.approx(expected, rel=0.003)
 
 
 def test_a_dearer_candidate_needs_more_evidence_and_an_endless_price_none_buys() -> None:
@@ -123,6 +132,41 @@ def test_newer_seconds_speak_for_or_against_a_fault_of_that_size() -> None:
     assert -500 < lossy.gain_at(0, 0.02) < -20
 
 
+def partly(paths: int, may: list[int]) -> PartlyLearnt:
+    """Of the first `may` paths it is known only that they may cross candidate 0."""
+    combo = np.array([0 if path in may else -1 for path in range(paths)], dtype=np.int64)
+    return PartlyLearnt.of(combo, [[0]])
+
+
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_where_all_that_may_cross_it_do_it_is_as_certain_as_if_that_were_known(
+    share: float,
+) -> None:
+    rng = np.random.default_rng(5)
+    sent = np.full(430, 400)
+    lost = np.where(np.arange(430) < 30, np.maximum(1, rng.binomial(400, share, 430)), 0)
+    known = np.array([[0]] * 30 + background(400), dtype=np.int32)
+    unknown = np.array([[-1]] * 30 + background(400), dtype=np.int32)
+    (sure,) = find_losses(tally_losses(known, sent, lost, CANDIDATES), PRICE)
+    counts = tally_losses(unknown, sent, lost, CANDIDATES, partly(430, list(range(30))))
+    (may,) = find_losses(counts, PRICE)
+    assert (may.candidate, may.paths) == (sure.candidate, sure.paths) == (0, 30)
+    assert may.nats == pytest.approx(sure.nats, rel=1e-6)
+    assert may.loss == pytest.approx(sure.loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("hit", [2, 4, 16])
+def test_of_paths_that_may_cross_it_those_that_lose_are_taken_to_cross_it(hit: int) -> None:
+    """One path in so many, of 128, goes by what is broken; nothing else explains their loss."""
+    lost = np.array([40 if k < 128 and k % hit == 0 else 0 for k in range(528)])
+    unknown = np.array([[-1]] * 128 + background(400), dtype=np.int32)
+    counts = tally_losses(unknown, np.full(528, 400), lost, CANDIDATES,
+                          partly(528, list(range(128))))  # fmt: skip
+    (found,) = find_losses(counts, PRICE)
+    assert (found.candidate, found.paths) == (0, 128 // hit)
+    assert found.loss == pytest.approx(0.1, rel=0.05)
+
+
 def test_a_tally_counts_what_lost_nothing_only_by_candidate() -> None:
     paths = [[0, 1], [1], [1, 2], [2], [0]]
     counts = tally(paths, [10, 20, 30, 0, 50], [0, 2, 0, 0, 0])
@@ -136,3 +180,26 @@ def test_a_tally_counts_what_lost_nothing_only_by_candidate() -> None:
     assert both.crossings.tolist() == [[1, -1], [5, -1]]
     assert (both.paths, both.total_sent, both.total_lost) == (5, 117, 5)
     assert both.clean_probes[:3].tolist() == [60, 40, 30]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6])
+def test_what_is_crossed_twice_loses_twice(share: float) -> None:
+    """Round trips cross a NIC twice, and single ways once: it is one fault of one size."""
+    paths = [[0, 1]] * 20 + [[0, 2]] * 20 + background(200)
+    times = np.ones((len(paths), 2), dtype=np.int8)
+    times[:20, 0] = 2
+    risk = [1 - (1 - share) ** 2] * 20 + [share] * 20 + [0.0] * 200
+    sent, rows = np.full(len(paths), 500), [path + [-1] * (2 - len(path)) for path in paths]
+    for seed in range(3):
+        lost = np.random.default_rng(seed).binomial(500, risk)
+        crossings = np.array(rows, dtype=np.int32)
+        counts = tally_losses(crossings, sent, lost, CANDIDATES, times=times)
+        (found,) = find_losses(counts, PRICE)
+        assert found.candidate == 0, f"seed {seed}"
+        assert found.loss == pytest.approx(share, rel=0.1)
+        assert found.lost == pytest.approx(lost.sum(), rel=0.01)
+        # Quiet ways that cross it twice speak against it twice.
+        quiet = tally_losses(crossings, sent, lost * 0, CANDIDATES, times=times)
+        assert quiet.clean_probes[0] == 3 * 20 * 500
+        again = merge([counts, tally([[5]], [7], [3])])
+        assert find_losses(again, PRICE)[0].loss == pytest.approx(share, rel=0.1)

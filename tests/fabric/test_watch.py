@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from tests.cases import mostly_slow
+from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.watch import FlowCounts, Watch, reply
+from syntony.fabric.watch import Watch, reply
 
 HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
 PER_SECOND = 8
@@ -42,12 +43,14 @@ class Fabric:
         self, loss: dict[str, float] | None = None, late: dict[str, float] | None = None
     ) -> None:
         """One second with these components losing or delaying packets; dead flows tell nothing."""
+        loss, late = loss or {}, late or {}
         rows: list[FlowCounts] = []
         heard: dict[tuple[str, str], int] = {}
         for flow in self.flows:
+            hops = [self.book.components(way) for way in (flow, reply(flow))]
             there, back = (
-                1 - math.prod(1 - (loss or {}).get(name, 0.0) for name in self.book.components(way))
-                for way in (flow, reply(flow))
+                1 - math.prod(1 - share for name, share in loss.items() if name in on)
+                for on in hops
             )
             lost = int(self.rng.binomial(PER_SECOND, there))
             lost_back = int(self.rng.binomial(PER_SECOND - lost, back))
@@ -57,12 +60,8 @@ class Fabric:
             delays = [
                 20_000
                 + self.rng.normal(0, 300)
-                + sum(
-                    extra
-                    for name, extra in (late or {}).items()
-                    if name in self.book.components(way)
-                )
-                for way in (flow, reply(flow))
+                + sum(extra for name, extra in late.items() if name in on)
+                for on in hops
             ]
             rows.append(
                 FlowCounts(
@@ -77,7 +76,7 @@ class Fabric:
                     clk_err_ns=50.0,
                 )
             )
-        self.watch.add(rows, heard)
+        add(self.watch, rows, heard)
 
     def named(self) -> list[str]:
         return [found.component for found in self.watch.findings()]
@@ -134,7 +133,7 @@ def test_a_slower_component_is_told_by_its_change() -> None:
     for _ in range(10):
         fabric.second(late={"spine0": 50_000.0})
     (found,) = fabric.watch.findings()
-    assert (found.component, found.fault) == ("spine0", "delay")
+    assert (found.component, found.fault, found.loss) == ("spine0", "delay", 0.0)
     assert found.delay_ns == pytest.approx(50_000, rel=0.1)
 
 
@@ -159,14 +158,46 @@ def test_flows_of_a_replaced_plan_are_forgotten() -> None:
         flow._replace(sport=flow.sport + 1000 * k) for k in range(1, 4) for flow in fabric.flows
     ]
     nothing = (0, 0, 0, 0, 0, math.nan, math.nan, 0.0)
-    fabric.watch.add([FlowCounts(way, *nothing) for way in gone], {})
+    add(fabric.watch, [FlowCounts(way, *nothing) for way in gone], {})
     for _ in range(3):
         fabric.second({"spine0": 1.0})
     assert fabric.named() == ["spine0"]
 
 
+@pytest.mark.parametrize(("gone", "known"), [(552, 1_000), (553, 448)])
+def test_flows_are_forgotten_when_twice_as_many_are_known_as_a_plan_has(
+    gone: int, known: int
+) -> None:
+    """… or a thousand, in a small fleet, and more."""
+    fabric = Fabric()
+    fabric.second()
+    nothing = (0, 0, 0, 0, 0, math.nan, math.nan, 0.0)
+    old = [FlowCounts(Way(f"g{k}/r", "h0/rail0", 1, 2), *nothing) for k in range(gone)]
+    add(fabric.watch, old, {})
+    fabric.second()
+    assert len(fabric.watch._flows) == known
+
+
+def test_a_flow_that_is_new_counts_at_once() -> None:
+    """Candidates were numbered a moment ago; a plan has grown since."""
+    fabric = Fabric()
+    all_flows = fabric.flows
+    fabric.flows = [flow for flow in all_flows if "h3/rail0" not in flow[:2]]
+    for _ in range(3):
+        fabric.second()
+    assert fabric.named() == []
+    fabric.flows = all_flows
+    for _ in range(2):
+        fabric.second({"h3/rail0": 1.0})
+        assert fabric.named() == ["h3/rail0"]
+
+
 def test_no_flows_no_findings() -> None:
     assert Watch(PathBook()).findings() == ()
+    assert Watch(PathBook()).queues() == ()
+    young = Fabric()
+    young.second(late={"leaf0->spine0": 300_000.0})
+    assert young.watch.queues() == (), "nothing is known of its floor"
 
 
 def settle(fabric: Fabric, seconds: int = 25) -> None:

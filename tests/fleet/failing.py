@@ -14,18 +14,16 @@ from typing import Any
 import pytest
 from tests.fleet import waiting
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import MissingError
 from syntony.lab.testing import LiveLab, live
 from syntony.lab.world import unshare_argv
 from syntony.wire.failover import (
     ConnectionsQuery,
     ConnectionView,
-    FailoverLog,
     FailoverLogQuery,
     FailoverStatus,
     FailoverStatusQuery,
-    FleetConnections,
     PathEventRow,
 )
 
@@ -44,7 +42,7 @@ class Fleet:
 
     def connections(self, job: str) -> dict[str, ConnectionView]:
         """By host."""
-        answer = ask_for(self.target, ConnectionsQuery(job=job), FleetConnections)
+        answer = ask(self.target, ConnectionsQuery(job=job))
         return {each.host: conn for each in answer.hosts for conn in each.report.connections}
 
     def rails(self, job: str, host: str) -> set[str]:
@@ -65,14 +63,11 @@ class Fleet:
         return all(self.rails(job, host) == {rail} for host in ("h0", "h2"))
 
     def log(self, job: str) -> tuple[PathEventRow, ...]:
-        return ask_for(self.target, FailoverLogQuery(job=job), FailoverLog).events
+        return ask(self.target, FailoverLogQuery(job=job)).events
 
     def came_back(self, job: str) -> bool:
-        """Whether the log has a path made again where one was left. Where some of a pair's ports
-        are still silent, as on a busy machine, what comes back is logged as the fabric's."""
-        return any(
-            row.action == "create" and row.cause in {"return", "fabric"} for row in self.log(job)
-        )
+        """Whether the log has a path made again where one was left."""
+        return any(row.action == "create" and row.cause == "return" for row in self.log(job))
 
     def causes(self, job: str, since_ns: int = 0) -> set[str]:
         """Why paths that carried data were left, from an instant of fleet time on. A join that was
@@ -137,7 +132,7 @@ class Job:
 
 
 def status(fleet: Fleet) -> FailoverStatus:
-    return ask_for(fleet.target, FailoverStatusQuery(), FailoverStatus)
+    return ask(fleet.target, FailoverStatusQuery())
 
 
 def way_of(fleet: Fleet, job: str, host: str) -> tuple[str, str]:

@@ -155,7 +155,6 @@ def test_small_steps_break_no_bound(lab: LiveLab, by_ns: int) -> None:
     check_for(lab, 2.0)
 
 
-@pytest.mark.slow  # fails: see "Known to break" in docs/reference/clock.md
 @pytest.mark.parametrize("by_ppb", [20_000.0, 500_000.0])
 def test_slews_break_no_bound(lab: LiveLab, by_ppb: float) -> None:
     """A daemon like chronyd slews a clock for a while, then no more."""

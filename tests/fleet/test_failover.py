@@ -17,14 +17,11 @@ from tests.fleet.failing import (
     status,
 )
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.lab.testing import syntony
 from syntony.wire.failover import (
     ConnectionsQuery,
-    FailoverLog,
     FailoverLogQuery,
-    FailoverStatus,
-    FleetConnections,
     PathEventRow,
     SwitchCommand,
 )
@@ -85,8 +82,7 @@ def test_ipv6_alone(fleet: Fleet) -> None:
 
 def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
     def throw(*, stopped: bool) -> None:
-        ask_for(fleet.target, SwitchCommand(stopped=stopped, by="tester", why="test"),
-                FailoverStatus)  # fmt: skip
+        ask(fleet.target, SwitchCommand(stopped=stopped, by="tester", why="test"))  # fmt: skip
 
     def would_leave() -> list[int]:
         return [row.ts_ns for row in fleet.log("switch") if row.action == "would-leave"]
@@ -106,7 +102,7 @@ def test_the_stop_switch_is_obeyed_and_logged(fleet: Fleet) -> None:
         job.steps()
 
     def rows() -> tuple[PathEventRow, ...]:
-        return ask_for(fleet.target, FailoverLogQuery(host="controller"), FailoverLog).events
+        return ask(fleet.target, FailoverLogQuery(host="controller")).events
 
     await_true(lambda: [row.action for row in rows()][-2:] == ["stop", "start"], "both in the log")
     assert all("tester" in row.evidence for row in rows())
@@ -144,7 +140,7 @@ def test_a_crowd_of_connections_leaves_and_returns_together(fleet: Fleet, count:
     ]  # fmt: skip
 
     def over(rails: int) -> bool:
-        answer = ask_for(fleet.target, ConnectionsQuery(job=name, host="h0"), FleetConnections)
+        answer = ask(fleet.target, ConnectionsQuery(job=name, host="h0"))
         found = [conn for each in answer.hosts for conn in each.report.connections]
         return len(found) == count and all(
             sum(each.state == "up" for each in conn.subflows) == rails for conn in found

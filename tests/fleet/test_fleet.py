@@ -10,15 +10,21 @@ from functools import partial
 import pytest
 from tests.fleet import waiting
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import MissingError
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.model import ClockState, S
-from syntony.wire.clocks import ClockQuery, Clocks
-from syntony.wire.links import Links, LinksQuery
+from syntony.wire.clocks import ClockQuery
+from syntony.wire.links import LinksQuery
 from syntony.wire.messages import Fleet, FleetQuery
-from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery, Series, SeriesPoint, SeriesQuery
+from syntony.wire.probes import (
+    KeysQuery,
+    MatrixCell,
+    MatrixQuery,
+    SeriesPoint,
+    SeriesQuery,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -35,21 +41,17 @@ class LiveFleet:
         self.target = f"unix:{lab.controller_socket}"
 
     def clocks(self) -> dict[str, ClockState]:
-        return {
-            line.node: line.state for line in ask_for(self.target, ClockQuery(), Clocks).timelines
-        }
+        return {line.node: line.state for line in ask(self.target, ClockQuery()).timelines}
 
     def fleet(self) -> Fleet:
-        return ask_for(self.target, FleetQuery(), Fleet)
+        return ask(self.target, FleetQuery())
 
     def matrix(self, window_ns: int = 5 * S) -> dict[tuple[str, str], MatrixCell]:
-        cells = ask_for(self.target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        cells = ask(self.target, MatrixQuery(window_ns=window_ns)).cells
         return {(cell.src, cell.dst): cell for cell in cells}
 
     def series(self, src: str, dst: str, window_ns: int = 60 * S) -> tuple[SeriesPoint, ...]:
-        return ask_for(
-            self.target, SeriesQuery(src=src, dst=dst, window_ns=window_ns), Series
-        ).points
+        return ask(self.target, SeriesQuery(src=src, dst=dst, window_ns=window_ns)).points
 
     def synchronized(self) -> bool:
         states = self.clocks()
@@ -58,6 +60,11 @@ class LiveFleet:
     def lit(self) -> bool:
         cells = self.matrix(3 * S)
         return bool(cells) and not any(cell.lost for cell in cells.values())
+
+    def rotated(self, before: tuple[int, ...]) -> bool:
+        """Whether nobody accepts any of these epochs of keys any more."""
+        status = ask(self.target, KeysQuery())
+        return status.phase == "steady" and not set(before) & set(status.epochs)
 
 
 await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.25)
@@ -116,6 +123,18 @@ def leaf(nic: str, hosts: int) -> tuple[str, int]:
 def middle(values: list[int | None]) -> int:
     known = sorted(value for value in values if value is not None)
     return known[len(known) // 2]
+
+
+def test_keys_are_rotated_under_load_without_a_lost_probe(fleet: LiveFleet) -> None:
+    """Two in a row here; 20 with `bench.key_rotation`."""
+    for _ in range(2):
+        before = ask(fleet.target, KeysQuery()).epochs
+        began = time.monotonic_ns()
+        assert syntony("probe", "keys", "--lab", NAME, "--rotate").returncode == 0
+        await_true(partial(fleet.rotated, before), "everyone has the new key only")
+        window_ns = time.monotonic_ns() - began + 5 * S
+    await_true(lambda: bool(fleet.matrix(window_ns)), "rows")
+    assert not [cell for cell in fleet.matrix(window_ns).values() if cell.lost]
 
 
 def test_source_ports_reach_every_spine(fleet: LiveFleet) -> None:
@@ -178,7 +197,7 @@ def test_loss_is_measured(fleet: LiveFleet) -> None:
 
 def test_flaps_are_counted_exactly_and_the_port_is_named(fleet: LiveFleet) -> None:
     def counts() -> dict[str, int]:
-        answer = ask_for(fleet.target, LinksQuery(), Links)
+        answer = ask(fleet.target, LinksQuery())
         return {port.nic: port.flaps for port in answer.ports}
 
     def kernel() -> int:

@@ -16,15 +16,15 @@ import pytest
 from tests.fleet import waiting
 from tests.fleet.failing import Job
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.model import S
 from syntony.model.sla import SlaStatus
-from syntony.wire.failover import ConnectionsQuery, FleetConnections
-from syntony.wire.incidents import IncidentsQuery, IncidentsReply
+from syntony.wire.failover import ConnectionsQuery
+from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.sla import SlaChecked, SlaCheckQuery
 
 pytestmark = pytest.mark.lab
@@ -72,7 +72,7 @@ class Watched:
 
     def incidents(self, *, over: bool = False) -> list[dict[str, Any]]:
         target = f"unix:{self.lab.controller_socket}"
-        reply = ask_for(target, IncidentsQuery(resolved=over), IncidentsReply)
+        reply = ask(target, IncidentsQuery(resolved=over))
         return list(reply.incidents)
 
     def live(self) -> set[tuple[str, str]]:
@@ -87,12 +87,12 @@ class Watched:
     def runs(self, job: str) -> bool:
         """Whether both ends of the job's connection are known."""
         target = f"unix:{self.lab.controller_socket}"
-        hosts = ask_for(target, ConnectionsQuery(job=job), FleetConnections).hosts
+        hosts = ask(target, ConnectionsQuery(job=job)).hosts
         return sum(bool(each.report.connections) for each in hosts) == 2
 
     def checked(self, host: str) -> SlaChecked:
         target = f"unix:{self.lab.controller_socket}"
-        return ask_for(target, SlaCheckQuery(host=host, window_ns=10 * S), SlaChecked)
+        return ask(target, SlaCheckQuery(host=host, window_ns=10 * S))
 
     def query(self, promql: str) -> list[dict[str, Any]]:
         """Of the Prometheus inside the lab; empty while it does not answer."""

@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 from tests.fleet import waiting
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import MissingError
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
-from syntony.wire.fabric import Findings, FindingsQuery, LearntPath, LearntPaths, PathsQuery
+from syntony.wire.fabric import FindingsQuery, LearntPath, PathsQuery
 
 pytestmark = pytest.mark.lab
 NAME = "t-locate"
@@ -29,11 +29,11 @@ class Located:
         self._target = f"unix:{lab.controller_socket}"
 
     def paths(self) -> tuple[LearntPath, ...]:
-        return ask_for(self._target, PathsQuery(), LearntPaths).paths
+        return ask(self._target, PathsQuery()).paths
 
     def blamed(self) -> set[str] | None:
         """None while nothing was measured."""
-        answer = ask_for(self._target, FindingsQuery(), Findings)
+        answer = ask(self._target, FindingsQuery())
         return {each.component for each in answer.findings} if answer.ts_ns else None
 
 

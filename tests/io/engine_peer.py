@@ -10,13 +10,19 @@ import subprocess
 import sys
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.packet import Key
+from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
 from syntony.model import MS
 from syntony.wire.probes import ProbeFlow
 
 KEY = (7, b"sixteen byte key")
 REFLECTOR_ID, INITIATOR_ID = 2, 1
 LAB_PORT = 8620
+
+
+def everyone(sends: Key, accepts: Key | None = None) -> dict[int, PeerKeys]:
+    """One key for all NICs of a test."""
+    return dict.fromkeys(range(1, 200), PeerKeys(sends, accepts))
 
 
 def free_port() -> int:
@@ -30,7 +36,7 @@ def engine(nic_id: int, port: int, timeout_ns: int) -> ProbeEngine:
     """Running, with a key, without flows."""
     nic = ProbeNic(name="lo", nic_id=nic_id, address="127.0.0.1", port=port)
     made = ProbeEngine([nic], KernelClock("h"), timeout_ns=timeout_ns)
-    made.set_keys(KEY)
+    made.set_peers(everyone(KEY))
     made.start()
     return made
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
-from tests.io.engine_peer import KEY, free_port
+from tests.io.engine_peer import KEY, everyone, free_port
 from tests.io.namespace import ip, run_alone
 
 from syntony.errors import UsageError
@@ -35,7 +37,7 @@ def nic(number: int, address: str, port: int = PORT) -> ProbeNic:
 
 def engine(*nics: ProbeNic) -> ProbeEngine:
     made = ProbeEngine(nics, KernelClock("h"))
-    made.set_keys(KEY)
+    made.set_peers(everyone(KEY))
     made.start()
     return made
 
@@ -101,6 +103,43 @@ def death_and_return() -> None:
         follower.until(lambda: follower.alive(1) is True, "alive again")
         assert follower.events[-1].at_ns > death.at_ns
     assert {status.flow_id: status.alive for status in here.watched()} == {1: True, 2: False}
+    here.close()
+    there.close()
+
+
+def a_source_port_of_another_program_blinds_its_own_path_only() -> None:
+    """One such port refused the whole set once: no path of the host was watched."""
+    foreign = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    foreign.bind(("127.0.0.1", 41000))
+    here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
+    paths = [path(flow_id, "127.0.0.2") for flow_id in (1, 2)]
+    here.watch(paths)
+    follower = Follower(here)
+    follower.until(lambda: follower.alive(1) is True, "the other is alive")
+    time.sleep(0.3)
+    assert follower.alive(2) is None, "nothing is known of a path that cannot be asked"
+    foreign.close()
+    here.watch(paths)
+    follower.until(lambda: follower.alive(2) is True, "the port is free")
+    here.close()
+    there.close()
+
+
+def a_nic_that_is_detached_falls_silent_and_comes_back() -> None:
+    here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
+    flow = path(1, "127.0.0.2")
+    here.watch([flow])
+    here.set_flows([msgspec.structs.replace(flow, flow_id=7)])
+    follower = Follower(here)
+    follower.until(lambda: follower.alive(1) is True, "alive")
+    here.detach("lo")
+    follower.until(lambda: follower.alive(1) is False, "dead")
+    here.watch([flow, path(2, "127.0.0.2")])
+    follower.until(lambda: follower.alive(2) is False, "dead from the start")
+    here.attach("lo", "127.0.0.1", 1)
+    follower.until(lambda: follower.alive(1) is True and follower.alive(2) is True, "back")
+    here.drain()
+    follower.until(lambda: any(row["t4_ns"] for row in here.drain()), "and measured again")
     here.close()
     there.close()
 
@@ -202,6 +241,8 @@ def watches_leave_the_plan_alone() -> None:
     "scenario",
     [
         death_and_return,
+        a_source_port_of_another_program_blinds_its_own_path_only,
+        a_nic_that_is_detached_falls_silent_and_comes_back,
         sends_refused_are_misses,
         stops_of_ours_are_nobodys_death,
         a_silent_pair_is_asked_at_once_and_told,

@@ -6,6 +6,7 @@ import socket
 import struct
 
 import pytest
+from tests.io.engine_peer import everyone
 
 from syntony.io import packet as wire
 from syntony.io.clocks import KernelClock
@@ -54,7 +55,7 @@ def free_port(address: str) -> int:
 def engine(address: str, port: int) -> ProbeEngine:
     nic = ProbeNic(name="lo", nic_id=NIC_ID, address=address, port=port)
     made = ProbeEngine([nic], KernelClock("h"))
-    made.set_keys(KEY)
+    made.set_peers(everyone(KEY))
     made.start()
     return made
 

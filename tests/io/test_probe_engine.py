@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
+from tests.io.engine_peer import everyone
 
 from syntony.errors import MissingError, UsageError
 from syntony.io import packet as wire
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
 from syntony.model import MS, S, SyntheticClockSpec
 from syntony.model.probes import LOST, MISSING, ProbeFlag
 from syntony.wire.probes import ProbeFlow
@@ -63,7 +64,7 @@ class Pair:
     ) -> ProbeEngine:
         nic = ProbeNic(name="lo", nic_id=nic_id, address=self.address, port=port)
         engine = self.stack.enter_context(ProbeEngine([nic], clock, **options))
-        engine.set_keys(KEY)
+        engine.set_peers(everyone(KEY))
         engine.start()
         return engine
 
@@ -193,7 +194,7 @@ def test_counts_hold_per_flow(stack: ExitStack) -> None:
 def test_a_wrong_key_is_foreign_and_no_reply_comes(stack: ExitStack) -> None:
     pair = Pair(stack, timeout_ns=100 * MS)
     pair.up()
-    pair.remote.set_keys((KEY[0], b"x" * 16))
+    pair.remote.set_peers(everyone((KEY[0], b"x" * 16)))
     pair.local.set_flows([pair.flow()])
     rows = pair.records(10)
     assert (rows["flags"] & int(ProbeFlag.LOST_UNKNOWN)).all()
@@ -204,14 +205,38 @@ def test_a_wrong_key_is_foreign_and_no_reply_comes(stack: ExitStack) -> None:
     assert len(pair.remote.heard()) == 0
 
 
+def test_a_host_can_speak_for_its_own_nics_only(stack: ExitStack) -> None:
+    """Host 77 has a key of its own; with it, it claims to be LOCAL, and to be nobody we know."""
+    pair = Pair(stack)
+    pair.up()
+    pair.remote.set_peers({LOCAL: PeerKeys(KEY), 77: PeerKeys(OTHER_KEY)})
+    for sequence, (src, key, answered) in enumerate(
+        [(LOCAL, OTHER_KEY, False), (78, OTHER_KEY, False), (77, KEY, False), (77, OTHER_KEY, True)]
+    ):
+        packet = wire.Packet(
+            type=wire.REQUEST, src_nic=src, dst_nic=REMOTE, flow_id=1, seq=sequence, epoch=5
+        )
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.settimeout(5 if answered else 0.2)
+            stranger.sendto(wire.encode(packet, key), ("127.0.0.1", pair.port))
+            if answered:
+                assert wire.decode(stranger.recv(2000), (OTHER_KEY,)).seq == sequence
+                continue
+            with pytest.raises(TimeoutError):
+                stranger.recv(2000)
+    counters = pair.remote.counters()
+    assert (counters.foreign, counters.received) == (3, 1)
+    assert pair.remote.heard()["src_nic_id"].tolist() == [77]
+
+
 def test_keys_roll_over_without_a_gap(stack: ExitStack) -> None:
     pair = Pair(stack)
     pair.up()
     pair.local.set_flows([pair.flow()])
     pair.records(20)
-    pair.remote.set_keys(OTHER_KEY, KEY)
+    pair.remote.set_peers(everyone(OTHER_KEY, KEY))
     pair.records(20)
-    pair.local.set_keys(OTHER_KEY, KEY)
+    pair.local.set_peers(everyone(OTHER_KEY, KEY))
     rows = pair.records(40)
     assert not (rows["flags"] & int(LOST)).any()
     assert pair.remote.counters().foreign == pair.local.counters().foreign == 0

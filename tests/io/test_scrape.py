@@ -14,7 +14,9 @@ from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import ConfigError, MissingError
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.model import S
+from syntony.wire.enrol import Revocations
 from syntony.wire.roles import Role
+from syntony.wire.x509 import read_certificate
 
 HOUR_NS = 3600 * S
 
@@ -133,6 +135,27 @@ def test_only_certificates_that_may(
     assert get_tls(port, paths.ca, prometheus) == 200
 
 
+@pytest.mark.parametrize("by", ["name", "serial"])
+def test_a_revoked_scraper_is_refused_and_others_are_not(
+    serve: Callable[..., ScrapeServer], authority: Authority, tmp_path: Path, by: str
+) -> None:
+    paths = issue(authority, "h0", tmp_path)
+    prometheus = issue(authority, "prometheus", tmp_path)
+    again = issue(authority, "prometheus", tmp_path / "again")
+    server = serve("127.0.0.1:0", server_tls(paths))
+    assert get_tls(server.port, paths.ca, prometheus) == 200
+    serials = [read_certificate(each.cert.read_bytes()).serial for each in (prometheus, again)]
+    revocations = {
+        "name": Revocations(names=frozenset({"prometheus"}), known=frozenset(serials[1:])),
+        "serial": Revocations(serials=frozenset(serials[:1])),
+    }[by]
+    server.revocations = lambda: revocations
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.BadStatusLine)):
+        get_tls(server.port, paths.ca, prometheus)
+    assert get_tls(server.port, paths.ca, again) == 200
+    assert get_tls(server.port, paths.ca, paths) == 200
+
+
 def test_a_renewed_certificate_is_used_at_once(
     serve: Callable[..., ScrapeServer], authority: Authority, tmp_path: Path
 ) -> None:
@@ -161,4 +184,4 @@ def test_a_missing_certificate_is_no_end(
         get_tls(port, paths.ca, client)
     paths.key.write_bytes(key)
     assert get_tls(port, paths.ca, paths) == 200
-    assert "h0.crt" in caplog.text
+    assert "h0.key" in caplog.text

@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from syntony.errors import UsageError
+from syntony.lab.client import Lab
 from syntony.lab.daemons import Daemons, DaemonSpec
+from syntony.lab.messages import DaemonStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -134,3 +137,22 @@ def test_an_unknown_daemon(tmp_path: Path) -> None:
             daemons.pause(1, "agent-h9")
 
     scene(tmp_path, STEADY, play)
+
+
+def test_a_daemon_that_does_not_stay_up_is_reported_with_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(name: str, restarts: int) -> DaemonStatus:
+        return DaemonStatus(
+            name=name, node=name, state="waiting", pid=None, restarts=restarts, cpu_ns=0
+        )
+
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "controller.log").write_text("started\nsyntony: error: it needs scipy\n\n")
+    daemons = (status("controller", 7), status("agent-h0", 1), status("agent-h1", 3))
+    monkeypatch.setattr(Lab, "status", lambda _: SimpleNamespace(daemons=daemons))
+    assert Lab(tmp_path).crash_reports() == (
+        "controller restarted 7 times, last: syntony: error: it needs scipy",
+        "agent-h1 restarted 3 times, last: its log cannot be read: No such file or directory",
+    )

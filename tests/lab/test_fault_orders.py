@@ -31,6 +31,8 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
     ("rail-swap", "h7", {}),
     ("clock-step", "h7", {"by": "10ms"}),
     ("clock-step", "h7", {"by": "-300us"}),
+    ("cert-revoke", "h7", {}),
+    ("cert-rotate", "h7", {}),
 ]
 BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("blackhol", "h3/rail0", {}, "did you mean blackhole"),

@@ -75,3 +75,20 @@ def test_probes_wait_as_often_and_as_long_as_each_way_says() -> None:
     assert np.all(samples.rev_tx - samples.fwd_rx == 20_000)
     assert at_ns - 2 * S <= samples.fwd_tx.min() < at_ns - 1.99 * S
     assert at_ns - 0.01 * S < samples.fwd_tx.max() < at_ns
+
+
+def test_a_machine_that_warms_up_is_off_by_the_square_of_time_either_way() -> None:
+    clocks = SimulatedClocks(20, seed=5, kind=STILL._replace(ramp_ppb_per_s=100.0))
+    at_ten = [float(errors_ns(clocks, k, [10.0])[0]) for k in range(20)]
+    assert {abs(error) for error in at_ten} == {5_000.0}
+    assert len(set(at_ten)) == 2
+    assert [errors_ns(clocks, 0, [t])[0] / at_ten[0] for t in (0.0, 20.0)] == [0, 4]
+
+
+def test_unless_told_otherwise_half_of_all_probes_wait_5_us_and_stamps_scatter_by_20_ns() -> None:
+    clocks = SimulatedClocks(2, seed=6, kind=STILL)
+    samples = clocks.probe(0, 1, at_ns=EPOCH_NS + 60 * S, probes=20_000)
+    forward = samples.fwd_rx - samples.fwd_tx - 10_000
+    assert forward.min() >= 0
+    assert np.median(forward[forward < 200]) == pytest.approx(20 * np.log(2), abs=2)
+    assert forward.mean() == pytest.approx(0.5 * 5_000 + 20, rel=0.05)

@@ -24,7 +24,7 @@ def test_work_follows_the_recursion_one_arrival_at_a_time() -> None:
     trace = queues.bursty(0.7, np.random.default_rng(1), span_ns=2e6)
     left = trace.work_ns[:-1] - np.diff(trace.arrival_ns)
     burst = trace.work_ns[1:] - np.maximum(left, 0)
-    frames = burst / queues.FRAME_NS
+    frames = burst / (1_500 * 8 / 25)  # bytes at 25 Gb/s
     assert np.allclose(frames, np.rint(frames), atol=1e-6)
     assert frames.min() > 0.99
 
@@ -93,6 +93,7 @@ def test_levels_follow_their_points() -> None:
 def test_a_link_that_rests_is_empty() -> None:
     trace = queues.on_off(0.95, np.random.default_rng(1))
     at = np.random.default_rng(2).uniform(0, 10 * S, 20_000)
+    assert trace.span_ns == 1 * S, "0.4 s of every second"
     resting = np.mod(at, trace.span_ns) > 0.41 * S
     assert trace.wait_ns(at)[resting].max() == 0
     assert np.mean(trace.wait_ns(at)[~resting] > 0) == pytest.approx(0.95, abs=0.05)

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import random
 import sqlite3
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.state.conftest import Open
 
-from syntony.errors import ConfigError, StateError
+from syntony.alerts.incidents import BookState, Incident, State, Streak
+from syntony.alerts.rules import Severity
+from syntony.alerts.silences import Silence
+from syntony.errors import ConfigError, StateError, UsageError
+from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.state import ControlState
-from syntony.state.database import FILE, migrations
+from syntony.state.database import migrations
+from syntony.state.document import Document
+from syntony.state.incident_store import IncidentStore
+from syntony.state.outbox import Outbox
+from syntony.state.sqlite import FILE
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
 
 ANN = Issuer("ann", "ipv4:10.0.0.1:5000")
 
 
+RING = KeyRing(masters=(Master(epoch=7, secret=bytes(range(32))),), hosts=("h0", "h1"))
+
+
 def switch(at_ns: int, *, stopped: bool) -> Switch:
     return Switch(stopped=stopped, at_ns=at_ns, by="ann")
 
 
-def test_everything_survives_the_process(tmp_path: Path) -> None:
-    with ControlState(tmp_path) as first:
+def test_everything_survives_the_process(reopen: Open) -> None:
+    with reopen() as first:
         assert first.switch() is None
         first.set_switch(switch(5, stopped=True), ANN, "maintenance")
         first.set_mode("placement", "observe", "act", at_ns=6, issuer=ANN, comment="")
         first.record("incident 4", "ack", at_ns=7, issuer=ANN, comment="mine")
-        key, changes = first.probe_key(), first.changes(0, 10)
-    with ControlState(tmp_path) as second:
+        assert Document(first, "probe keys", KeyRing).load() is None
+        Document(first, "probe keys", KeyRing).save(RING)
+        changes = first.changes(0, 10)
+    with reopen() as second:
         assert second.switch() == switch(5, stopped=True)
         assert second.mode("placement") == "observe"
         assert second.mode("pacing") is None
-        assert second.probe_key() == key
+        assert Document(second, "probe keys", KeyRing).load() == RING
         assert second.changes(0, 10) == changes
     told = [(each.number, each.what, each.before, each.after, each.comment) for each in changes]
     assert told == [
@@ -74,18 +91,139 @@ def test_the_audit_log_replayed_is_the_state(orders: list[tuple[str, object]]) -
             assert state.mode(what) == replayed.get(f"{what} mode")
 
 
-def test_the_audit_log_is_append_only(tmp_path: Path) -> None:
-    with ControlState(tmp_path) as state:
+def test_the_audit_log_is_append_only(reopen: Open) -> None:
+    with reopen() as state:
         state.record("x", "y", at_ns=1, issuer=ANN, comment="")
-    database = sqlite3.connect(tmp_path / FILE)
-    for statement in ("UPDATE change SET who = 'eve'", "DELETE FROM change"):
-        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-            database.execute(statement)
-    database.close()
+        for statement in ("UPDATE change SET who = 'eve'", "DELETE FROM change"):
+            with (
+                pytest.raises(StateError, match="append-only"),
+                state.transaction() as connection,
+            ):
+                connection.execute(statement)
+        assert [each.who for each in state.changes(0, 9)] == ["ann"]
 
 
-def test_the_newest_changes_of_a_time_range_in_order() -> None:
-    with ControlState(None) as state:
+def test_a_transaction_is_whole_or_nothing(reopen: Open) -> None:
+    with reopen() as state:
+        for error in (UsageError, StateError):
+            with pytest.raises(error):
+                _fail_after_a_write(state, error)
+        assert state.mode("a") is None
+        assert [state.take_number("n") for _ in range(3)] == [1, 2, 3]
+
+
+def _fail_after_a_write(state: ControlState, error: type[Exception]) -> None:
+    with state.transaction() as connection:
+        connection.execute("INSERT INTO mode (what, mode) VALUES ('a', 'b')")
+        if error is UsageError:
+            raise UsageError("no")
+        connection.execute("INSERT INTO nowhere VALUES (1)")
+
+
+def test_a_book_and_its_messages_come_back(reopen: Open) -> None:
+    """Random books, one after the other: what differs is written, what is gone is deleted."""
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    book = BookState()
+    for _ in range(4):
+        with reopen() as state:
+            store = IncidentStore(state)
+            assert store.load() == book
+            for _ in range(3):
+                book = drawn(draw, book)
+                with state.transaction() as connection:
+                    store.save(connection, book)
+                assert IncidentStore(state).load() == book
+
+
+def drawn(draw: random.Random, book: BookState) -> BookState:
+    incidents = [each for each in book.incidents if draw.random() < 0.8]
+    for each in incidents:
+        each.state = draw.choice([each.state, *State])
+        if each.live:  # as in the book: what is resolved changes when it is reopened
+            each.evidence = (draw.choice(["ü", "\0", "'; --", "%s ?"]),)
+    for _ in range(draw.randrange(4)):
+        incidents.append(
+            Incident(
+                number=book.next_number, rule="r", subject="h0", severity=Severity.INFO,
+                state=State.OPEN, summary="", remedy="", opened_ns=draw.randrange(1 << 62),
+                updated_ns=0, value=draw.random(),
+            )
+        )  # fmt: skip
+        book.next_number += 1
+    streaks = {f"r|h{n}": Streak(bad=draw.randrange(9)) for n in range(draw.randrange(4))}
+    silences = [each for each in book.silences if draw.random() < 0.5]
+    silences.append(Silence(number=book.next_silence, last_ns=1, who="ann"))
+    return BookState(
+        next_number=book.next_number, incidents=incidents, streaks=streaks, silences=silences,
+        next_silence=book.next_silence + 1,
+    )  # fmt: skip
+
+
+def test_an_outbox_keeps_order_and_sheds_the_oldest(reopen: Open) -> None:
+    with reopen() as state, state.transaction() as connection:
+        for number in range(5):
+            Outbox(state).append(connection, "a", f"{number}")
+            Outbox(state).append(connection, "b", f"{number}")
+        assert Outbox(state).shed(connection, "a", 3) == 2
+        assert Outbox(state).shed(connection, "b", 5) == 0
+    with reopen() as state:
+        outbox, seen = Outbox(state), []
+        assert (outbox.waiting("a"), outbox.waiting("b"), outbox.waiting("c")) == (3, 5, 0)
+        while (message := outbox.next("a")) is not None:
+            seen.append((message.number, message.body))
+            outbox.remove(message.number)
+        assert [body for _, body in seen] == ["2", "3", "4"]
+        with state.transaction() as connection:
+            outbox.append(connection, "a", "new")
+        again = outbox.next("a")
+        assert again is not None
+        assert again.number > max(number for number, _ in seen)
+
+
+def test_a_newer_schema_is_refused_in_one_line(reopen: Open) -> None:
+    with reopen() as state, state.transaction() as connection:
+        connection.execute("INSERT INTO schema_migration VALUES (9999)")
+    with pytest.raises(ConfigError, match=r"has schema 9999.*start the version") as told:
+        reopen()
+    assert "\n" not in str(told.value)
+
+
+def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
+    with ControlState(tmp_path) as state:
+        state.set_switch(switch(1, stopped=True), ANN, "")
+        state.read("PRAGMA max_page_count = 1")  # the file may not grow: SQLITE_FULL
+        with pytest.raises(StateError, match="database or disk is full") as told:
+            state.record("x" * 100_000, "", at_ns=2, issuer=ANN, comment="")
+        assert "\n" not in str(told.value)
+        assert [each.at_ns for each in state.changes(0, 9)] == [1]
+    with ControlState(tmp_path) as state:
+        assert state.switch() == switch(1, stopped=True)
+
+
+def test_a_directory_that_may_not_be_written_is_one_line() -> None:
+    """As another user where we are root, who may write everywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name) / "state"
+        ControlState(place).close()
+        Path(name).chmod(0o755)
+        for path, mode in [(place, 0o555), *((each, 0o444) for each in place.iterdir())]:
+            path.chmod(mode)
+        us = os.geteuid()
+        if not us:
+            os.seteuid(65_534)
+        try:
+            with pytest.raises(ConfigError, match=r"control state .*; check state_dir$") as told:
+                ControlState(place)
+        finally:
+            os.seteuid(us)
+            place.chmod(0o755)
+        assert "\n" not in str(told.value)
+
+
+def test_the_newest_changes_of_a_time_range_in_order(reopen: Open) -> None:
+    with reopen() as state:
         for at_ns in range(10):
             state.record(f"c{at_ns}", "", at_ns=at_ns, issuer=ANN, comment="")
         assert [each.what for each in state.changes(3, 4)] == ["c6", "c7", "c8", "c9"]
@@ -108,8 +246,8 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
         assert len(state.changes(0, 10)) == 1
 
 
-def test_threads_take_turns(tmp_path: Path) -> None:
-    with ControlState(tmp_path) as state:
+def test_threads_take_turns(reopen: Open) -> None:
+    with reopen() as state:
         names = [f"c{number}" for number in range(24)]
         threads = [
             threading.Thread(
@@ -134,7 +272,8 @@ def test_a_file_that_cannot_be_trusted_is_kept_and_refused(tmp_path: Path, damag
     database = sqlite3.connect(file)
     database.execute("PRAGMA journal_mode = DELETE")  # all pages in the one file
     if damage == "newer":
-        database.execute(f"PRAGMA user_version = {len(migrations()) + 1}")
+        database.execute("INSERT INTO schema_migration VALUES (9999)")
+        database.commit()
     database.close()
     if damage != "newer":
         data = bytearray(file.read_bytes())
@@ -147,13 +286,42 @@ def test_a_file_that_cannot_be_trusted_is_kept_and_refused(tmp_path: Path, damag
     assert file.read_bytes() == before
 
 
+def test_the_first_schema_is_migrated_and_then_refused_by_its_own_version(tmp_path: Path) -> None:
+    """It counted migrations in user_version and knew one."""
+    (first, *_) = migrations("sqlite")
+    database = sqlite3.connect(tmp_path / FILE)
+    database.executescript(f"BEGIN;{first.script};PRAGMA user_version = 1;COMMIT;")
+    database.execute("INSERT INTO switch VALUES (1, 1, 5, 'ann')")
+    database.commit()
+    database.close()
+    for _ in range(2):
+        with ControlState(tmp_path) as state:
+            assert state.switch() == switch(5, stopped=True)
+    database = sqlite3.connect(tmp_path / FILE)
+    assert database.execute("PRAGMA user_version").fetchone()[0] > 1
+    database.close()
+
+
+def test_steps_that_two_branches_added_in_either_order_are_all_applied(tmp_path: Path) -> None:
+    """A step with a lower number may arrive after one with a higher number."""
+    with ControlState(tmp_path) as state, state.transaction() as connection:
+        connection.execute("DELETE FROM schema_migration WHERE number = 2")
+        connection.execute("DROP TABLE lease")
+    with ControlState(tmp_path) as state:
+        assert state.epoch == 1
+
+
+def test_a_second_controller_is_refused_until_the_first_ends(reopen: Open) -> None:
+    with (
+        reopen() as first,
+        pytest.raises(ConfigError, match="in use by another controller"),
+    ):
+        reopen()
+    with reopen() as second:
+        assert second.epoch == first.epoch + 1
+
+
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="check state_dir"):
         ControlState(tmp_path / "file")
-
-
-def test_two_fleets_have_two_keys() -> None:
-    with ControlState(None) as one, ControlState(None) as other:
-        assert one.probe_key().secret != other.probe_key().secret
-        assert 1 <= one.probe_key().key_id <= 0xFF

@@ -6,6 +6,7 @@ late, some of it never.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import random
@@ -39,10 +40,17 @@ SAMPLE_NS, ALL_NS = 15 * MS, 500 * MS
 Pair = tuple[str, str]
 
 
+@functools.cache
 def address(host: str, rail: int) -> str:
     return f"10.{rail}.0.{1 + HOSTS.index(host)}"
 
 
+@functools.cache
+def host_of(text: str) -> str:
+    return HOSTS[int(text.rsplit(".", 1)[1]) - 1]
+
+
+@functools.cache
 def rail_of(text: str) -> int:
     return int(text.split(".")[1])
 
@@ -80,12 +88,16 @@ class World:
         event_loss: float = 0.0,
         lossy: bool = False,
         blind: bool = False,
+        timers: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.lossy = lossy
         """Whether every flow loses a segment now and then and goes on."""
         self.blind = blind
         """Whether all ports that are watched all the time pass spine 0."""
+        self.timers = timers
+        """Whether a flow that was silent goes on only when its retransmission timer fires, which
+        doubles each time."""
         self.now_ns = 0
         self.event_loss = event_loss
         self.policy = policy or Policy(mode=Mode.ACT)
@@ -115,11 +127,13 @@ class World:
     # --- truth ---
 
     def dead(self, flow: FourTuple) -> bool:
-        """Whether packets of a flow get through, both ways."""
-        for text in (flow.local, flow.remote):
-            host = HOSTS[int(text.rsplit(".", 1)[1]) - 1]
-            if (host, f"nic{rail_of(text)}") in self.black:
-                return True
+        """Whether packets of a flow are lost, in either direction."""
+        if not self.black and not self.bad_spines:
+            return False
+        if self.black:
+            for text in (flow.local, flow.remote):
+                if (host_of(text), f"nic{rail_of(text)}") in self.black:
+                    return True
         spine = (flow.local_port + flow.remote_port) % SPINES
         return not self.bad_spines.isdisjoint({spine, (rail_of(flow.local), spine)})
 
@@ -274,7 +288,7 @@ class World:
                 if not self.dead(flow) and reverse(flow) not in self.peer[host.name].subflows:
                     self._closed(host, flow)  # the peer knows nothing of it: a reset
                     continue
-                if not self.dead(flow) and reverse(flow) in self.peer[host.name].subflows:
+                if not self.dead(flow) and self._fires(host.subflows[flow]):
                     host.subflows[flow] = self.now_ns
                 progress_ns = host.subflows[flow]
                 silent_ns = self.now_ns - progress_ns
@@ -288,6 +302,16 @@ class World:
                     last_ack_ns=silent_ns, rtt_ns=1 * MS, pacing_bps=1, delivery_bps=1,
                 )  # fmt: skip
                 self.tell(host, sample)
+
+    def _fires(self, progress_ns: int) -> bool:
+        """Whether the timer of a flow has fired since the last look, or never had to."""
+        silent_ns = self.now_ns - progress_ns
+        if not self.timers or silent_ns < 2 * SAMPLE_NS:
+            return True
+        due_ns = 200 * MS
+        while due_ns < silent_ns - SAMPLE_NS:
+            due_ns = 2 * due_ns + 200 * MS
+        return due_ns <= silent_ns
 
     def _forget(self) -> None:
         for host in self.hosts.values():

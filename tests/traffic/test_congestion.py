@@ -53,6 +53,10 @@ def progress(acked_ms: int, waits_ms: int) -> Progress:
         ((progress(-500, 18),), False),  # it has not waited for a round trip yet
         ((progress(-500, 0), progress(5, 41)), True),  # one of them waits
         ((progress(-500, 540), progress(36, 10)), False),  # one of them proves the path
+        # Answered 15 ms after the probes: another 30 ms are given, though others wait.
+        ((progress(-500, 540), progress(15, 31)), True),
+        ((progress(-500, 540), progress(16, 30)), True),
+        ((progress(-500, 540), progress(17, 29)), False),
     ],
 )
 def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
@@ -65,6 +69,26 @@ def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
         health.weigh("n0", "10.0.0.2", flows, now_ns)
     assert bool(health.conclude(now_ns)) is believed
     assert (health.dead("n0", "10.0.0.2") is not None) is believed
+
+
+def test_a_nic_that_was_missing_is_added_and_a_known_one_keeps_its_state() -> None:
+    """By the name of the configuration, whatever it is called now."""
+    health = health_of_a_dying_pair()
+    addresses = ("10.0.0.1",)
+    gone = LinkEvent(at_ns=0, nic="n0", carrier=False, admin_up=True, addresses=addresses,
+                     carrier_down_count=1)  # fmt: skip
+    health.link(gone)
+    health.add(LocalNic(name="n0", rail=0, addresses=()))
+    assert health.dead("n0", "10.0.0.3") is not None
+    assert health.nic_of("10.0.0.1") == "n0"
+    health.link(msgspec.structs.replace(gone, nic="eth7", carrier=True))
+    health.add(LocalNic(name="n0", rail=0, addresses=()))
+    assert {nic.name for nic in health.nics()} == {"eth7", "n1"}
+    assert health.configured("eth7") == "n0"
+    assert health.dead("n2", "10.2.0.3") is not None
+    health.add(LocalNic(name="n2", rail=2, addresses=("10.2.0.1",)))
+    assert health.dead("n2", "10.2.0.3") is None
+    assert health.nic_of("10.2.0.1") == "n2"
 
 
 def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:

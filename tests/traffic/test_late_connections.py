@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.cases import mostly_slow
 from tests.traffic.late_kernel import LateWorld
 from tests.traffic.network import rail_of
 
@@ -81,7 +82,7 @@ def test_an_announcement_that_is_refused_is_repeated_and_told() -> None:
     assert len(orders) == 5 + 2
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", mostly_slow(range(60), range(20)))
 def test_whatever_comes_between(seed: int) -> None:
     """Acceptance, pauses, restarts and a lossy start at random instants, all seeded."""
     draw = random.Random(f"late {seed}")

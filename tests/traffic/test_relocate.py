@@ -12,9 +12,9 @@ from tests.traffic.network import Host, World, moves
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Cause, Create, Destroy, Instruction, Note, Retire, Withdraw
-from syntony.traffic.moving import Order
+from syntony.traffic.moving import DRAIN_NS, Order
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.relocate import GIVE_UP_NS
+from syntony.traffic.relocate import GIVE_UP_NS, WARM_NS
 
 PLACED = Policy(mode=Mode.ACT, place=("tr*",))
 PORT = PLACED.port_low + 5
@@ -63,6 +63,12 @@ def test_make_drain_break() -> None:
     done = actions(world, began_ns)
     orders = [each for each in done if not isinstance(each, Note)]
     assert [type(each) for each in orders] == [Create, Retire, Destroy]
+    create_ns, retire_ns, destroy_ns = (
+        at_ns for at_ns, each in world.hosts["a"].actions
+        if at_ns >= began_ns and not isinstance(each, Note)
+    )  # fmt: skip
+    assert retire_ns >= create_ns + WARM_NS, "both carry while the new one's window opens"
+    assert destroy_ns >= retire_ns + DRAIN_NS
     assert not [each for each in done if isinstance(each, Withdraw)]
     assert {each.reason.cause for each in done if isinstance(each, Create | Destroy)} == {
         Cause.CONTENTION
@@ -137,6 +143,10 @@ def test_one_move_of_a_flow_at_a_time_and_no_port_twice() -> None:
     world.run(1 * S)
     give(world, order(world, move_id="m3"))
     assert "in use" in outcome(world)
+    told = world.hosts["a"].machine.relocation.outcomes
+    assert [(each.move_id, each.tried) for each in told] == [
+        ("m2", False), ("m1", True), ("m3", True)
+    ], "what is passing says nothing of the path"  # fmt: skip
 
 
 def test_a_new_path_that_is_dead_leaves_the_old_one_untouched() -> None:
@@ -181,7 +191,13 @@ def unconfirmed(*, rate_after: int, confirm: bool) -> World:
 
 @pytest.mark.parametrize(
     ("rate_after", "confirm", "reverted"),
-    [(50, False, True), (50, True, False), (100, False, False), (95, False, False)],
+    [
+        (50, False, True),
+        (50, True, False),
+        (100, False, False),
+        (92, False, False),
+        (88, False, True),
+    ],
 )
 def test_dead_man(rate_after: int, confirm: bool, reverted: bool) -> None:
     world = unconfirmed(rate_after=rate_after, confirm=confirm)

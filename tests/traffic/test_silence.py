@@ -135,7 +135,11 @@ def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
     assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
 
 
-@pytest.mark.parametrize(("silent_ms", "patience_ms"), [(60, 81), (190, LONGEST_NS // MS)])
+@pytest.mark.parametrize(
+    ("silent_ms", "patience_ms"),
+    # Of 200 ms, with the 5 ms of a look, it is an outage and no habit.
+    [(60, 81), (190, LONGEST_NS // MS), (194, LONGEST_NS // MS), (195, 44), (900, 44)],
+)
 def test_where_silence_is_usual_it_takes_longer_to_be_believed(
     silent_ms: int, patience_ms: int
 ) -> None:

@@ -136,6 +136,37 @@ def test_the_page_needs_nothing_else_and_says_what_was_measured() -> None:
         assert said in text
 
 
+def bad_tiles(of: Story) -> list[str]:
+    text = page(of, {}, "c")
+    return re.findall(r'<div class="fact bad"><b>[^<]*</b><span>([^<]*)</span>', text)
+
+
+def test_what_is_wrong_is_marked_and_nothing_else() -> None:
+    assert bad_tiles(story()) == []
+    rows = samples(4)
+    lapsed = [*rows[:-1], sample("h2", 3, state=ClockState.HOLDOVER)]
+    assert bad_tiles(tell("x", lapsed, S)) == ["of samples synchronized"]
+    liar = [sample("h1", ref_ns=T0 + AHEAD["h1"], offset_ns=-5_000_900.0, bound_ns=100.0)]
+    liar += [each for each in samples(1) if each.node != "h1"]
+    assert bad_tiles(tell("x", liar, S, truth=TRUTH)) == ["of 3 beyond bound"]
+    text = page(story(), {}, "c")
+    tiles = re.findall(r'<div class="fact"><b>([^<]*)</b><span>([^<]*)</span>', text)
+    assert [what for _, what in tiles] == [
+        "of samples synchronized", "median bound", "95 % of bounds below",
+        "95 % of errors below", "worst error", "of 60 beyond bound",
+    ]  # fmt: skip
+
+
+def test_the_table_has_a_row_for_each_clock_and_a_cell_for_each_heading() -> None:
+    for of, columns in ((story(), 8), (tell("x", samples(), S), 5)):
+        text = page(of, {}, "c")
+        assert text.count("<th>") == columns
+        rows = re.findall(r"<tr>(<td>.*?)</tr>", text)
+        assert [row.count("<td>") for row in rows] == [columns] * 3
+        assert re.findall(r"<td>(\d+ of \d+)</td>", text) == ["0 of 20"] * 3
+    assert "3 clocks over 19 s, one sample per clock and second at most" in page(story(), {}, "c")
+
+
 def test_without_a_truth_no_error_is_claimed() -> None:
     blind = tell("fleet", samples(), S)
     assert not blind.known_truth

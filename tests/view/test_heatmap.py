@@ -3,7 +3,17 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from syntony.view.heatmap import heatmap, is_dark, listing
+from syntony.view.heatmap import (
+    _CELL,
+    _SHADES,
+    _microseconds,
+    _shade,
+    _short,
+    by_number,
+    heatmap,
+    is_dark,
+    listing,
+)
 from syntony.wire.probes import MatrixCell
 
 
@@ -49,6 +59,30 @@ def test_rows_and_columns_are_in_numeric_order_with_a_legend() -> None:
     assert "dark" in lines[4]
 
 
+@pytest.mark.parametrize(
+    ("owd_ns", "place"),
+    [(10_000, 0.0), (10_001, 0.0), (15_000, 0.5), (19_999, 1.0), (20_000, 1.0)],
+)
+def test_cells_are_shaded_from_the_shortest_delay_to_the_longest(owd_ns: int, place: float) -> None:
+    shade = _SHADES.index(_shade(owd_ns, (10_000.0, 20_000.0)))
+    assert shade == min(int(place * len(_SHADES)), len(_SHADES) - 1)
+    assert _shade(owd_ns, (owd_ns, owd_ns)) == _SHADES[0], "all alike"
+
+
+@pytest.mark.parametrize(
+    ("owd_ns", "text"),
+    [(12_345, "12.3"), (99_949, "99.9"), (99_951, "100"), (250_000, "250"), (-99_960, "-100")],
+)
+def test_a_delay_fits_its_column(owd_ns: int, text: str) -> None:
+    assert _microseconds(owd_ns) == text
+
+
+def test_names_are_shortened_where_they_are_numbered() -> None:
+    assert [_short(name) for name in ("h3/rail0", "gpu012/mlx5_1", "alpha/rail0")] == [
+        "3/0", "012/51", "alpha/rail0"[: _CELL - 1]
+    ]  # fmt: skip
+
+
 def test_a_matrix_too_wide_is_listed() -> None:
     assert "p99 µs" in shown(heatmap(CELLS, width=20))
 
@@ -57,6 +91,29 @@ def test_the_listing_has_one_line_per_direction() -> None:
     lines = shown(listing(CELLS)).splitlines()
     assert len(lines) == 1 + len(CELLS)
     assert lines[1].split()[:2] == ["h0/rail0", "h2/rail0"]
+
+
+def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit() -> None:
+    lines = shown(listing([cell("h0/rail0", "h1/rail0", owd_ns=12_345, sent=9, lost=2)]))
+    head, row = (line.split() for line in lines.splitlines())
+    assert len(row) == 10
+    assert row[:5] == ["h0/rail0", "h1/rail0", "8", "9", "2"]
+    assert row[5:8] == ["12.35"] * 3 or row[5:8] == ["12.34"] * 3, "µs"
+    assert row[8:] == ["40", "0"]
+    assert [word for word in head if word in {"min", "p50", "p99"}] == ["min", "p50", "p99"]
+    assert head.count("µs") == 3
+    legend = " ".join(" ".join(shown(heatmap(CELLS, width=200)).splitlines()[4:]).split())
+    for said in ("12.3", "250", "× dark", "12.3 some loss", "not probed", "clocks not known"):
+        assert said in legend
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["h2", "h10"], ["h2/rail1", "h2/rail02", "h2/rail10", "h10"], ["a", "b1", "b2", "b10"]],
+)
+def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
+    assert min(names, key=by_number) == names[0]
+    assert sorted({*names}, key=by_number) == names
 
 
 def test_no_pairs_yet() -> None:

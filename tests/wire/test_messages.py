@@ -8,7 +8,8 @@ from syntony.errors import WireError
 from syntony.model import ClockState, Edge, Timeline
 from syntony.wire import messages as m
 from syntony.wire.clocks import Edges, Timelines
-from syntony.wire.probes import Plan, ProbeFlow
+from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
+from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys
 
 EDGE = Edge(
     a="h0",
@@ -49,10 +50,13 @@ CONTROLLER: list[m.ControllerMessage] = [
         nic_ids={"rail0": 1},
         nic_names={2: "h1/rail0"},
         clocks={"h0/rail0": "h0"},
-        key_id=1,
-        key=b"k" * 16,
         flows=(FLOW,),
         others={"h1/rail0": ("fd00::2",)},
+    ),
+    ProbeKeys(
+        epochs=(3, 4),
+        sending=3,
+        pairs=(PairKeys(host="h1", nics=(2, 5), keys=(b"k" * 16, b"l" * 16)),),
     ),
     m.Ack(seq=1),
     Timelines(timelines=(LINE,)),
@@ -62,15 +66,15 @@ CONTROLLER: list[m.ControllerMessage] = [
 
 @pytest.mark.parametrize("message", AGENT, ids=lambda message: type(message).__name__)
 def test_agent_messages_round_trip(message: m.AgentMessage) -> None:
-    assert m.decode_agent(m.encode(message)) == message
+    assert m.decode_agent(encode(message)) == message
 
 
 @pytest.mark.parametrize("message", CONTROLLER, ids=lambda message: type(message).__name__)
 def test_controller_messages_round_trip(message: m.ControllerMessage) -> None:
-    assert m.decode_controller(m.encode(message)) == message
+    assert m.decode_controller(encode(message)) == message
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa4type\xa4plan", m.encode(m.Ack(seq=1))])
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa4type\xa4plan", encode(m.Ack(seq=1))])
 def test_what_is_not_an_agent_message_is_refused(data: bytes) -> None:
     with pytest.raises(WireError):
         m.decode_agent(data)
@@ -78,12 +82,12 @@ def test_what_is_not_an_agent_message_is_refused(data: bytes) -> None:
 
 def test_a_message_over_the_limit_is_refused_unread() -> None:
     with pytest.raises(WireError, match="over the limit"):
-        m.decode_agent(bytes(m.MAX_MESSAGE_BYTES + 1))
+        m.decode_agent(bytes(MAX_MESSAGE_BYTES + 1))
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
-    for decode in (m.decode_agent, m.decode_controller, m.decode_query, m.decode_answer):
+    for decode in (m.decode_agent, m.decode_controller, m.decode_joining):
         try:
             decode(data)
         except WireError:
@@ -94,7 +98,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
 def test_a_corrupted_message_decodes_or_is_refused(
     message: m.AgentMessage, data: st.DataObject
 ) -> None:
-    good = bytearray(m.encode(message))
+    good = bytearray(encode(message))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(good)))
@@ -110,9 +114,9 @@ def test_bundles_hold_everything_in_order_and_no_more_than_they_may(sizes: list[
         m.Batch(seq=seq, table="t", rows=1, dropped=0, arrow=bytes(size))
         for seq, size in enumerate(sizes, 1)
     ]
-    packed = list(m.bundles(map(m.encode, sent)))
+    packed = list(m.bundles(map(encode, sent)))
     assert [message for data in packed for message in m.decode_bundle(data)] == sent
-    largest = max((len(m.encode(message)) for message in sent), default=0)
+    largest = max((len(encode(message)) for message in sent), default=0)
     assert all(len(data) <= max(largest, m.BUNDLE_BYTES + 100) for data in packed)
     # As few as may be: two neighbours would not have fitted into one.
     for one, other in itertools.pairwise(packed):
@@ -120,13 +124,13 @@ def test_bundles_hold_everything_in_order_and_no_more_than_they_may(sizes: list[
 
 
 def test_one_message_is_sent_as_ever() -> None:
-    alone = m.encode(AGENT[1])
+    alone = encode(AGENT[1])
     assert list(m.bundles([alone])) == [alone]
     assert list(m.bundles([])) == []
 
 
 def test_a_bundle_within_a_bundle_is_refused() -> None:
-    (inner,) = m.bundles([m.encode(AGENT[1])] * 2)
-    (outer,) = m.bundles([m.encode(AGENT[1]), inner])
+    (inner,) = m.bundles([encode(AGENT[1])] * 2)
+    (outer,) = m.bundles([encode(AGENT[1]), inner])
     with pytest.raises(WireError, match="not a message"):
         list(m.decode_bundle(outer))

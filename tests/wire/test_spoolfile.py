@@ -10,19 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.wire.messages import MAX_MESSAGE_BYTES
+from syntony.wire.coding import MAX_MESSAGE_BYTES
 from syntony.wire.spoolfile import (
     MAX_NAME_BYTES,
-    SEGMENT_MAGIC,
+    SEGMENT_BYTES,
     SLOT_BYTES,
     Entry,
     Frame,
     SpoolState,
     index_segment,
     pack_frame,
+    pack_header,
     pack_state,
     read_frame,
     read_state,
+    read_stream,
 )
 
 FRAMES = st.builds(
@@ -40,10 +42,10 @@ def test_of_a_cut_or_damaged_segment_every_whole_frame_is_found(
 ) -> None:
     frames = [frame._replace(seq=first + k) for k, frame in enumerate(drawn)]
     packed = [pack_frame(frame) for frame in frames]
-    ends = [len(SEGMENT_MAGIC)]
+    ends = [SEGMENT_BYTES]
     for each in packed:
         ends.append(ends[-1] + len(each))
-    segment = SEGMENT_MAGIC + b"".join(packed)
+    segment = pack_header("0123456789abcdef") + b"".join(packed)
     assert list(index_segment(segment, first)) == [
         Entry(frame.seq, frame.rows, begin, end, intact=True)
         for frame, (begin, end) in zip(frames, pairwise(ends), strict=True)
@@ -56,10 +58,10 @@ def test_of_a_cut_or_damaged_segment_every_whole_frame_is_found(
     def whole(of: bytes) -> list[tuple[int, int]]:
         return [(e.start, e.end) for e in index_segment(of, first) if e.intact]
 
-    cut = data.draw(st.integers(len(SEGMENT_MAGIC), len(segment)))
+    cut = data.draw(st.integers(SEGMENT_BYTES, len(segment)))
     assert whole(segment[:cut]) == [place for place in places if place[1] <= cut]
     if frames:
-        wrong = data.draw(st.integers(len(SEGMENT_MAGIC), len(segment) - 1))
+        wrong = data.draw(st.integers(SEGMENT_BYTES, len(segment) - 1))
         damaged = bytearray(segment)
         damaged[wrong] ^= 1 << data.draw(st.integers(0, 7))
         assert whole(bytes(damaged)) == [(a, b) for a, b in places if not a <= wrong < b]
@@ -72,6 +74,15 @@ def test_a_frame_is_laid_out_as_its_page_says() -> None:
     assert (length, seq, rows, name) == (7, 7, 3, 8)
     assert packed[22:] == b"probe_1spayload"
     assert crc == zlib.crc32(packed[4:])
+
+
+def test_a_segment_names_its_stream() -> None:
+    assert pack_header("00ff00ff00ff00ff") == b"syntony2" + b"\0\xff" * 4
+    assert read_stream(pack_header("00ff00ff00ff00ff") + b"frames") == "00ff00ff00ff00ff"
+    assert read_stream(b"syntony-spool-1\n") is None
+    assert read_stream(b"") is None
+    with pytest.raises(ValueError, match="not a stream of this version"):
+        pack_header("00ff")
 
 
 def test_what_is_too_long_for_a_frame() -> None:

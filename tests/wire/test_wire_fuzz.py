@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.controller.dispatch import decode_query
 from syntony.errors import WireError
 from syntony.model import Edge
 from syntony.wire import messages
 from syntony.wire.arrow import decode_columns, encode_columns
 from syntony.wire.clocks import Edges
-from syntony.wire.probes import MatrixQuery
+from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
+from syntony.wire.probes import Matrix, MatrixQuery
+from syntony.wire.query import decode_answer
 from syntony.wire.spoolfile import index_segment, read_state
 from syntony.wire.tables import AGENT, HEARD, TABLES
 from syntony.wire.x509 import read_validity
@@ -24,19 +27,20 @@ DECODERS: list[Callable[[bytes], object]] = [
     messages.decode_agent,
     lambda data: list(messages.decode_bundle(data)),
     messages.decode_controller,
-    messages.decode_query,
-    messages.decode_answer,
+    decode_query,
+    messages.decode_joining,
+    lambda data: decode_answer(data, Matrix),
     read_validity,
 ]
 SAMPLES = [
     *messages.bundles(
-        [messages.encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"x"))] * 2
+        [encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"x"))] * 2
     ),
-    messages.encode(messages.Ack(seq=7)),
-    messages.encode(messages.Refuse(reason="no")),
-    messages.encode(MatrixQuery()),
-    messages.encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"xyz")),
-    messages.encode(
+    encode(messages.Ack(seq=7)),
+    encode(messages.Refuse(reason="no")),
+    encode(MatrixQuery()),
+    encode(messages.Batch(seq=1, table="t", rows=1, dropped=0, arrow=b"xyz")),
+    encode(
         Edges(
             edges=(
                 Edge(
@@ -82,7 +86,7 @@ def test_deep_or_incomplete_messages_are_refused(text: bytes) -> None:
 
 def test_oversize_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(WireError, match="over the limit"):
-        messages.decode_agent(bytes(messages.MAX_MESSAGE_BYTES + 1))
+        messages.decode_agent(bytes(MAX_MESSAGE_BYTES + 1))
 
 
 @given(data=st.binary(max_size=400))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ MARGIN_NS = 100
 class ClockServer:
     """One host clock's served timeline and the pages that carry it. Not thread-safe.
 
-    Without a directory to write to it goes on and says so once: probing does not depend on it.
+    Without a directory to write to it goes on until `open` succeeds: probing does not depend on it.
     """
 
     def __init__(self, config: ClockConfig, clock: ClockSource) -> None:
@@ -51,6 +52,11 @@ class ClockServer:
         self._directory = Path(config.dir)
         self._page: PageWriter | None = None
         self._bounds: list[BoundWriter] = []
+        self._timelines: tuple[Timeline, ...] = ()
+        self._inherited = False
+        """Whether a predecessor left its page, and with it its timelines."""
+        self.fault: MissingError | None = None
+        """Why a file could not be written; `open` tries again."""
         self.disruptions = 0
         """Steps of the local clock noticed since this began."""
         self.slews = 0
@@ -61,7 +67,9 @@ class ClockServer:
         self._bounds_due_ns = 0
         self._watch = ClockWatch()
         self._served = Served(step_ns=config.step_ns or math.inf, epoch=clock.now_ns())
-        self._open(config)
+        self._config = config
+        with suppress(MissingError):
+            self.open()
 
     def tick(self, *, was_set: bool = False) -> int | None:
         """Several times a second: look for steps and slews, keep the pages alive.
@@ -101,7 +109,11 @@ class ClockServer:
                 "fleet time state=%s bound_ns=%.0f", piece.state, piece.bound_ns(now.local_ns)
             )
         self._publish(piece, now)
-        self._write_peers(timelines)
+        self._timelines = tuple(timelines)
+        try:
+            self._write_peers(timelines)
+        except MissingError as error:
+            self.fault = error
 
     def adjusted(self, rate_ppb: float, *, coarse: bool) -> None:
         """The agent itself has just made the clock run faster by `rate_ppb`, or jump."""
@@ -165,23 +177,23 @@ class ClockServer:
             if page is not None:
                 page.close()
 
-    def _open(self, config: ClockConfig) -> None:
-        try:
-            self._page = PageWriter(self._directory / PAGE, synthetic=self._synthetic)
-            if config.clockbound_dir:
-                place = Path(config.clockbound_dir)
-                self._bounds = [
-                    BoundWriter(place / name, version) for name, version in BOUND_FILES.items()
-                ]
-        except MissingError as error:
-            _log.error("fleet time is not served on this host: %s", error)
+    def open(self) -> None:
+        """Open the pages that are not open yet. Raises `MissingError`: fleet time is not served to
+        the host's processes, or not to all of them."""
         if self._page is None:
-            return
-        left = self._page.left_by_predecessor()
-        if left is None:
-            self._write_peers(())
-        else:
-            self._go_on(left, config)
+            self._page = PageWriter(self._directory / PAGE, synthetic=self._synthetic)
+            left = self._page.left_by_predecessor()
+            self._inherited = left is not None
+            if left is not None and self._served.newest is None:
+                self._go_on(left, self._config)
+        if self._timelines or not self._inherited:
+            self._write_peers(self._timelines)
+        if self._config.clockbound_dir and not self._bounds:
+            place = Path(self._config.clockbound_dir)
+            self._bounds = [
+                BoundWriter(place / name, version) for name, version in BOUND_FILES.items()
+            ]
+        self.fault = None
 
     def _write_peers(self, timelines: Sequence[Timeline]) -> None:
         if self._page is None:

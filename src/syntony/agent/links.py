@@ -104,14 +104,33 @@ class LinkWatch:
         self._next_ports_ns = 0
         self._carrier: CarrierWatch | None = None
         self._kernel_log = _open_kernel_log()
-        self._wake_read, self._wake_write = os.pipe()
-        self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
+        self._wake_read = self._wake_write = -1
+        self._thread: threading.Thread | None = None
+        self.fault: Exception | None = None
+        """What ended the listening thread."""
 
     def start(self, *, carriers: bool = True) -> None:
-        """Begin to listen; to carriers, too, unless somebody else does and tells `heard`."""
-        if carriers:
-            self._carrier = CarrierWatch()
+        """Begin to listen, or again; to carriers, too, unless somebody else does and tells `heard`.
+
+        Raises:
+            MissingError, OSError: the kernel does not answer or refuses; counters can be read.
+        """
+        self._stop_listening()
+        self._carrier = CarrierWatch() if carriers else None
+        self._wake_read, self._wake_write = os.pipe()
+        self.fault = None
+        self._thread = threading.Thread(target=self._run, name="links", daemon=True)
         self._thread.start()
+
+    def _stop_listening(self) -> None:
+        if self._thread is not None:
+            os.close(self._wake_write)
+            self._thread.join()
+            os.close(self._wake_read)
+            self._thread = None
+        if self._carrier is not None:
+            self._carrier.close()
+            self._carrier = None
 
     def heard(self, event: LinkEvent) -> None:
         """What a carrier did, told by any thread."""
@@ -119,19 +138,12 @@ class LinkWatch:
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
-        if self._wake_write < 0:
-            return
+        self._stop_listening()
         self._modules.close()
-        os.close(self._wake_write)
-        self._wake_write = -1
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._carrier is not None:
-            self._carrier.close()
         if self._kernel_log is not None:
             self._kernel_log.close()
+            self._kernel_log = None
         self._files.close()
-        os.close(self._wake_read)
 
     def report(self, now_ns: int, fleet_ns: int) -> LinkReport:
         """What happened since the last call; every `SWEEP_NS` with a look at all counters.
@@ -226,8 +238,14 @@ class LinkWatch:
 
     # --- the listening thread ---
 
-    def _listen(self) -> None:
+    def _run(self) -> None:
         name_thread("links")
+        try:
+            self._listen()
+        except Exception as error:  # noqa: BLE001 — supervisor: the agent's loop starts it again
+            self.fault = error
+
+    def _listen(self) -> None:
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN | select.POLLHUP)
         if self._carrier is not None:
@@ -236,12 +254,8 @@ class LinkWatch:
             poller.register(self._kernel_log.fileno(), select.POLLIN)
         while not any(ready == self._wake_read for ready, _ in poller.poll(self._pause_ms())):
             now_ns = time.monotonic_ns()
-            try:
-                for event in self._carrier.poll(now_ns) if self._carrier is not None else ():
-                    self.heard(event)
-            except WireError:
-                _log.exception("link events are not understood; counters go on")
-                return
+            for event in self._carrier.poll(now_ns) if self._carrier is not None else ():
+                self.heard(event)
             if self._kernel_log is not None:
                 for message in self._kernel_log.read():
                     self._events.put(message)

@@ -25,6 +25,7 @@ from syntony.metrics.table import HOST
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
 from syntony.wire.failover import PathsReport
+from syntony.wire.parts import PartState, PartStatus
 
 PATIENCE_S = 2.0
 """A loop that does not answer for so long has other worries."""
@@ -96,6 +97,12 @@ def put_engine(sheet: Sheet, counters: Counters, flows: int, plan_faults: int) -
     sheet.put("probe_stamps_missing_total", counters.tx_stamp_missing)
 
 
+def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
+    """Parts of the agent, one series each."""
+    for part in parts:
+        sheet.put("agent_part_up", float(part.state is PartState.RUNNING), part=part.name)
+
+
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:
     """Loss and delay, one set a NIC and direction whatever the number of peers."""
     for ref, direction, told in totals:
@@ -143,7 +150,8 @@ def put_paths(sheet: Sheet, steering: PathService) -> None:
 
 def _subflows(report: PathsReport) -> dict[str, int]:
     states = Tally(sub.state for conn in report.connections for sub in conn.subflows)
-    return {"up": 0, "coming": 0, "stalled": 0, "plain": 0, "redrawn": 0, "detour": 0} | states
+    known = ("up", "standby", "coming", "stalled", "plain", "redrawn", "detour")
+    return dict.fromkeys(known, 0) | states
 
 
 def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:

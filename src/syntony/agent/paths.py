@@ -6,14 +6,12 @@ from which source ports which paths can be had.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from syntony.errors import MissingError
 from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, Learnt, PathLearner
 from syntony.io.process import name_thread
 from syntony.io.traceroute import Traceroute
@@ -21,8 +19,6 @@ from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.wire.probes import ProbeFlow
-
-_log = logging.getLogger(__name__)
 
 SILENT = "*"
 _IDLE_S = 0.5
@@ -40,12 +36,11 @@ MAX_WAITING = 20_000
 
 
 class PathTracer:
-    """`plan` and `rows` serve the agent's loop; the thread does the rest.
+    """`plan` and `rows` serve the agent's loop; the thread does the rest. Until `start` paths stay
+    unknown, and blame stays at the level of groups.
 
     Args:
         host: this host.
-        addresses: NIC to its probed IPv4 address. Empty, or raw sockets not allowed: paths stay
-            unknown, and blame stays at the level of groups.
         spare_ports: TCP source ports whose paths to the `join_port` of jobs' peers are learnt.
         join_port: where peers are joined.
     """
@@ -53,13 +48,12 @@ class PathTracer:
     def __init__(
         self,
         host: str,
-        addresses: dict[str, str],
         *,
         spare_ports: range = range(0),
         join_port: int = 0,
     ) -> None:
         self._host = host
-        self._addresses = addresses
+        self._addresses: dict[str, str] = {}
         self._spare_ports = spare_ports
         self._join_port = join_port
         self._lock = threading.Lock()
@@ -73,10 +67,29 @@ class PathTracer:
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) to when a job last used it."""
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._traceroute: Traceroute | None = None
+        self.fault: Exception | None = None
+        """What ended the thread."""
+
+    def start(self, addresses: dict[str, str]) -> None:
+        """Begin to ask, or again, from these addresses.
+
+        Args:
+            addresses: NIC to its probed IPv4 address; none: nothing is asked.
+
+        Raises:
+            MissingError: raw sockets are not allowed, or an address is not this host's.
+        """
+        self.close()
+        self._addresses = dict(addresses)
+        if not addresses:
+            return
+        self._traceroute = Traceroute(addresses)
+        self._stop.clear()
+        self.fault = None
         self._thread = threading.Thread(target=self._run, name="path-tracer", daemon=True)
-        self._traceroute = self._open()
-        if self._traceroute is not None:
-            self._thread.start()
+        self._thread.start()
 
     def plan(self, flows: Sequence[ProbeFlow], probe_port: int) -> None:
         """Learn these flows, and the replies to the same flows of their targets."""
@@ -178,21 +191,21 @@ class PathTracer:
     def close(self) -> None:
         """Stop asking."""
         self._stop.set()
-        if self._traceroute is not None:
+        if self._thread is not None:
             self._thread.join()
+            self._thread = None
+        if self._traceroute is not None:
             self._traceroute.close()
-
-    def _open(self) -> Traceroute | None:
-        if not self._addresses:
-            return None
-        try:
-            return Traceroute(self._addresses)
-        except MissingError as error:
-            _log.warning("paths stay unknown reason=%s", error)
-            return None
+            self._traceroute = None
 
     def _run(self) -> None:
         name_thread("path-tracer")
+        try:
+            self._ask()
+        except Exception as error:  # noqa: BLE001 — supervisor: the agent's loop starts it again
+            self.fault = error
+
+    def _ask(self) -> None:
         wait_s = _TURN_S
         while not self._stop.wait(wait_s):
             now_ns = time.monotonic_ns()

@@ -69,13 +69,22 @@ class Pipeline:
             }
         )
 
-    def timelines(self, timelines: Sequence[Timeline], utc: Utc | None = None) -> None:
-        """Take what the network solve says of this agent's clocks and its peers', and of UTC."""
+    def timelines(
+        self, timelines: Sequence[Timeline], utc: Utc | None = None, local_ns: int = 0
+    ) -> None:
+        """Take what the network solve says of this agent's clocks and its peers', and of UTC.
+
+        Args:
+            timelines: of the clocks that this agent measures.
+            utc: where UTC is.
+            local_ns: now, on the host's clock: probes sent before are not used with the new epoch
+                of a peer's clock. All records up to now must have been added.
+        """
         self._timelines = {line.node: line for line in timelines}
         self.utc = utc
         for line in timelines:
             if line.node != self._host and line.epoch:
-                self._begin_epoch(line.node, line.epoch)
+                self._begin_epoch(line.node, line.epoch, local_ns)
 
     def fleet_ns(self, local_ns: int) -> int | None:
         """Fleet time of an instant of the host's clock; None before the first timeline."""
@@ -106,8 +115,9 @@ class Pipeline:
     def _begin_epoch(self, node: str, epoch: int, local_ns: int = 0) -> None:
         known = self._epochs.get(node)
         self._epochs[node] = epoch
-        if known is not None and known != epoch:
-            self._windows.forget(node, local_ns)
+        if known == epoch or (known is None and not self._windows.reach_before(node, epoch)):
+            return
+        self._windows.forget(node, local_ns)
 
     def edges(self, local_ns: int) -> tuple[Edge, ...]:
         """What the pairs say of the clocks now."""

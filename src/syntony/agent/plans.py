@@ -17,7 +17,6 @@ from syntony.errors import SyntonyError
 from syntony.model import US, S
 from syntony.wire.probes import Plan, ProbeFlow
 
-KEY_BYTES = 16
 MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, 3600 * S
 """The shorter is the probe engine's."""
 _U32 = (1 << 32) - 1
@@ -33,15 +32,13 @@ class Usable(NamedTuple):
 
 
 def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
-    """What of a plan can be carried out; None for nothing: its key or its numbers are wrong.
+    """What of a plan can be carried out; None for nothing: its numbers are wrong.
 
     Args:
         plan: as the controller sent it.
         nics: names of this agent's NICs.
         family: ``ipv4`` or ``ipv6``: what its probe sockets speak.
     """
-    if len(plan.key) != KEY_BYTES or not 0 < plan.key_id <= _U32:
-        return None
     if not all(0 < number <= _U32 for number in plan.nic_ids.values()):
         return None
     faults = {flow.flow_id: fault for flow in plan.flows if (fault := _fault(flow, nics, family))}

@@ -4,6 +4,10 @@ Append-only segment files survive the death of the process at any instant (`kill
 in the page cache when `append` returns. They are not synced to the medium record by record, so a
 power failure can lose the last seconds. The directory is bounded; what does not fit is shed oldest
 first and counted, and a full disk costs rows, never the measuring process.
+
+Each opening begins a new stream: a batch is known by its stream and number, so a directory that
+goes back in time (a restored snapshot, a power failure) never gives a known batch another content.
+Numbers go on over all streams of a directory; what earlier ones left is delivered first.
 """
 
 from __future__ import annotations
@@ -14,35 +18,39 @@ import os
 import secrets
 import threading
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
-from syntony.errors import MissingError
+from syntony.errors import ConfigError, MissingError
 from syntony.wire.spoolfile import (
-    SEGMENT_MAGIC,
+    SEGMENT_BYTES,
     SLOT_BYTES,
+    STREAM_BYTES,
     Frame,
     SpoolState,
     index_segment,
     pack_frame,
+    pack_header,
     pack_state,
     read_frame,
     read_state,
+    read_stream,
 )
 
 _log = logging.getLogger(__name__)
 _SEGMENTS = 16
 """Segments a full spool has: the share shed at once is one sixteenth."""
 _SUFFIX = ".spool"
-MAX_SEQ = 1 << 62
+_NUMBERED = "00" + 18 * "[0-9]" + _SUFFIX
+"""Names of segments; other files are somebody else's."""
 
 
 class _Segment:
-    """One file of consecutive records, indexed by where each begins."""
+    """One file of consecutive records of one stream, indexed by where each begins."""
 
-    def __init__(self, path: Path, first_seq: int) -> None:
+    def __init__(self, path: Path, stream: str) -> None:
         self.path = path
-        self.first_seq = first_seq
+        self.stream = stream
+        self.first_seq = int(path.name.removesuffix(_SUFFIX))
         self.starts = array("Q")
         self.rows = array("Q")
         self.size = 0
@@ -62,25 +70,23 @@ class _Segment:
     def load(self) -> None:
         """Index the file; damaged frames keep their numbers and are counted when they are due."""
         data = self.path.read_bytes()
-        self.size = len(SEGMENT_MAGIC)
+        self.stream = read_stream(data) or self.stream
+        self.size = SEGMENT_BYTES
         lost = 0
         for entry in index_segment(data, self.first_seq):
             self.note(entry.rows, entry.start, entry.end)
             lost += not entry.intact
-        if lost or len(data) > self.size:
-            cut = len(data) - self.size
-            _log.warning("spool damaged file=%s frames=%d bytes=%d", self.path, lost, cut)
+        if lost:
+            _log.warning("spool damaged file=%s frames=%d", self.path, lost)
 
 
 class Spool:
-    """A bounded queue of batches in a directory. Thread-safe."""
+    """A bounded queue of batches in a directory. Thread-safe.
+
+    While it is not open, and while the disk refuses, batches are shed and counted.
+    """
 
     def __init__(self, directory: str | Path, max_bytes: int) -> None:
-        """Open, creating or recovering what is there.
-
-        Raises:
-            MissingError: the directory cannot be used, or another process uses it.
-        """
         self._directory = Path(directory)
         self._max_bytes = max_bytes
         self._segment_bytes = max(1, max_bytes // _SEGMENTS)
@@ -89,44 +95,75 @@ class Spool:
         self._writer = -1
         self._reader: tuple[Path, int] | None = None
         self._failing = False
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._state_fd = os.open(self._directory / "state", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise MissingError(f"spool {directory}: {error.strerror}") from error
-        try:
-            self._claim()
-            self._recover()
-        except OSError as error:
-            os.close(self._state_fd)
-            raise MissingError(f"spool {directory}: {error.strerror}") from error
+        self._state_fd = -1
+        self._state = SpoolState(0, 0, 0, secrets.token_bytes(16))
+        self._next_seq = 1
+        self.stream = _new_stream()
+        """Of what is appended now."""
+        self.fault = "not opened yet"
+        """Why batches are shed now; empty where they are kept."""
+
+    def open(self) -> None:
+        """Create or recover what is in the directory; nothing to do where it is open already.
+
+        Raises:
+            MissingError: the directory cannot be used.
+            ConfigError: another process uses it.
+        """
+        with self._lock:
+            if self._state_fd >= 0:
+                return
+            shed = self._state.dropped_rows
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._state_fd = os.open(self._directory / "state", os.O_RDWR | os.O_CREAT, 0o600)
+                self._claim()
+                self._recover(shed)
+            except OSError as error:
+                self.close()
+                self.fault = f"{self._directory}: {error.strerror}"
+                raise MissingError(f"spool {self.fault}") from error
+            except ConfigError:
+                self.close()
+                raise
+            self.fault = ""
 
     def _claim(self) -> None:
         try:
             fcntl.flock(self._state_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OSError(error.errno, "another agent uses it; stop that one first") from error
+            raise ConfigError(
+                f"spool {self._directory}: another agent uses it; stop that one first"
+            ) from error
 
-    def _recover(self) -> None:
-        found = read_state(os.pread(self._state_fd, 2 * SLOT_BYTES, 0))
-        self._state = found or SpoolState(0, 0, 0, secrets.token_bytes(16))
-        for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
-            segment = _Segment(path, int(path.name.removesuffix(_SUFFIX)))
+    def _recover(self, shed: int) -> None:
+        found = read_state(os.pread(self._state_fd, 2 * SLOT_BYTES, 0)) or self._state._replace(
+            dropped_rows=0
+        )
+        self._state = found._replace(dropped_rows=found.dropped_rows + shed)
+        self._segments = []
+        for path in sorted(self._directory.glob(_NUMBERED)):
+            segment = _Segment(path, found.stream.hex())
             segment.load()
             if segment.starts:
+                self._count_missing(segment.first_seq)
                 self._segments.append(segment)
             else:
                 path.unlink()
         last = self._segments[-1].last_seq if self._segments else 0
-        self._next_seq = self._first_new = max(last + 1, self._state.acknowledged + 1)
+        self._next_seq = max(last, self._state.acknowledged) + 1
+        self.stream = _new_stream()
         # Both slots, so that later writes find their disk blocks already there.
         self._write_state(self._state)
         self._write_state(self._state)
 
-    @property
-    def stream(self) -> str:
-        """Identity of this spool; sequence numbers count within it."""
-        return self._state.stream.hex()
+    def _count_missing(self, seq: int) -> None:
+        """Numbers that no file has any more, of a row at least each."""
+        expected = self._segments[-1].last_seq + 1 if self._segments else seq
+        missing = seq - max(expected, self._state.acknowledged + 1)
+        if missing > 0:
+            _log.warning("spool misses a file dir=%s batches=%d", self._directory, missing)
+            self._drop(missing)
 
     @property
     def dropped_rows(self) -> int:
@@ -163,7 +200,7 @@ class Spool:
         with self._lock:
             frame = Frame(self._next_seq, table, rows, payload)
             data = pack_frame(frame)
-            if len(SEGMENT_MAGIC) + len(data) > self._max_bytes:
+            if self._state_fd < 0 or SEGMENT_BYTES + len(data) > self._max_bytes:
                 self._drop(rows)
                 return None
             self._make_room(len(data))
@@ -179,25 +216,52 @@ class Spool:
             self._recovered()
             return frame.seq
 
-    def pending(self, after_seq: int = 0) -> Iterator[Frame]:
-        """Unacknowledged batches after `after_seq`, oldest first; ends at the newest."""
-        while (frame := self._after(after_seq)) is not None:
-            yield frame
-            after_seq = frame.seq
+    def oldest_stream(self) -> tuple[str, int | None]:
+        """The stream to deliver next, and the number that it ends with; the newest has no end."""
+        with self._lock:
+            while self._segments and (stream := self._segments[0].stream) != self.stream:
+                last = max(each.last_seq for each in self._segments if each.stream == stream)
+                if self.read_after(0, stream)[1] is not None:
+                    return stream, last
+                self._release(last)
+            return self.stream, None
+
+    def read_after(self, seq: int, stream: str) -> tuple[int, Frame | None]:
+        """The first unacknowledged batch of a stream after `seq`, with its number; at the end of
+        the stream None, and how far it was looked for."""
+        with self._lock:
+            seq = max(seq, self._state.acknowledged)
+            for segment in self._segments:
+                if segment.stream != stream:
+                    continue
+                for place in range(max(0, seq + 1 - segment.first_seq), len(segment.starts)):
+                    frame = self._read(segment, place)
+                    if frame is not None:
+                        return frame.seq, frame
+                    self._drop(segment.rows[place])
+                    segment.rows[place] = 0  # counted once
+                seq = max(seq, segment.last_seq)
+            return seq, None
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is in the store: release it.
+        """Everything up to `seq` is in the store: release it. Numbers never given out release
+        nothing."""
+        with self._lock:
+            if self._state.acknowledged < seq <= self.last_seq:
+                self._release(seq)
 
-        A number that was never given out says that this directory went back in time, and that the
-        numbers up to it belong to other batches: what is new since the start is numbered anew.
+    def restart_stream(self) -> None:
+        """Number what comes in a new stream: of this one the store has batches that this process
+        does not know, so it went back in time itself (a virtual machine resumed from a snapshot).
+
+        Batches with the numbers of others may be lost: all that wait are counted as dropped, and
+        delivered all the same.
         """
         with self._lock:
-            if seq > MAX_SEQ:
-                _log.error("acknowledgement ignored seq=%d reason=no batch has such a number", seq)
-            elif seq > self.last_seq:
-                self._renumber(seq)
-            elif seq > self._state.acknowledged:
-                self._release(seq)
+            waiting = [segment for segment in self._segments if segment.stream == self.stream]
+            self._drop(sum(each.rows_after(self._state.acknowledged) for each in waiting))
+            self._close_writer()
+            self.stream = _new_stream()
 
     def close(self) -> None:
         """Let go of the directory; what is pending stays for the next process."""
@@ -213,20 +277,10 @@ class Spool:
         while self._segments and self._segments[0].last_seq <= seq:
             self._remove_oldest()
 
-    def _renumber(self, seq: int) -> None:
-        fresh = [frame for frame in self.pending() if frame.seq >= self._first_new]
-        _log.warning("spool went back in time acknowledged=%d newest=%d", seq, self.last_seq)
-        self._release(self.last_seq)
-        self._close_writer()
-        self._next_seq = self._first_new = seq + 1
-        self._write_state(self._state._replace(acknowledged=seq))
-        for frame in fresh:
-            self.append(frame.table, frame.rows, frame.payload)
-
     # --- writing ---
 
     def _make_room(self, wanted: int) -> None:
-        while self._segments and self._bytes() + len(SEGMENT_MAGIC) + wanted > self._max_bytes:
+        while self._segments and self._bytes() + SEGMENT_BYTES + wanted > self._max_bytes:
             self._drop(self._segments[0].rows_after(self._state.acknowledged))
             self._remove_oldest()
 
@@ -240,13 +294,13 @@ class Spool:
         path = self._directory / f"{self._next_seq:020d}{_SUFFIX}"
         writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
-            _write_all(writer, SEGMENT_MAGIC)
+            _write_all(writer, pack_header(self.stream))
         except OSError:
             os.close(writer)
             path.unlink()
             raise
-        segment = _Segment(path, self._next_seq)
-        segment.size = len(SEGMENT_MAGIC)
+        segment = _Segment(path, self.stream)
+        segment.size = SEGMENT_BYTES
         self._segments.append(segment)
         self._writer = writer
         return segment
@@ -278,6 +332,8 @@ class Spool:
 
     def _write_state(self, state: SpoolState) -> None:
         self._state = state._replace(generation=state.generation + 1)
+        if self._state_fd < 0:
+            return
         slot = self._state.generation % 2
         try:
             os.pwrite(self._state_fd, pack_state(self._state), slot * SLOT_BYTES)
@@ -285,6 +341,7 @@ class Spool:
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
+        self.fault = f"{self._directory}: {error.strerror}"
         if not self._failing:
             self._failing = True
             _log.error(
@@ -294,6 +351,7 @@ class Spool:
             )
 
     def _recovered(self) -> None:
+        self.fault = ""
         if self._failing:
             self._failing = False
             _log.warning(
@@ -301,18 +359,6 @@ class Spool:
             )
 
     # --- reading ---
-
-    def _after(self, seq: int) -> Frame | None:
-        with self._lock:
-            seq = max(seq, self._state.acknowledged)
-            for segment in self._segments:
-                for place in range(max(0, seq + 1 - segment.first_seq), len(segment.starts)):
-                    frame = self._read(segment, place)
-                    if frame is not None:
-                        return frame
-                    self._drop(segment.rows[place])
-                    segment.rows[place] = 0  # counted once
-            return None
 
     def _read(self, segment: _Segment, place: int) -> Frame | None:
         """The record, or None if the medium no longer gives it back as it was written."""
@@ -341,6 +387,17 @@ class Spool:
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
+
+
+def open_spool(directory: str | Path, max_bytes: int) -> Spool:
+    """An open spool. Raises as `Spool.open` does."""
+    spool = Spool(directory, max_bytes)
+    spool.open()
+    return spool
+
+
+def _new_stream() -> str:
+    return secrets.token_hex(STREAM_BYTES)
 
 
 def _write_all(fd: int, data: bytes) -> None:

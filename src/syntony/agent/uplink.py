@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import os
 import random
 import threading
 from collections import deque
@@ -19,35 +18,39 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from syntony.agent.config import AgentConfig
+from syntony.agent.delivery import Delivery
+from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
-from syntony.errors import MissingError, WireError
+from syntony.errors import MissingError, RemoteError, WireError
+from syntony.io.credentials import load_credentials
 from syntony.io.process import name_thread
+from syntony.io.transport import grpc
 from syntony.model import MS, Edge, S, UtcReading
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
+from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.failover import PathsReport
+from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.messages import (
     ATTACH,
     BUNDLE_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_UNACKED,
+    QUERY,
     Ack,
-    Batch,
     ControllerMessage,
     Hello,
     Refuse,
+    Unknown,
     bundles,
     decode_controller,
-    encode,
 )
-from syntony.wire.spoolfile import Frame
+from syntony.wire.parts import PartsReport
+from syntony.wire.probes import KeysHeld
+from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
-
-# The core library writes every failed handshake to stderr by itself; each is logged here, once.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +69,10 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _CLOSE_TIMEOUT_S = 5.0
+ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
 
-Report = Edges | PathsReport | AuditReport | FlowsReport
+Report = Edges | PathsReport | AuditReport | FlowsReport | PartsReport | KeysHeld
 
 
 class Uplink:
@@ -76,7 +80,7 @@ class Uplink:
 
     Args:
         config: who we are, whom to dial and with which certificate.
-        hello: makes the first message of a stream from the spool's identity.
+        hello: makes the first message of a connection from the stream of the spool that it is for.
         on_message: called from the uplink's threads with every plan, timeline and refusal.
         spool: where batches live until acknowledged; stays open when the uplink closes.
     """
@@ -92,11 +96,14 @@ class Uplink:
         self._hello = hello
         self._on_message = on_message
         self._spool = spool
+        self._fence = Fence(Path(config.spool_dir))
         self._changed = threading.Condition()
         self._edges: Edges | None = None
         self._paths: PathsReport | None = None
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._flows: FlowsReport | None = None
+        self._parts: PartsReport | None = None
+        self._keys_held: KeysHeld | None = None
         self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
@@ -166,12 +173,43 @@ class Uplink:
             self._flows = report
             self._tell()
 
+    def send_parts(self, report: PartsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._parts = report
+            self._tell()
+
+    def send_keys_held(self, report: KeysHeld) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._keys_held = report
+            self._tell()
+
+    def reconnect(self) -> None:
+        """Begin a new stream: what the hello says has changed."""
+        with self._changed:
+            link = self._link
+        if link is not None:
+            link.renew()
+
     def _tell(self) -> None:
         """Wake the sender, now or when everything is gathered. Holding `_changed`."""
         if self._gathering:
             self._gathered = True
         else:
             self._changed.notify_all()
+
+    def ask(self, query: Query[A]) -> A | Failure:
+        """A question over the live connection, waiting for the answer; from any thread.
+
+        Raises:
+            RemoteError: there is no connection, or it ends meanwhile.
+            WireError: the answer is not one.
+        """
+        link = self._link
+        if link is None or not link.established:
+            raise RemoteError(f"not connected to the controller {self._config.controller}")
+        return link.ask(query)
 
     def send_edges(
         self,
@@ -226,9 +264,9 @@ class Uplink:
     def _connect(self) -> bool:
         """One stream from dial to end. Returns whether the controller ever answered on it."""
         tls = self._config.tls
-        certificate = _read(tls.cert)
-        check_validity(certificate, tls.cert, dt.datetime.now(dt.UTC))
-        credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
+        own = load_credentials(tls)
+        check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
+        credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
         with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
             link = _Link(self, channel)
             with self._changed:
@@ -238,7 +276,7 @@ class Uplink:
             try:
                 link.listen()
             except grpc.RpcError as error:
-                if not self._closing:
+                if not link.renewed and not self._closing:
                     self._report(_explain(error))
             finally:
                 self._end(link)
@@ -259,6 +297,12 @@ class Uplink:
 
     def _take(self, data: bytes, link: _Link) -> None:
         message = decode_controller(data)
+        if isinstance(message, Fragment):
+            whole = link.assembler.take(message)
+            if whole is None:
+                return
+            message = decode_controller(whole)
+        message = self._fence.admit(message)
         if not link.established:
             link.established = not isinstance(message, Refuse)
             if link.established:
@@ -266,64 +310,60 @@ class Uplink:
                 self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):
-            before = self._spool.acknowledged
-            self._spool.acknowledge(message.seq)
-            if self._spool.last_seq - before >= MAX_UNACKED:  # else nobody waits for it
+            waiting = link.delivery.window_full
+            link.delivery.acknowledge(message.seq)
+            if link.delivery.over:
+                link.renew()
+            elif waiting:
                 with self._changed:
                     self._changed.notify_all()
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")
+        if isinstance(message, Unknown):
+            self._report(f"messages of kind {message.kind[:40]!r} skipped: of a newer version")
+            return
         self._on_message(message)
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
-        yield encode(self._hello(self._spool.stream))
-        sent = self._spool.acknowledged
-        while self._wait_for_work(link, sent):
+        delivery = link.delivery
+        hello = self._hello(delivery.stream)
+        yield encode(
+            msgspec.structs.replace(hello, epoch=self._fence.highest, backlog=delivery.backlog)
+        )
+        while self._wait_for_work(link):
+            if delivery.over:  # what was left of it is unreadable, or has been shed
+                link.renew()
+                return
             waiting = [encode(report) for report in self._take_reports()]
             size = 0
-            while self._window_open(sent) and size < BUNDLE_BYTES:
-                frame = next(self._spool.pending(sent), None)
-                # What was numbered but is no longer readable has been shed and counted.
-                sent = self._spool.last_seq if frame is None else frame.seq
-                if frame is not None:
-                    waiting.append(encode(self._batch(frame)))
-                    size += len(waiting[-1])
+            while size < BUNDLE_BYTES and (batch := delivery.next_batch()) is not None:
+                waiting.append(encode(batch))
+                size += len(waiting[-1])
             yield from bundles(waiting)
 
-    def _wait_for_work(self, link: _Link, sent: int) -> bool:
+    def _wait_for_work(self, link: _Link) -> bool:
         """Whether there is something to send, rather than an end to the stream."""
         with self._changed:
-            self._changed.wait_for(lambda: link.over or self._closing or self._has_work(sent))
+            self._changed.wait_for(lambda: link.over or self._closing or self._has_work(link))
             return not (link.over or self._closing)
 
     def _take_reports(self) -> list[Report]:
         with self._changed:
             audits = [self._audits.popleft()] if self._audits else []
-            found = [self._edges, self._paths, *audits, self._flows]
-            self._edges = self._paths = self._flows = None
+            held, self._keys_held = self._keys_held, None
+            found = [held, self._edges, self._paths, *audits, self._flows, self._parts]
+            self._edges = self._paths = self._flows = self._parts = None
             return [report for report in found if report is not None]
 
-    def _batch(self, frame: Frame) -> Batch:
-        return Batch(
-            seq=frame.seq,
-            table=frame.table,
-            rows=frame.rows,
-            dropped=self._spool.dropped_rows,
-            arrow=frame.payload,
-        )
-
-    def _has_work(self, sent: int) -> bool:
+    def _has_work(self, link: _Link) -> bool:
         if self._gathering:
             return False
-        waiting = any(each is not None for each in (self._edges, self._paths, self._flows))
+        reports = (self._edges, self._paths, self._flows, self._parts, self._keys_held)
+        waiting = any(each is not None for each in reports)
         waiting = waiting or bool(self._audits)
-        return waiting or self._window_open(sent)
-
-    def _window_open(self, sent: int) -> bool:
-        spool = self._spool
-        return sent < spool.last_seq and sent - spool.acknowledged < MAX_UNACKED
+        return waiting or link.delivery.ready or link.delivery.over
 
 
 class _Link:
@@ -331,25 +371,35 @@ class _Link:
 
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
         self._uplink = uplink
+        self.delivery = Delivery(uplink._spool)
         self.over = False
+        self.renewed = False
+        """Ended by us, for a new one."""
         self.established = False
+        self.assembler = Assembler()
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
+        self._query = channel.unary_unary(QUERY, _registered_method=False)
 
     def listen(self) -> None:
         """Hand on every message; raises grpc.RpcError when the stream ends badly."""
         for data in self._call:
             self._uplink._take(data, self)
 
+    def ask(self, query: Query[A]) -> A | Failure:
+        try:
+            data: bytes = self._query(encode(query), timeout=ASK_TIMEOUT_S)
+            return decode_answer(data, answer_type(type(query)))
+        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel has been closed
+            why = _explain(error) if isinstance(error, grpc.RpcError) else str(error)
+            raise RemoteError(f"the controller does not answer: {why}") from error
+
     def cancel(self) -> None:
         self._call.cancel()
 
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
+    def renew(self) -> None:
+        self.renewed = True
+        self.cancel()
 
 
 _TLS_TROUBLE = ("Tls handshake failed", "SSL_ERROR", "verification check failed")

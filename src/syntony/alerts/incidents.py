@@ -8,6 +8,7 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ OFFENDER_NS = 7 * 24 * 3600 * S
 KEPT_NS = 30 * 24 * 3600 * S
 """Resolved incidents are forgotten after so long; the store keeps them."""
 MAX_KEPT = 10_000
-"""… and the oldest sooner, where there are more: the book is written whole at each change."""
+"""… and the oldest sooner, where there are more: all are in memory."""
 MAX_EVIDENCE = 20
 
 
@@ -54,7 +55,10 @@ class Incident(msgspec.Struct, kw_only=True):
     resolved_ns: int = 0
     value: float = 0.0
     worst: float = 0.0
+    unit: str = ""
+    """Of both: ``ratio``, ``ns``, or none."""
     evidence: tuple[str, ...] = ()
+    """Lines that differ in their numbers alone are one, the newest, with how often it was seen."""
     jobs: tuple[str, ...] = ()
     cause: int = 0
     """The incident that explains this one; 0 if none: then it is a page of its own."""
@@ -372,8 +376,13 @@ class Book:
 
 
 def explained(book: Book, number: int) -> list[Incident]:
-    """The incidents that one explains."""
-    return [incident for incident in book.incidents if incident.live and incident.cause == number]
+    """The live incidents that one explains, and what those explain."""
+    found: list[Incident] = []
+    causes = {number}
+    while fresh := [i for i in book.incidents if i.live and i.cause in causes and i not in found]:
+        found += fresh
+        causes = {incident.number for incident in fresh}
+    return sorted(found, key=lambda incident: incident.number)
 
 
 def shown(value: float, unit: str) -> str:
@@ -384,7 +393,7 @@ def shown(value: float, unit: str) -> str:
         case "s":
             return format_ns(value * S)
         case "ratio":
-            return f"{value:.2%}"
+            return f"{value * 100:.3g}%"
         case _:
             return f"{value:g}"
 
@@ -407,6 +416,27 @@ def _update(
         value=shown(value, rule.unit),
         limit=shown(rule.limit, rule.unit),
     )
-    fresh = [text for text in observation.evidence if text not in incident.evidence]
-    incident.evidence = (*incident.evidence, *fresh)[-MAX_EVIDENCE:]
+    incident.unit = rule.unit
+    incident.evidence = _folded(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
+
+
+_TIMES = re.compile(r" \((\d+) times\)$")
+_NUMBER = re.compile(r"(?<![\w/:.-])[+-]?\d+(\.\d+)?")
+"""Alone, not within a name."""
+
+
+def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
+    """Evidence, one line of each form."""
+    by_form: dict[str, tuple[str, int]] = {}
+    for line in old:
+        times = _TIMES.search(line)
+        text = _TIMES.sub("", line)
+        by_form[_NUMBER.sub("#", text)] = text, int(times[1]) if times else 1
+    for text in new:
+        form = _NUMBER.sub("#", text)
+        before, count = by_form.pop(form, ("", 0))
+        # The same again is no news: a value that stands for an hour was seen once.
+        by_form[form] = text, count + (text != before)
+    lines = [f"{text} ({count} times)" if count > 1 else text for text, count in by_form.values()]
+    return tuple(lines[-MAX_EVIDENCE:])

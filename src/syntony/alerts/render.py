@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from syntony.alerts.incidents import ChangeKind, Incident, State
+from syntony.alerts.incidents import ChangeKind, Incident
 from syntony.model import S
 
 FIRING_NS = 5 * 60 * S
@@ -23,31 +23,45 @@ _SLACK_COLOURS = {"info": "#3b82f6", "warning": "#f59e0b", "critical": "#dc2626"
 _WELL_COLOUR = "#16a34a"
 
 
-def identity(incident: Incident, cluster: str) -> str:
+class Fleet(NamedTuple):
+    """Whose incidents these are."""
+
+    name: str
+    id: str
+    """Of this fleet alone: others may have the same name."""
+
+
+def identity(incident: Incident, fleet: Fleet) -> str:
     """The same for every message about one incident, and for no other."""
-    return f"syntony/{cluster}/{incident.number}"
+    return f"{key(fleet)}/{incident.number}"
+
+
+def key(fleet: Fleet) -> str:
+    """What is unique within a fleet is unique anywhere behind this."""
+    return f"syntony/{fleet.name}/{fleet.id}"
 
 
 def alertmanager(
-    incidents: Iterable[Incident], cluster: str, now_ns: int, ahead_ns: int = 0
+    incidents: Iterable[Incident], fleet: Fleet, now_ns: int, ahead_ns: int = 0
 ) -> list[dict[str, Any]]:
     """The body for all incidents that are to fire, or have just been resolved.
 
     Args:
         incidents: to be told of.
-        cluster: names the fleet.
+        fleet: whose they are.
         now_ns: fleet time.
         ahead_ns: fleet time minus what the world calls the time. Alertmanager holds ``endsAt``
             against its own clock: an end that is still to come has not come.
     """
-    return [_alert(incident, cluster, now_ns, ahead_ns) for incident in incidents]
+    return [_alert(incident, fleet, now_ns, ahead_ns) for incident in incidents]
 
 
-def _alert(incident: Incident, cluster: str, now_ns: int, ahead_ns: int) -> dict[str, Any]:
+def _alert(incident: Incident, fleet: Fleet, now_ns: int, ahead_ns: int) -> dict[str, Any]:
     labels = {
         "alertname": incident.rule,
         "severity": incident.severity.value,
-        "cluster": cluster,
+        "cluster": fleet.name,
+        "fleet": fleet.id,
         "component": incident.subject,
         **_place(incident.subject),
     }
@@ -69,27 +83,27 @@ def _alert(incident: Incident, cluster: str, now_ns: int, ahead_ns: int) -> dict
 
 
 def pagerduty(
-    kind: ChangeKind, incident: Incident, cluster: str, routing_key: str
+    kind: ChangeKind, incident: Incident, fleet: Fleet, ahead_ns: int = 0
 ) -> dict[str, Any]:
-    """One event: trigger, acknowledge or resolve."""
+    """One event: trigger, acknowledge or resolve; its ``routing_key`` is added when it is sent.
+    `ahead_ns` as for `alertmanager`."""
     actions = {
         ChangeKind.PAGE: "trigger",
         ChangeKind.ACKNOWLEDGED: "acknowledge",
         ChangeKind.CLEAR: "resolve",
     }
     event: dict[str, Any] = {
-        "routing_key": routing_key,
         "event_action": actions[kind],
-        "dedup_key": identity(incident, cluster),
+        "dedup_key": identity(incident, fleet),
     }
     if kind is ChangeKind.PAGE:
         event["payload"] = {
             "summary": incident.summary[:_PAGERDUTY_SUMMARY],
             "source": incident.subject,
             "severity": _PAGERDUTY_SEVERITY[incident.severity],
-            "timestamp": instant(incident.opened_ns),
+            "timestamp": instant(incident.opened_ns - ahead_ns),
             "component": incident.subject,
-            "group": cluster,
+            "group": fleet.name,
             "class": incident.rule,
             "custom_details": {
                 "remedy": incident.remedy,
@@ -102,11 +116,15 @@ def pagerduty(
 
 
 def slack(
-    kind: ChangeKind, incident: Incident, cluster: str, children: Sequence[Incident] = ()
+    kind: ChangeKind, incident: Incident, fleet: Fleet, children: Sequence[Incident] = ()
 ) -> dict[str, Any]:
     """One message with one attachment."""
     over = kind is ChangeKind.CLEAR
-    head = "Resolved" if over else incident.severity.value.capitalize()
+    head = incident.severity.value.capitalize()
+    if over:
+        head = "Resolved"
+    elif kind is ChangeKind.ACKNOWLEDGED:
+        head = f"Acknowledged by {incident.acknowledged_by}: {incident.comment}".rstrip(": ")
     lines = [*incident.evidence[-5:]]
     if children:
         lines.append(f"explains {len(children)} more, for example {children[0].summary}")
@@ -115,7 +133,7 @@ def slack(
     if not over:
         lines.append(f"→ {incident.remedy}")
     return {
-        "text": _escaped(f"{head}: {incident.summary} ({cluster}, incident {incident.number})"),
+        "text": _escaped(f"{head}: {incident.summary} ({fleet.name}, incident {incident.number})"),
         "attachments": [
             {
                 "color": _WELL_COLOUR if over else _SLACK_COLOURS[incident.severity],
@@ -127,14 +145,14 @@ def slack(
 
 
 def webhook(
-    kind: ChangeKind, incident: Incident, cluster: str, children: Sequence[Incident] = ()
+    kind: ChangeKind, incident: Incident, fleet: Fleet, children: Sequence[Incident] = ()
 ) -> dict[str, Any]:
     """Our own form: everything that is known."""
     return {
         "version": 1,
         "event": kind.value,
-        "cluster": cluster,
-        "key": identity(incident, cluster),
+        "cluster": fleet.name,
+        "key": identity(incident, fleet),
         "incident": plain(incident),
         "explains": [plain(child) for child in children],
     }
@@ -153,15 +171,18 @@ def plain(incident: Incident) -> dict[str, Any]:
         "opened_ns": incident.opened_ns,
         "opened": instant(incident.opened_ns),
         "updated_ns": incident.updated_ns,
-        "resolved_ns": None if incident.state is not State.RESOLVED else incident.resolved_ns,
+        "resolved_ns": None if incident.live else incident.resolved_ns,
+        "resolved": None if incident.live else instant(incident.resolved_ns),
         "value": incident.value,
         "worst": incident.worst,
+        "unit": incident.unit,
         "evidence": list(incident.evidence),
         "jobs": list(incident.jobs),
         "cause": incident.cause or None,
         "silenced": incident.silenced,
         "reopened": incident.reopened,
         "repeats": incident.repeats,
+        "paged": incident.told,
         "acknowledged_by": incident.acknowledged_by,
         "comment": incident.comment,
     }

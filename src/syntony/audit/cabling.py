@@ -132,17 +132,25 @@ class Cabling:
         return 2 * sum(own[each] > own[name] for each in near) > len(near)
 
     def _spare_leaves(self, others: set[str], leaves: set[str]) -> set[str]:
-        """Switches without NICs that hang where a leaf does: they are not above anybody."""
-        near = self.topology.neighbours
+        """Switches without NICs that hang where a leaf does, by more than half as many switches:
+        they are not above anybody. One that has lost cables may hang from a single one, like a
+        core, unless other spare leaves hang from there too."""
+        near, below = self.topology.neighbours, leaves | self.nics
         spare = set()
         for name in others:
             mine = set(near.get(name, ())) - leaves
             common = Counter(
                 leaf for upper in mine for leaf in near.get(upper, ()) if leaf in leaves
             )
-            if mine and len(mine) in common.values():
+            if any(
+                count == len(mine) and 2 * count > len(set(near[leaf]) - below)
+                for leaf, count in common.items()
+            ):
                 spare.add(name)
-        return spare
+        places = {frozenset(near[name]) - leaves for name in spare}
+        return spare | {
+            name for name in others if any(set(near.get(name, leaves)) < place for place in places)
+        }
 
     @property
     def leaves(self) -> tuple[str, ...]:

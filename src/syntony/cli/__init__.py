@@ -31,6 +31,7 @@ GROUPS = {
     "clock": "Clocks of the fleet.",
     "fabric": "The fabric: parts, paths, and which part is to blame.",
     "incidents": "What is wrong, one incident for each cause.",
+    "enrol": "Members of the fleet: join tokens, certificates, revocation.",
     "changes": "The audit log: who changed what, when and why.",
     "links": "Ports, flaps, counters: what cables say.",
     "metrics": "What Prometheus can scrape of a fleet.",

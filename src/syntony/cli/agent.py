@@ -7,8 +7,18 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 
 import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import UsageError
+from syntony.model import format_ns
+from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
+from syntony.wire.parts import PartState
 
 
 @click.group(invoke_without_command=True)
@@ -89,3 +99,51 @@ def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
                 click.echo(f"{'':8} {'':28} → {capability.remedy}")
     states = {capability.ok for capability in found}
     context.exit(1 if False in states else 3 if None in states else 0)
+
+
+@command.command()
+@click.argument("host", default="")
+@fleet_options
+@click.pass_context
+def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool) -> None:
+    """Say which parts of the fleet's agents run, and why others do not.
+
+    Without HOST only parts that do not run are listed. Exit status: 0 all run, 1 one does not, 3 a
+    host has not said.
+
+    \b
+    Example:
+      syntony agent parts h3
+    """
+    fleet = ask(target, FleetQuery(), until=_all_have_reported)
+    agents = [agent for agent in fleet.agents if host in {"", agent.host}]
+    if not agents:
+        raise UsageError(f"no agent of {host or 'any host'} has attached to the controller")
+    down = any(part.state is not PartState.RUNNING for agent in agents for part in agent.parts)
+    unknown = any(not (agent.parts and agent.connected) for agent in agents)
+    if as_json:
+        print_json({agent.host: msgspec.to_builtins(agent.parts) for agent in agents})
+    else:
+        _print_parts(agents, everything=bool(host))
+    context.exit(1 if down else 3 if unknown else 0)
+
+
+def _all_have_reported(fleet: Fleet) -> bool:
+    return bool(fleet.agents) and all(agent.parts for agent in fleet.agents)
+
+
+def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("host", "part", "state", "for", "reason"):
+        table.add_column(heading)
+    for agent in agents:
+        if not (agent.parts and agent.connected):
+            table.add_row(agent.host, "", "unknown", "", "no report from agent")
+        for part in agent.parts:
+            if everything or part.state is not PartState.RUNNING:
+                age = format_ns(part.age_ns)
+                table.add_row(agent.host, part.name, part.state, age, part.reason)
+    if table.row_count:
+        console.print(table)
+    else:
+        messages.print(f"every part of {len(agents)} agents runs")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,12 +9,11 @@ import msgspec
 
 from syntony.audit.result import HostReport
 from syntony.cli.audit_sources import now_ns
-from syntony.cli.fleet import FleetTarget, ask, fleet_target
+from syntony.cli.fleet import FleetTarget, ask, fleet_target, user
 from syntony.io.audit.fleet import unreachable
 from syntony.model import MS, S
 from syntony.wire.audit import (
     AuditCommand,
-    AuditReports,
     AuditReportsQuery,
     AuditStarted,
     HostAudit,
@@ -49,19 +46,12 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         limits=dict(sources.spec.checks),
         active=sources.active,
         deadline_ns=sources.deadline_ns,
-        by=_user(),
+        by=user(),
     )
-    started = ask(target, command, AuditStarted, until=lambda _: True)
+    started = ask(target, command, until=lambda _: True)
     for host in started.absent:
         yield unreachable(host, "its agent is not connected", now_ns())
     yield from _fetch(target, started, time.monotonic_ns() + sources.deadline_ns + _GRACE_NS)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user has no name
-        return f"uid {os.geteuid()}"
 
 
 def _hosts(target: FleetTarget) -> tuple[str, ...]:
@@ -75,7 +65,7 @@ def _hosts(target: FleetTarget) -> tuple[str, ...]:
     def all_there(fleet: Fleet) -> bool:
         return expected <= {agent.host for agent in fleet.agents if agent.connected}
 
-    fleet = ask(target, FleetQuery(), Fleet, until=all_there)
+    fleet = ask(target, FleetQuery(), until=all_there)
     return tuple(sorted(expected | {agent.host for agent in fleet.agents}))
 
 
@@ -84,7 +74,7 @@ def _fetch(target: FleetTarget, started: AuditStarted, end_ns: int) -> Iterator[
     waiting: tuple[str, ...] = started.hosts
     while waiting and time.monotonic_ns() < end_ns:
         query = AuditReportsQuery(order=started.order, after=after)
-        answer = ask(target, query, AuditReports, until=lambda _: True)
+        answer = ask(target, query, until=lambda _: True)
         yield from map(_report, answer.reports)
         after, waiting = answer.after, answer.waiting
         if waiting and not answer.reports:

@@ -206,11 +206,11 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
     """Of every direction that the fleet probes, by the fleet's clocks."""
     from syntony.audit.reach_latency import Direction
     from syntony.cli.fleet import ask
-    from syntony.wire.probes import Matrix, MatrixQuery
+    from syntony.wire.probes import MatrixQuery
 
     try:
         query = MatrixQuery(window_ns=WINDOW_NS)
-        cells = ask(target, query, Matrix, until=lambda _: True).cells
+        cells = ask(target, query, until=lambda _: True).cells
     except RemoteError as error:
         messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
         return {}

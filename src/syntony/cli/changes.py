@@ -11,7 +11,7 @@ from rich.table import Table
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
+from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 
 @click.command()
@@ -32,7 +32,7 @@ def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
       syntony failover stop --why "switch maintenance" && syntony changes --since 1h
     """
     query = ChangesQuery(window_ns=parse_duration_ns(since), limit=limit)
-    changes = ask(target, query, Changes, until=lambda _: True).changes
+    changes = ask(target, query, until=lambda _: True).changes
     if as_json:
         print_json(msgspec.to_builtins(changes))
         return

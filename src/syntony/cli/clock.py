@@ -23,8 +23,8 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
-from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery, Clocks
-from syntony.wire.messages import Fleet, FleetQuery
+from syntony.wire.clocks import ClockHistoryQuery, ClockQuery
+from syntony.wire.messages import FleetQuery
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -158,7 +158,7 @@ def history(
     known = _known(target)
     # A clock that nobody has now may have a past; for one that never was, nobody waits.
     waiting = every or node in known
-    answer = ask(target, query, ClockHistory, until=lambda got: bool(got.samples) or not waiting)
+    answer = ask(target, query, until=lambda got: bool(got.samples) or not waiting)
     if node is not None and not answer.samples:
         raise _no_history(known, node, since)
     if as_json:
@@ -217,8 +217,8 @@ def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
 
 def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     """Timelines, and every clock that connected agents have."""
-    lines = ask(target, ClockQuery(), Clocks, until=lambda answer: bool(answer.timelines)).timelines
-    fleet = ask(target, FleetQuery(), Fleet, until=lambda _: True)
+    lines = ask(target, ClockQuery(), until=lambda answer: bool(answer.timelines)).timelines
+    fleet = ask(target, FleetQuery(), until=lambda _: True)
     clocks = frozenset(nic.clock for agent in fleet.agents if agent.connected for nic in agent.nics)
     return lines, clocks
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import format_ns
-from syntony.wire.clocks import Pairs, PairsQuery
+from syntony.wire.clocks import PairsQuery
 
 
 @click.command()
@@ -24,7 +24,7 @@ def pairs(target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony clock pairs
     """
-    answer = ask(target, PairsQuery(), Pairs, until=lambda answer: bool(answer.edges))
+    answer = ask(target, PairsQuery(), until=lambda answer: bool(answer.edges))
     if as_json:
         print_json(msgspec.to_builtins(answer.edges))
         return

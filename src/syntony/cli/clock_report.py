@@ -14,8 +14,7 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
-from syntony.wire.messages import Answer
-from syntony.wire.probes import Matrix, MatrixQuery, Series, SeriesPoint, SeriesQuery
+from syntony.wire.probes import MatrixQuery, SeriesPoint, SeriesQuery
 
 if TYPE_CHECKING:
     from syntony.view.clock_story import Story
@@ -97,7 +96,7 @@ def _story(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) ->
 
     with messages.status("asking the controller"):
         query = ClockHistoryQuery(window_ns=window_ns)
-        clocks = ask(target, query, ClockHistory, until=_told, timeout_ns=PATIENCE_NS)
+        clocks = ask(target, query, until=_told, timeout_ns=PATIENCE_NS)
         points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
     name, truth = _truth(target)
     return tell(name, clocks.samples, clocks.step_ns, points, truth)
@@ -113,7 +112,6 @@ def _delays(
         matrix = ask(
             target,
             MatrixQuery(window_ns=window_ns),
-            Matrix,
             until=_anything,
             timeout_ns=PATIENCE_NS,
         )
@@ -123,7 +121,7 @@ def _delays(
     points: list[SeriesPoint] = []
     for src, dst in (chosen, chosen[::-1]):
         query = SeriesQuery(src=src, dst=dst, window_ns=window_ns)
-        found = ask(target, query, Series, until=_anything, timeout_ns=PATIENCE_NS).points
+        found = ask(target, query, until=_anything, timeout_ns=PATIENCE_NS).points
         if pair and not found:
             raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
         points += found
@@ -134,7 +132,7 @@ def _told(answer: ClockHistory) -> bool:
     return bool(answer.samples)
 
 
-def _anything(_: Answer) -> bool:
+def _anything(_: object) -> bool:
     return True
 
 

@@ -32,7 +32,7 @@ def utc(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony lab up --utc h0 --utc h1 --utc h2 --detach && syntony clock utc
     """
-    answer = ask(target, ClockQuery(), Clocks, until=_known)
+    answer = ask(target, ClockQuery(), until=_known)
     if answer.utc is None:
         raise MissingError(
             "this fleet has no anchors: name [[anchors]] in controller.toml"

@@ -7,8 +7,14 @@ import logging
 
 import click
 
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.output import messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
+from syntony.wire.control import TakeoverCommand
+
+NEEDS = ("pyarrow", "scipy")
+"""Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
 
 
 @click.group(name="controller", invoke_without_command=True)
@@ -36,12 +42,34 @@ def command(
         _run(config_path, store_url, log_level)
 
 
+@command.command()
+@click.option("--above", type=click.IntRange(1), required=True,
+              help="The epoch that agents have seen, from the controller's log.")  # fmt: skip
+@click.option("--comment", default="", help="Why, for the audit log.")
+@fleet_options
+def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> None:
+    """Put this controller in charge of agents that have obeyed a later one.
+
+    Needed after control.db was restored from a backup. Be sure that no other controller runs.
+
+    \b
+    Example:
+      syntony controller takeover --above 17 --comment "control.db restored"
+    """
+    order = TakeoverCommand(above=above, by=user(), comment=comment)
+    raised = ask(target, order, until=lambda _: True)
+    if as_json:
+        print_json({"epoch": raised.epoch})
+        return
+    messages.print(f"in charge with epoch {raised.epoch}")
+
+
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     from syntony.controller.config import ControllerConfig
 
     config = load_config(config_path, ControllerConfig)
     _log_to_stderr(log_level)
-    for module in ("pyarrow", "scipy"):
+    for module in NEEDS:
         if importlib.util.find_spec(module) is None:
             raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
     from syntony.clock.anchored import AnchoredSolver

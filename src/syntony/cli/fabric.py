@@ -18,12 +18,9 @@ from syntony.errors import InputError
 from syntony.model import parse_duration_ns
 from syntony.wire.fabric import (
     FabricChange,
-    FabricChanges,
     FabricChangesQuery,
-    Findings,
     FindingsQuery,
     LearntPath,
-    LearntPaths,
     PathsQuery,
 )
 
@@ -61,7 +58,7 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony fabric show --json
     """
-    answer = ask(target, FindingsQuery(), Findings, until=lambda answer: answer.ts_ns > 0)
+    answer = ask(target, FindingsQuery(), until=lambda answer: answer.ts_ns > 0)
     if as_json:
         print_json(msgspec.to_builtins(answer))
     else:
@@ -81,7 +78,7 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
     Example:
       syntony fabric paths h0/rail0 h7/rail0
     """
-    answer = ask(target, PathsQuery(), LearntPaths, until=lambda answer: bool(answer.paths))
+    answer = ask(target, PathsQuery(), until=lambda answer: bool(answer.paths))
     chosen = [path for path in answer.paths if src in {"", path.src} and dst in {"", path.dst}]
     if parquet is not None:
         _write_paths(chosen, parquet)
@@ -108,7 +105,7 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
       syntony lab fault link-down leaf0-0/spine0; sleep 90; syntony fabric changes --since 10min
     """
     query = FabricChangesQuery(window_ns=parse_duration_ns(since))
-    answer = ask(target, query, FabricChanges, until=lambda _: True)
+    answer = ask(target, query, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer.changes))
     elif answer.changes:

@@ -69,9 +69,15 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
             format_ns(found.delay_ns) if found.delay_ns else "",
             f"{found.confidence:.2f}",
             found.window,
-            ", ".join(found.alternatives[:3]),
+            _others(found),
         )
     console.print(table)
+
+
+def _others(found: Finding) -> str:
+    """Twins, all of them, then the best rivals, each with its probability."""
+    told = ", ".join(found.odds()[1 : 1 + max(found.twins, 3)])
+    return f"{told} (cannot be told apart)" if found.twins else told
 
 
 def _read_paths(file: Path) -> tuple[pa.Table, Any]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-
 import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.wire.failover import (
-    FailoverLog,
     FailoverLogQuery,
     FailoverStatus,
     FailoverStatusQuery,
@@ -48,7 +44,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
       syntony failover log --window 10m --job train-7
     """
     query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
-    events = ask(target, query, FailoverLog, until=lambda _: True).events
+    events = ask(target, query, until=lambda _: True).events
     if as_json:
         print_json(msgspec.to_builtins(events))
         return
@@ -86,7 +82,7 @@ def status(target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony failover status
     """
-    answer = ask(target, FailoverStatusQuery(), FailoverStatus, until=lambda it: bool(it.hosts))
+    answer = ask(target, FailoverStatusQuery(), until=lambda it: bool(it.hosts))
     _show(answer, as_json=as_json)
     poor = any(
         each.report.stopped or each.report.mode.startswith("unavailable") for each in answer.hosts
@@ -121,8 +117,8 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
 
 
 def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> None:
-    command = SwitchCommand(stopped=stopped, by=_who(), why=why)
-    answer = ask(target, command, FailoverStatus, until=lambda _: True)
+    command = SwitchCommand(stopped=stopped, by=user(), why=why)
+    answer = ask(target, command, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -132,13 +128,6 @@ def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> N
         if stopped
         else "started: agents act as their configuration says"
     )
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
 
 
 @command.command()

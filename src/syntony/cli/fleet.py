@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
@@ -13,9 +15,7 @@ from syntony.agent.config import TlsFiles
 from syntony.cli.output import messages
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S
-from syntony.wire.messages import Answer, Query
-
-_A = TypeVar("_A", bound=Answer)
+from syntony.wire.query import A, Query
 
 STARTING_NS = 45 * S
 """A lab younger than this may not have measured anything yet: on a slow machine, agents start in
@@ -97,15 +97,22 @@ def fleet_target(
     return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
 
 
+def user() -> str:
+    """Who gives an order, for the audit log."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
 def ask(
     target: FleetTarget,
-    query: Query,
-    kind: type[_A],
+    query: Query[A],
     *,
-    until: Callable[[_A], bool] = bool,
+    until: Callable[[A], bool] = bool,
     timeout_ns: int = 10 * S,
-) -> _A:
-    """The controller's answer, which must be a `kind`.
+) -> A:
+    """The controller's answer.
 
     A lab that has just come up is given its time: while it is young, no answer, and an answer that
     is not yet what `until` waits for, are asked again.
@@ -113,14 +120,14 @@ def ask(
     Raises:
         RemoteError: no answer, or one that says why not.
     """
-    from syntony.controller.client import ask_for
+    from syntony.controller.client import ask as ask_once
 
     deadline_ns = time.monotonic_ns() + target.patience_ns
     told = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
-            answer = ask_for(target.address, query, kind, tls=target.tls, timeout_ns=timeout_ns)
+            answer = ask_once(target.address, query, tls=target.tls, timeout_ns=timeout_ns)
             if late or until(answer):
                 return answer
         except RemoteError:

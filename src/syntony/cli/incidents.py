@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import getpass
+from collections import Counter
 from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.alerts.incidents import shown
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
-from syntony.model import S, parse_duration_ns
+from syntony.model import S, format_ns, parse_duration_ns
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
     IncidentsReply,
     RulesQuery,
-    RulesReply,
     SilenceAction,
 )
 
@@ -52,7 +52,7 @@ def list_(
       syntony incidents list --since 7d
     """
     query = IncidentsQuery(resolved=resolved, since_ns=parse_duration_ns(since) if since else 0)
-    reply = ask(target, query, IncidentsReply, until=lambda _: True)
+    reply = ask(target, query, until=lambda _: True)
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:
@@ -71,7 +71,7 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
     Example:
       syntony incidents show 1
     """
-    reply = ask(target, IncidentsQuery(number=number), IncidentsReply)
+    reply = ask(target, IncidentsQuery(number=number))
     if as_json:
         print_json({"incident": reply.incidents[0], "explains": reply.incidents[1:]})
         return
@@ -148,7 +148,7 @@ def silence(
       syntony incidents silence 'leaf0-*' --in 8h --for 1h
     """
     if as_list:
-        reply = ask(target, IncidentsQuery(), IncidentsReply, until=lambda _: True)
+        reply = ask(target, IncidentsQuery(), until=lambda _: True)
     else:
         action = SilenceAction(
             rule=rule,
@@ -159,7 +159,7 @@ def silence(
             comment=comment,
             end=end,
         )
-        reply = ask(target, action, IncidentsReply, until=lambda _: True)
+        reply = ask(target, action, until=lambda _: True)
     if as_json:
         print_json(reply.silences)
         return
@@ -181,7 +181,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony incidents rules
     """
-    reply = ask(target, RulesQuery(), RulesReply)
+    reply = ask(target, RulesQuery())
     if as_json:
         print_json(reply.rules)
         return
@@ -199,7 +199,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
 
 
 def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
-    reply = ask(target, action, IncidentsReply)
+    reply = ask(target, action)
     incident = reply.incidents[0]
     if as_json:
         print_json(incident)
@@ -208,10 +208,12 @@ def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
 
 
 def _print_list(reply: IncidentsReply) -> None:
-    explains: dict[int, int] = {}
-    for each in reply.incidents:
-        if each["cause"]:
-            explains[each["cause"]] = explains.get(each["cause"], 0) + 1
+    cause_of = {each["number"]: each["cause"] for each in reply.incidents}
+    explains = Counter[int]()
+    for number in cause_of:
+        at = number
+        while at := cause_of.get(at, 0):
+            explains[at] += 1
     table = _table("incident", "severity", "state", "since", "what", "explains")
     for each in reply.incidents:
         if each["cause"] in {other["number"] for other in reply.incidents}:
@@ -223,7 +225,7 @@ def _print_list(reply: IncidentsReply) -> None:
             state,
             each["opened"][:19].replace("T", " "),
             each["summary"],
-            str(explains.get(each["number"], "")),
+            str(explains[each["number"]] or ""),
         )
     console.print(table if table.row_count else "nothing is wrong")
     if reply.waiting:
@@ -234,10 +236,13 @@ def _facts(incident: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("rule", f"{incident['rule']} ({incident['severity']})"),
         ("state", incident["state"]),
-        ("since", incident["opened"]),
-        ("worst", f"{incident['worst']:g}"),
-        ("do", incident["remedy"]),
+        ("since", incident["opened"] + _again(incident)),
     ]
+    if incident["resolved"]:
+        lasted_ns = incident["resolved_ns"] - incident["opened_ns"]
+        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns)} later"))
+    facts.append(("worst", shown(incident["worst"], incident["unit"])))
+    facts.append(("do", incident["remedy"]))
     if incident["repeats"]:
         facts.append(("repeats", f"{incident['repeats']} within the past week"))
     if incident["jobs"]:
@@ -249,8 +254,12 @@ def _facts(incident: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
+def _again(incident: dict[str, Any]) -> str:
+    return f", reopened {incident['reopened']} times" if incident["reopened"] else ""
+
+
 def _me(by: str | None) -> str:
-    return by or getpass.getuser()
+    return by or user()
 
 
 def _table(*headings: str) -> Table:

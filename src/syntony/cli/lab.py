@@ -81,6 +81,7 @@ def command() -> None:
 )
 @click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
 @click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
+@click.option("--state", metavar="URL", help="Control state in PostgreSQL, over a Unix socket.")
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
 @_json
@@ -161,6 +162,8 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
     if options["probe_interval"]:
         interval_ns = parse_duration_ns(options["probe_interval"])
         chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
+    if options["state"]:
+        chosen["state"] = options["state"]
     # The controller runs elsewhere: a path of its own.
     for name in ("rules", "sla"):
         if options[name]:

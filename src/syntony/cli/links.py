@@ -22,9 +22,7 @@ from syntony.model import NicRef, S, parse_duration_ns
 from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,
-    LinkHistory,
     LinkHistoryQuery,
-    Links,
     LinksQuery,
     LinkStatus,
 )
@@ -71,7 +69,7 @@ def list_(
       syntony links list --window 24h
     """
     answer = ask(
-        target, LinksQuery(window_ns=parse_duration_ns(window)), Links,
+        target, LinksQuery(window_ns=parse_duration_ns(window)),
         until=lambda answer: bool(answer.ports),
     )  # fmt: skip
     if as_json:
@@ -96,7 +94,7 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     if nic:
         NicRef.parse(nic)
     query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
-    answer = ask(target, query, LinkHistory, until=lambda _: True)
+    answer = ask(target, query, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -122,7 +120,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
     first = True
     while True:
         query = LinkHistoryQuery(window_ns=60 * S)
-        answer = ask(target, query, LinkHistory, until=lambda _: True)
+        answer = ask(target, query, until=lambda _: True)
         for event in answer.events:
             if event in seen or first:
                 continue

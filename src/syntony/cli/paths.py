@@ -27,7 +27,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     Example:
       syntony paths --job train-7
     """
-    answer = ask(target, ConnectionsQuery(job=job, host=host), FleetConnections, until=_reported)
+    answer = ask(target, ConnectionsQuery(job=job, host=host), until=_reported)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return

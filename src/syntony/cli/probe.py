@@ -7,12 +7,18 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view.heatmap import heatmap, is_dark, listing
-from syntony.wire.probes import Matrix, MatrixQuery, PlanQuery, ProbePlan, Series, SeriesQuery
+from syntony.wire.probes import (
+    KeysQuery,
+    MatrixQuery,
+    PlanQuery,
+    RotateKeys,
+    SeriesQuery,
+)
 
 
 @click.group()
@@ -37,7 +43,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, as_json: bool) -> No
       syntony probe matrix --window 30s
     """
     query = MatrixQuery(window_ns=parse_duration_ns(window))
-    cells = ask(target, query, Matrix, until=lambda answer: bool(answer.cells)).cells
+    cells = ask(target, query, until=lambda answer: bool(answer.cells)).cells
     if as_json:
         print_json(msgspec.to_builtins(cells))
         return
@@ -61,7 +67,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     """
     NicRef.parse(src), NicRef.parse(dst)
     query = SeriesQuery(src=src, dst=dst, window_ns=parse_duration_ns(window))
-    points = ask(target, query, Series).points
+    points = ask(target, query).points
     if not points:
         raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
@@ -91,7 +97,7 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony probe plan
     """
-    answer = ask(target, PlanQuery(), ProbePlan, until=lambda answer: bool(answer.flows))
+    answer = ask(target, PlanQuery(), until=lambda answer: bool(answer.flows))
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -106,3 +112,27 @@ def plan(target: FleetTarget, as_json: bool) -> None:
         rate = sum(S / interval_ns for _, interval_ns in flows)
         table.add_row(src, dst, f"{ports[0]}–{ports[-1]} ({len(ports)})", f"{rate:.1f}")
     console.print(table)
+
+
+@command.command()
+@fleet_options
+@click.option("--rotate", is_flag=True, help="Begin to rotate the keys now.")
+@click.option("--comment", default="", help="Why, for `syntony changes`.")
+def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None:
+    """How the rotation of probe keys stands, and for whom it waits.
+
+    \b
+    Example:
+      syntony probe keys --rotate --comment "h3 was reinstalled"
+    """
+    query = RotateKeys(by=user(), why=comment) if rotate else KeysQuery()
+    status = ask(target, query, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(status))
+        return
+    epochs = ", ".join(map(str, status.epochs))
+    age = format_ns(status.age_ns)
+    console.print(f"{status.phase} for {age}; accepted {epochs}; sent with {status.sending}")
+    for what, hosts in (("waiting for", status.waiting), ("left behind", status.left_behind)):
+        if hosts:
+            console.print(f"{what} {', '.join(hosts)}")

@@ -14,7 +14,6 @@ from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.wire.sla import (
-    Queues,
     QueuesQuery,
     SlaChecked,
     SlaCheckQuery,
@@ -64,7 +63,7 @@ def check(
       syntony sla check h3 --json
     """
     query = SlaCheckQuery(host=host, window_ns=parse_duration_ns(window))
-    found = ask(target, query, SlaChecked, until=_measured)
+    found = ask(target, query, until=_measured)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -112,7 +111,7 @@ def report(
       syntony sla report --by rail --window 5min --json
     """
     query = SlaReportQuery(by=by, window_ns=parse_duration_ns(window))
-    found = ask(target, query, SlaReport, until=lambda answer: bool(answer.rows) or by == "job")
+    found = ask(target, query, until=lambda answer: bool(answer.rows) or by == "job")
     _tell(context, found, everything=everything, as_json=as_json)
 
 
@@ -218,7 +217,7 @@ def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> No
     Example:
       syntony sla congestion --json
     """
-    found = ask(target, QueuesQuery(), Queues, until=lambda answer: answer.looked)
+    found = ask(target, QueuesQuery(), until=lambda answer: answer.looked)
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif not found.queues:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-
 import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.cli.traffic_place import place
 from syntony.model import S, format_ns
-from syntony.wire.traffic import MoveList, MovesQuery, PlacementCommand, Traffic, TrafficQuery
+from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
 _LINKS = 12
 """The fullest links that a table shows; --json has all."""
@@ -48,7 +45,7 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
     Example:
       syntony traffic status
     """
-    answer = ask(target, TrafficQuery(job=job), Traffic, until=lambda it: it.now_ns > 0)
+    answer = ask(target, TrafficQuery(job=job), until=lambda it: it.now_ns > 0)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -108,7 +105,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     Example:
       syntony traffic moves --limit 10
     """
-    answer = ask(target, MovesQuery(job=job, limit=limit), MoveList, until=lambda _: True)
+    answer = ask(target, MovesQuery(job=job, limit=limit), until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer.moves))
         return
@@ -145,8 +142,8 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     Example:
       syntony traffic mode act --why "two jobs share pod 3"
     """
-    order = PlacementCommand(mode=mode, by=_who(), why=why)
-    answer = ask(target, order, Traffic, until=lambda _: True)
+    order = PlacementCommand(mode=mode, by=user(), why=why)
+    answer = ask(target, order, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -168,8 +165,8 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     Example:
       syntony traffic pacing act --why "incast at h0"
     """
-    order = PlacementCommand(what="pacing", mode=mode, by=_who(), why=why)
-    answer = ask(target, order, Traffic, until=lambda _: True)
+    order = PlacementCommand(what="pacing", mode=mode, by=user(), why=why)
+    answer = ask(target, order, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -186,10 +183,3 @@ def _mbps(bps: int) -> str:
 
 def _delay(value_ns: int | None) -> str:
     return "–" if value_ns is None else format_ns(value_ns)
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"

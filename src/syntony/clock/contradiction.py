@@ -52,28 +52,28 @@ class Claims(NamedTuple):
 class Disputes(NamedTuple):
     """Errors that contradictions allow for; 0 where there are none."""
 
-    node_ns: Floats
+    node: Floats
     """Of nodes that no majority confirms, shape (count,)."""
-    edge_ns: Floats
+    edge: Floats
     """Of edges that contradict others, or are held by nothing but such edges, shape (edges,)."""
 
 
 def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
     """How far nodes and edges may be off because edges contradict each other."""
-    away, bad = _deviations(mesh, claims)
+    away, bad, vague = _deviations(mesh, claims)
     if not bad.any():
         return Disputes(np.zeros(mesh.count), np.zeros(len(bad)))
     confirmed = _confirmed(mesh, claims, bad)
-    clear = _clear(mesh, claims, bad, confirmed)
+    clear = _clear(mesh, claims, bad, confirmed, vague)
     disputed = np.where(bad, away, 0.0)
     worst = _largest(mesh, disputed)
     # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
     loose = ~bad & ~confirmed & ~claims.excluded
-    edge_ns = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
-    node_ns = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge_ns)))
+    edge = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
+    node = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge)))
     # Nor is a node confirmed by peers that are not.
-    beside = _largest(mesh, np.maximum(node_ns[mesh.plus], node_ns[mesh.minus]))
-    return Disputes(np.where(clear | (node_ns > 0), node_ns, beside), edge_ns)
+    beside = _largest(mesh, np.maximum(node[mesh.plus], node[mesh.minus]))
+    return Disputes(np.where(clear | (node > 0), node, beside), edge)
 
 
 def _largest(mesh: Laplacian, values: Floats) -> Floats:
@@ -85,13 +85,14 @@ def _largest(mesh: Laplacian, values: Floats) -> Floats:
     return found
 
 
-def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
-    """Each edge's distance from what all others say, and whether it is more than both claim."""
+def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask, Mask]:
+    """Each edge's distance from what all others say, whether it is more than both claim, and
+    whether nothing but its doubt explains it."""
     away = np.abs(claims.residual)
     bad = np.zeros(len(away), dtype=np.bool_)
     some = np.flatnonzero((away > claims.sigma) & ~claims.excluded)
     if not len(some):
-        return away, bad
+        return away, bad, bad
     pair = mesh.pair
     left = np.maximum(claims.left[some], LEAST_LEFT)
     pull = np.bincount(pair, claims.weights)
@@ -101,7 +102,9 @@ def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask]:
     away[some] = np.abs(claims.residual[some] - common) + np.abs(common) / left
     limit = CONTRADICTION_SIGMAS * claims.sigma[some] / np.sqrt(left)
     bad[some] = away[some] > limit + CONTRADICTION_SIGMAS * claims.doubt[some]
-    return away, bad
+    vague = np.zeros(len(away), dtype=np.bool_)
+    vague[some] = (away[some] > limit) & ~bad[some]
+    return away, bad, vague
 
 
 def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
@@ -113,9 +116,10 @@ def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
     return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
 
 
-def _clear(mesh: Laplacian, claims: Claims, bad: Mask, confirmed: Mask) -> Mask:
+def _clear(mesh: Laplacian, claims: Claims, bad: Mask, confirmed: Mask, vague: Mask) -> Mask:
     """Nodes that a majority of their peers confirms, shape (count,)."""
-    votes = np.where(claims.excluded, 0.0, mesh.share)
+    # An edge that is far off but doubtful enough contradicts nobody, and confirms nobody.
+    votes = np.where(claims.excluded | vague, 0.0, mesh.share)
     agreeing = np.where(bad | ~confirmed, 0.0, votes)
     # What contradicts most of its peers contradicts them wrongly: counted out first.
     wrong = mesh.degree(np.where(bad, votes, 0.0)) > mesh.degree(votes) / 2

@@ -6,7 +6,7 @@ import numpy as np
 
 from syntony.clock.laplacian import Floats, Laplacian, Places
 
-LEVEL = 2.0
+LEVEL = 1.25
 """Edges are taken in as long as their doubts are within this factor of each other."""
 LEAST_DOUBT_NS = 1.0
 FEW_EDGES = 4

@@ -21,7 +21,8 @@ from syntony.model.clocks import BOUND_SIGMAS
 
 LEAST_REJECT_NS = 100.0
 """Smaller contradictions stay in: Huber's weight already holds their pull to a nanosecond or so."""
-LEAST_REJECT_RATE = 1e-7
+LEAST_REJECT_PPB = 100.0
+PPB = 1e9
 TRUST = 0.5
 GOOD_QUARTER = 0.25
 """No edge counts for better than `TRUST` of a good one at either end, that is, of the best quarter:
@@ -86,6 +87,11 @@ class _Frame(NamedTuple):
     guess: Floats
     """Offsets that make `local_ns` one instant; potentials are corrections to them."""
 
+    @property
+    def sigma_ns(self) -> Floats:
+        """Of the edges at that instant, (edges,)."""
+        return self.edges.sigma_at(self.local_ns[self.edges.a])
+
     def solve(
         self, start: Floats | None = None, excluded: NDArray[np.bool_] | None = None
     ) -> Potentials:
@@ -95,7 +101,7 @@ class _Frame(NamedTuple):
         return robust_potentials(
             self.mesh,
             edges.theta_at(at_a_ns) - known,
-            edges.sigma_at(at_a_ns),
+            self.sigma_ns,
             least_reject=LEAST_REJECT_NS,
             doubts=edges.doubt_ns if edges.doubt_ns.any() else None,
             start=start,
@@ -120,20 +126,22 @@ def solve_mesh(
     )
     frame, found = _offsets(mesh, edges, before)
     found, liars = _without_liars(frame, found)
+    drift_sigma = PPB * edges.drift_sigma
     rates = robust_potentials(
-        frame.mesh,
-        -np.log1p(edges.drift),
-        edges.drift_sigma,
-        least_reject=LEAST_REJECT_RATE,
-        start=None if before is None else -np.log1p(before.drift),
-        excluded=found.rejected if _ties_all(frame.mesh, found.rejected) else None,
+        mesh,
+        -PPB * np.log1p(edges.drift),
+        drift_sigma,
+        least_reject=LEAST_REJECT_PPB,
+        start=None if before is None else -PPB * np.log1p(before.drift),
+        excluded=found.rejected if _ties_all(mesh, found.rejected) else None,
     )
+    sure = np.zeros(len(drift_sigma))
     return MeshSolution(
         local_ns=frame.local_ns,
         offset_ns=frame.guess + found.x,
-        drift=np.expm1(-rates.x),
-        sigma_ns=_sigmas(frame, found, liars),
-        drift_sigma=np.hypot(rates.sigma, _common(frame.mesh, edges.drift_sigma, rates)),
+        drift=np.expm1(-rates.x / PPB),
+        sigma_ns=_sigmas(mesh, found, frame.sigma_ns, edges.doubt_ns, liars),
+        drift_sigma=_sigmas(mesh, rates, drift_sigma, sure, liars) / PPB,
         asymmetry_ns=_unchecked(edges, found.rejected),
         liars=liars,
         residual_ns=found.residual,
@@ -230,21 +238,29 @@ def _ties_all(mesh: Laplacian, rejected: NDArray[np.bool_]) -> bool:
     return bool(np.all(mesh.degree((~rejected).astype(np.float64)) > 0))
 
 
-def _sigmas(frame: _Frame, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
-    """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,)."""
-    edges, weights = frame.edges, found.weights
-    sigma_ns = edges.sigma_at(frame.local_ns[edges.a])
-    random_ns = np.hypot(found.sigma, _common(frame.mesh, sigma_ns, found))
-    excluded = liars[edges.a] | liars[edges.b]
-    left = redundancy(frame.mesh, weights)
+def _sigmas(
+    mesh: Laplacian, found: Potentials, sigmas: Floats, doubts: Floats, liars: NDArray[np.bool_]
+) -> Floats:
+    """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,).
+
+    Args:
+        mesh: the part.
+        found: its potentials, in ns or ppb.
+        sigmas: random errors of the edges, same unit.
+        doubts: their systematic ones.
+        liars: clocks that were cut out.
+    """
+    random = np.hypot(found.sigma, _common(mesh, sigmas, found))
+    excluded = liars[mesh.plus] | liars[mesh.minus]
+    left = redundancy(mesh, found.weights)
     disputes = contradictions(
-        frame.mesh, Claims(found.residual, sigma_ns, edges.doubt_ns, weights, left, excluded)
+        mesh, Claims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )
-    doubts = np.hypot(edges.doubt_ns, disputes.edge_ns / BOUND_SIGMAS)
+    doubts = np.hypot(doubts, disputes.edge / BOUND_SIGMAS)
     # An edge that no other confirms places its far end and pulls at nobody.
-    doubt_ns = node_doubts(frame.mesh, np.where(excluded, np.inf, doubts), weights * left)
-    disputed_ns = disputes.node_ns / BOUND_SIGMAS
-    return np.where(liars, found.sigma, np.hypot(random_ns, np.maximum(doubt_ns, disputed_ns)))
+    doubt = node_doubts(mesh, np.where(excluded, np.inf, doubts), found.weights * left)
+    disputed = disputes.node / BOUND_SIGMAS
+    return np.where(liars, found.sigma, np.hypot(random, np.maximum(doubt, disputed)))
 
 
 def _common(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:

@@ -50,6 +50,8 @@ class NetworkSolver:
         self._inherited: dict[str, Timeline] = {}
         self._fresh: frozenset[str] = frozenset()
         self._epochs: dict[str, int] = {}
+        self._changed_ns: dict[str, int] = {}
+        """When a clock's epoch last changed."""
         self.verdicts: tuple[EdgeVerdict, ...] = ()
         """One per edge of the last solve."""
 
@@ -65,27 +67,30 @@ class NetworkSolver:
             epochs: the present ones of some clocks, by node; edges of others are forgotten.
         """
         for node, epoch in (epochs or {}).items():
-            self._begin_epoch(node, epoch)
+            self._begin_epoch(node, epoch, now_ns)
         by_prober: dict[str, list[Edge]] = defaultdict(list)
         for edge in edges:
-            if _sane(edge) and self._of_present(edge):
+            if _sane(edge) and self._of_present(edge, now_ns):
                 by_prober[edge.a].append(edge)
         for prober, mine in by_prober.items():
             self._edges[prober] = (now_ns, tuple(mine))
 
-    def _begin_epoch(self, node: str, epoch: int) -> None:
-        if self._epochs.get(node) == epoch:
-            return
-        known = node in self._epochs
+    def _begin_epoch(self, node: str, epoch: int, now_ns: int) -> None:
+        known = self._epochs.get(node, epoch)
         self._epochs[node] = epoch
-        for prober, (taken_ns, edges) in self._edges.items() if known else ():
+        if known == epoch:
+            return
+        self._changed_ns[node] = now_ns
+        for prober, (taken_ns, edges) in self._edges.items():
             whole = tuple(edge for edge in edges if node not in {edge.a, edge.b})
             self._edges[prober] = (taken_ns, whole)
 
-    def _of_present(self, edge: Edge) -> bool:
+    def _of_present(self, edge: Edge, now_ns: int) -> bool:
         """Whether the edge was measured in the present epochs of its clocks. A prober that has just
-        started does not know its peers' yet (0)."""
+        started does not know its peers' yet (0), nor that one changed while it measured."""
         a, b = self._epochs.get(edge.a, edge.a_epoch), self._epochs.get(edge.b, edge.b_epoch)
+        if edge.b_epoch == 0 and edge.b in self._changed_ns:
+            return now_ns - self._changed_ns[edge.b] > EDGE_LIFETIME_NS and edge.a_epoch == a
         return edge.a_epoch == a and edge.b_epoch in {0, b}
 
     def _torn(self, lines: Mapping[str, Timeline]) -> set[str]:
@@ -153,6 +158,7 @@ class NetworkSolver:
             if now_ns - since_ns > HOLDOVER_LIFETIME_NS:
                 del self._last[node]
                 self._edges.pop(node, None)
+                self._changed_ns.pop(node, None)
                 continue
             line = held(timeline, now_ns - since_ns)
             epoch = self._epochs.get(node, line.epoch)

@@ -10,7 +10,8 @@ sawtooth). Without a confirmed floor a whole queue may hide below the lowest pro
 *How far above the floor is the lowest probe?* Where queues rarely empty (two hops at 90 % leave 1 %
 of probes without waiting) even the lowest probe waited. How much shows in how far the lowest
 probes of disjoint stretches of the window lie above the lowest of all: extremes of the same
-distribution, so their distances scale alike (Gnedenko 1943).
+distribution, so their distances scale alike (Gnedenko 1943). Unless some of them did not wait: then
+they lie closer to each other than any smooth distribution puts its extremes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syntony.clock.samples import Clouds
+from syntony.clock.samples import Clouds, Floats
 
 STRETCHES = 16
 """Stretches of a window, each with the same number of probes."""
@@ -50,6 +50,12 @@ GAP = 0.85
 above the lowest of all, times the root of the number of stretches. For a density that rises as
 x^(a-1) from the floor, 4 sigmas are 14 (a = 1), 5 (a = 2: two hops that both rarely empty) and 2
 (a = 4) times the mean distance."""
+COINCIDENCE = 1e-3
+"""Chance, up to which a direction's lowest probes that lie close to each other did not wait."""
+LOWER_END = 4
+"""A quarter of all probes, within which distances are compared."""
+LEAST_CLUSTER = 3
+"""Two that agree are no cluster."""
 
 
 class FloorEvidence(NamedTuple):
@@ -74,13 +80,15 @@ def floor_evidence(clouds: Clouds, slope: float, *, clustered: bool) -> FloorEvi
     """
     heights = clouds.heights(slope)
     halves = (slice(0, clouds.forward), slice(clouds.forward, None))
-    sides = [_of_side(heights[half][np.argsort(clouds.t[half])], clustered) for half in halves]
-    sigmas = min(side.lean_sigmas for side in sides)
-    confirmed = all(side.touched for side in sides) and sigmas >= LEAN_SIGMAS
+    ahead, back = (_of_side(clouds.t[half], heights[half], clustered) for half in halves)
+    sigmas = min(ahead.lean_sigmas, back.lean_sigmas)
+    # After a step one direction is at its floor before it and the other one behind it only.
+    together = ahead.first_ns < back.last_ns and back.first_ns < ahead.last_ns
+    confirmed = ahead.touched and back.touched and together and sigmas >= LEAN_SIGMAS
     return FloorEvidence(
         confirmed=confirmed,
         certain=confirmed and sigmas >= CERTAIN_SIGMAS,
-        gap_ns=math.hypot(*(side.gap_ns for side in sides)) / 2,
+        gap_ns=math.hypot(ahead.gap_ns, back.gap_ns) / 2,
     )
 
 
@@ -88,24 +96,55 @@ class _Side(NamedTuple):
     """Evidence of one direction."""
 
     touched: bool
-    """Its stretches come near the edge, and delays lean towards it."""
+    """Its stretches come near the edge, and delays lean towards it; or a cluster lies there."""
     lean_sigmas: float
-    """How far they lean beyond what even delays do by chance."""
+    """How far they lean, or cluster, beyond what even delays do by chance."""
     gap_ns: float
+    first_ns: float
+    last_ns: float
+    """When it touched the edge."""
 
 
-def _of_side(heights: NDArray[np.float64], clustered: bool) -> _Side:
-    """Of one direction's heights in the order of time."""
-    stretches = max(2, min(STRETCHES, len(heights) // STRETCH_PROBES))
-    each = len(heights) // stretches
-    above = heights - heights.min()
+def _of_side(t: Floats, heights: Floats, clustered: bool) -> _Side:
+    """Evidence of one direction."""
+    order = np.argsort(t)
+    t, above = t[order], heights[order] - heights.min()
+    stretches = max(2, min(STRETCHES, len(above) // STRETCH_PROBES))
+    each = len(above) // stretches
     lowest = above[: stretches * each].reshape(stretches, each).min(axis=1)
     # The upper median: a step within the window leaves no more than half of the stretches low.
     rise_ns = float(np.partition(lowest, stretches // 2)[stretches // 2])
     gap_ns = GAP * rise_ns / math.sqrt(stretches)
     if stretches < LEAST_STRETCHES:
-        return _Side(False, 0.0, gap_ns)
+        return _Side(False, 0.0, gap_ns, 0.0, 0.0)
+    chance, cluster_ns = _cluster(above)
+    if cluster_ns < gap_ns:
+        low = t[above < cluster_ns]
+        return _Side(True, math.sqrt(-2 * math.log(chance)), cluster_ns, low[0], low[-1])
+    low = t[above <= rise_ns]
     middle, high = (float(each) for each in np.percentile(above, (50, 95)))
     lean = middle / high if high > 0 else 0.0
     near = clustered or rise_ns <= NEAR * middle / each + TICKS_NS
-    return _Side(near and lean <= LEAN, (1 - lean / EVEN_LEAN) * math.sqrt(len(above)), gap_ns)
+    sigmas = (1 - lean / EVEN_LEAN) * math.sqrt(len(above))
+    return _Side(near and lean <= LEAN, sigmas, gap_ns, low[0], low[-1])
+
+
+def _cluster(above: Floats) -> tuple[float, float]:
+    """Chance that there is no cluster at the lower end of a direction's delays, and its width.
+
+    Between delays that all waited, distances are even at their lower end, or larger the lower they
+    are. Then 1 + k of the n lowest fit into a share r of what those take with a chance of less than
+    C(n-2, k)·r^k. The two probes of a coded pair wait alike and count as one.
+    """
+    pairs = len(above) // 2
+    least = np.sort(above[: 2 * pairs].reshape(pairs, 2).min(axis=1))
+    rises = (least[: pairs // LOWER_END] - least[0]).tolist()
+    least_chance, cluster_ns = 1.0, math.inf
+    for others in range(LEAST_CLUSTER - 1, len(rises) // 2):
+        width_ns = rises[others] + TICKS_NS
+        share = width_ns / max(rises[-1], width_ns)
+        chance = math.comb(len(rises) - 2, others) * share**others
+        if chance <= COINCIDENCE:
+            cluster_ns = width_ns
+            least_chance = min(least_chance, chance)
+    return least_chance, cluster_ns

@@ -13,11 +13,9 @@ import enum
 import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
+from syntony.clock.floors import Floors, Lows, fitted_lows, lows_at
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import floor_evidence
@@ -35,12 +33,6 @@ SHARP_RATIO = 3.0
 """A lone direction whose lowest points scatter this much more than at the floor is queued too."""
 REBASE_WINDOWS = 3
 """Windows of sharp pile-up away from the floor after which the floor has moved."""
-FLOOR_DEPTH = 5
-"""How many of a direction's lowest points tell its floor: one alone may be a stamp gone wrong."""
-EARLY_SIGMAS = 4.0
-MAX_EARLY = 0.05
-"""The floor is where that many points lie within this many sigmas of stamp noise; up to this share
-of points may lie alone below it: stamps gone wrong."""
 FLOOR_DOWN = 0.3
 FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
@@ -50,17 +42,9 @@ UNPROVEN_SHARE = 0.125
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
 directions: then a queue may stand in one of them, and hide up to half the round trip, which is four
 of these."""
-QUEUE_SHARE = 0.01
-"""A doubt beyond this share of the round trip may be a queue, which fills or drains meanwhile."""
-CONFIRMATIONS = 2
-"""Windows with probes of their own that must confirm floors before that doubt is dropped."""
-MAX_CONFIRMATIONS = 20
-"""Beyond this floors have followed later windows (`FLOOR_UP`) and forgotten the first ones."""
 TORN_APART = 0.3
 """A step within a window leaves one direction's floor before it and the other's after it, half a
 window apart; without one the piles of both directions lie at the same time."""
-
-Matrix = NDArray[np.float64]
 
 
 class Mode(enum.StrEnum):
@@ -91,79 +75,6 @@ class Tracked(NamedTuple):
     mode: Mode
 
 
-class _Lows(NamedTuple):
-    """The lowest points of each direction at one slope, ns: heights, or delays once offset."""
-
-    forward_ns: float
-    reverse_ns: float
-    forward_scatter_ns: float
-    """How far the lowest points of that direction lie above each other."""
-    reverse_scatter_ns: float
-
-    @property
-    def scatter_ns(self) -> float:
-        return math.hypot(self.forward_scatter_ns, self.reverse_scatter_ns)
-
-    @property
-    def worse_ns(self) -> float:
-        return max(self.forward_scatter_ns, self.reverse_scatter_ns)
-
-    @property
-    def rtt_ns(self) -> float:
-        return self.forward_ns + self.reverse_ns
-
-
-class _Floors(NamedTuple):
-    """Least one-way delays, ns: what they sum to was measured, how they share it was assumed."""
-
-    forward_ns: float
-    reverse_ns: float
-    asymmetry_ns: float = 0.0
-    """Half the difference of the paths, known only from rebaselining around a prediction."""
-    doubt_var: float = 0.0
-    """Variance of that half difference: systematic, so no number of windows shrinks it."""
-    scatter_ns: float = math.inf
-    """How far the lowest points scattered, in the worse direction, when both were at the floor."""
-    confirmed: int = 0
-    """Windows with probes of their own that confirmed them."""
-    confirmed_ns: int = 0
-    """When the last of these was."""
-    certain: bool = False
-    """One of these needed no second one."""
-    gap_var: float = 0.0
-    """Mean of what these windows' lowest probes leave open (`WindowFit.gap_ns`)."""
-
-    def confirm(self, fit: WindowFit, now_ns: int) -> _Floors:
-        """As one more sharp window makes them."""
-        confirmed = min(self.confirmed + 1, MAX_CONFIRMATIONS)
-        return self._replace(
-            confirmed=confirmed,
-            confirmed_ns=now_ns,
-            certain=self.certain or fit.certain,
-            gap_var=self.gap_var + (fit.gap_ns**2 - self.gap_var) / confirmed,
-        )
-
-    @property
-    def remaining_var(self) -> float:
-        """Variance of the offset that the floors leave in doubt, infinite while unconfirmed.
-
-        The floors are the lowest of all windows' probes: n windows leave less by the root of n,
-        as stretches within a window do.
-        """
-        if self.certain or self.confirmed >= CONFIRMATIONS:
-            return self.gap_var / self.confirmed
-        return math.inf
-
-    @property
-    def rtt_ns(self) -> float:
-        return self.forward_ns + self.reverse_ns
-
-    def drift_doubt(self, span_ns: float) -> float:
-        """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
-        doubt_ns = math.sqrt(self.doubt_var)
-        return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
-
-
 class PairTracker:
     """Windows of one pair in, its relation out. Not thread-safe."""
 
@@ -173,8 +84,8 @@ class PairTracker:
         self._base_ns = 0
         self._span_ns = 1.0
         self._x = OffsetDrift()
-        self._floors: _Floors | None = None
-        self._lowest: _Floors | None = None
+        self._floors: Floors | None = None
+        self._lowest: Floors | None = None
         """The floors that had been learned before others were taken for moved ones."""
         self._away_since_ns: int | None = None
         self._noise_ns = math.inf
@@ -201,7 +112,6 @@ class PairTracker:
         fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
-        self._bend.take(clouds.ref_ns, clouds.span_ns, fit.line.slope, fit.slope_var)
         return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
@@ -215,11 +125,12 @@ class PairTracker:
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._span_ns = clouds.span_ns
         self._start(fit)
+        self._watch_bend(clouds, fit)
         self._noise_ns = fit.noise_ns if fit.piled else math.inf
-        self._learn_floors(_fit_lows(clouds, fit, self._noise_ns), fit)
+        self._learn_floors(fitted_lows(clouds, fit, self._noise_ns), fit)
         return self._tracked(mode)
 
-    def _resume(self, clouds: Clouds, floors: _Floors) -> Tracked | None:
+    def _resume(self, clouds: Clouds, floors: Floors) -> Tracked | None:
         """Offset and drift anew, beside floors that are known: what the round trip is above them
         may be queued in one direction."""
         fit = self._fitted(clouds, None)
@@ -229,7 +140,8 @@ class PairTracker:
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._x = OffsetDrift(cov=Covariance(drift=LOST_DRIFT_SIGMA**2))
         self._start(fit, floors.asymmetry_ns)
-        lows = _fit_lows(clouds, fit, self._noise_ns)
+        self._watch_bend(clouds, fit)
+        lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns < -slack_ns:
@@ -237,6 +149,13 @@ class PairTracker:
         elif excess_ns > slack_ns:
             self._x = self._x.inflate((excess_ns / 2) ** 2)
         return self._tracked(Mode.STEPPED)
+
+    def _watch_bend(self, clouds: Clouds, fit: WindowFit) -> None:
+        slope, slope_var = fit.line.slope, fit.slope_var
+        if math.isinf(slope_var):
+            # The predicted one, which windows have confirmed as long as no offset contradicts it.
+            slope, slope_var = self._x.drift, self._x.cov.drift * self._unexplained.factor
+        self._bend.take(clouds, slope, slope_var)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
@@ -248,14 +167,14 @@ class PairTracker:
         self._unexplained = Innovations()
         self._away_since_ns = None
 
-    def _learn_floors(self, lows: _Lows, fit: WindowFit) -> None:
+    def _learn_floors(self, lows: Lows, fit: WindowFit) -> None:
         """Floors from one window, assumed to share the round trip evenly.
 
         Only floors confirmed in both directions show that no queue stands in one of them.
         """
         self._lowest = None
         theta_ns = fit.line.theta_ns
-        floors = _Floors(
+        floors = Floors(
             lows.forward_ns - theta_ns,
             lows.reverse_ns + theta_ns,
             scatter_ns=lows.worse_ns,
@@ -265,7 +184,7 @@ class PairTracker:
         doubt_var = min(floors.remaining_var, (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2)
         self._floors = floors._replace(doubt_var=doubt_var)
 
-    def _confirm_floors(self, floors: _Floors, fit: WindowFit, span_ns: float) -> None:
+    def _confirm_floors(self, floors: Floors, fit: WindowFit, span_ns: float) -> None:
         """One more window has confirmed the floors; windows that share probes count once.
 
         The windows before it came down to the same round trip, so it speaks for them, too.
@@ -277,13 +196,13 @@ class PairTracker:
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
         ahead_ns = float(ref_ns - self._ref_ns)
-        self._x = self._x.predict(ahead_ns, float(base_ns - self._base_ns), self._bend.ramp)
+        self._x = self._x.predict(ahead_ns, float(base_ns - self._base_ns), self._bend.seen)
         self._ref_ns, self._base_ns = ref_ns, base_ns
 
     def _told(
-        self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float
+        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
     ) -> Tracked | None:
-        lows = _fit_lows(clouds, fit, self._noise_ns)
+        lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
@@ -312,14 +231,16 @@ class PairTracker:
             self._start(fit, asymmetry_ns)
             return self._tracked(Mode.STEPPED)
         self._update_both(fit, asymmetry_ns, (max(excess_ns, 0.0) / 4) ** 2, overlap)
+        if excess_ns >= -slack_ns:
+            self._watch_bend(clouds, fit)
         self._follow_floors(lows)
         if fit.piled:
             self._noise_ns = fit.noise_ns
         return self._tracked(Mode.BOTH)
 
-    def _away(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+    def _away(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> Mode:
         """A window whose round trip never came down to the floor."""
-        lows = _fit_lows(clouds, fit, self._noise_ns)
+        lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         if self._ambiguous(excess_ns, lows):
             if self._contradicts(fit, floors, excess_ns):
@@ -337,7 +258,7 @@ class PairTracker:
             self._away_since_ns = None
         return mode
 
-    def _contradicts(self, fit: WindowFit, floors: _Floors, excess_ns: float) -> bool:
+    def _contradicts(self, fit: WindowFit, floors: Floors, excess_ns: float) -> bool:
         """Whether the offset is further from the prediction than queues can move it (half of what
         they add to the round trip). Once, the window's line went wrong; twice in a row, a
         clock stepped."""
@@ -349,17 +270,17 @@ class PairTracker:
             self._start(fit, floors.asymmetry_ns)
         return stepped and not again
 
-    def _ambiguous(self, excess_ns: float, lows: _Lows) -> bool:
+    def _ambiguous(self, excess_ns: float, lows: Lows) -> bool:
         """Whether the prediction is too vague to say in which direction the excess is."""
         sigma_ns = math.sqrt(self._x.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
-    def _heard(self, clouds: Clouds, fit: WindowFit, floors: _Floors, overlap: float) -> Mode:
+    def _heard(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> Mode:
         """Who agrees with the prediction, speaks.
 
         Read at the predicted slope: the queued direction has bent the window's own.
         """
-        lows = _lows(clouds, self._x.drift, self._noise_ns)
+        lows = lows_at(clouds, self._x.drift, self._noise_ns)
         ahead_ns = self._x.theta_ns
         tilt_ns = math.sqrt(self._x.cov.drift) * clouds.span_ns / 2
         noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
@@ -399,7 +320,7 @@ class PairTracker:
             self._away_since_ns = self._ref_ns
         return self._ref_ns - self._away_since_ns >= (REBASE_WINDOWS - 1) * span_ns * 0.9
 
-    def _rebase(self, lows: _Lows) -> None:
+    def _rebase(self, lows: Lows) -> None:
         """New floors around the predicted offset: no clock moves because a route did."""
         if self._floors is None:
             return
@@ -407,7 +328,7 @@ class PairTracker:
         theta_ns = self._x.theta_ns
         forward_ns, reverse_ns = lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns
         longer_ns = forward_ns - self._floors.forward_ns - reverse_ns + self._floors.reverse_ns
-        self._floors = _Floors(
+        self._floors = Floors(
             forward_ns,
             reverse_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
@@ -434,7 +355,7 @@ class PairTracker:
         self._unexplained.take(innovation_ns, self._x.cov.theta + variance)
         self._x = self._x.update_theta(innovation_ns, variance)
 
-    def _follow_floors(self, lows: _Lows, upward: float = FLOOR_UP) -> None:
+    def _follow_floors(self, lows: Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
         if self._floors is None:
             return
@@ -454,9 +375,10 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cross, drift_var = self._x.cov.cross, self._x.cov.drift
+        cross = self._x.cov.cross
+        bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
+        drift_var = self._x.cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
         back_ns = round(cross / drift_var) if drift_var > 0 else 0
-        bent_ns, turned = self._bend.line_error_ns, self._bend.line_turn
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
             base_ns=self._base_ns,
@@ -464,7 +386,7 @@ class PairTracker:
             drift=self._x.drift,
             theta_var=(self._x.cov.theta - cross * back_ns) * self._unexplained.factor,
             doubt_var=self._floors.doubt_var + bent_ns**2,
-            drift_var=drift_var + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2,
+            drift_var=drift_var,
             rtt_floor_ns=self._floors.rtt_ns,
             mode=mode,
         )
@@ -473,38 +395,3 @@ class PairTracker:
 def _overlap(span_ns: float, advance_ns: float) -> float:
     """How many times a sliding window tells the same probes: their noise counts that often less."""
     return max(1.0, span_ns / max(advance_ns, 1.0))
-
-
-def _lows(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None = None) -> _Lows:
-    """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
-    heights = clouds.heights(slope)
-    width_ns = EARLY_SIGMAS * noise_ns
-    lows, rises = [], []
-    sides = (heights[: clouds.forward], heights[clouds.forward :])
-    centres = (-math.inf, -math.inf) if pile is None else pile.line[1:]
-    for side, centre in zip(sides, centres, strict=True):
-        right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
-        floor = _floor(right if len(right) else side, width_ns)
-        lows.append(float(floor.sum()) / len(floor))
-        rises.append(lows[-1] - float(floor[0]))
-    return _Lows(lows[0], lows[1], rises[0], rises[1])
-
-
-def _fit_lows(clouds: Clouds, fit: WindowFit, noise_ns: float) -> _Lows:
-    """At the window's own slope, and by its own piles where it has any."""
-    if fit.piled:
-        return _lows(clouds, fit.line.slope, fit.noise_ns, fit)
-    return _lows(clouds, fit.line.slope, noise_ns)
-
-
-def _floor(side: Matrix, width_ns: float) -> Matrix:
-    """The lowest `FLOOR_DEPTH` heights that lie within a pile's width of each other, ascending.
-
-    Where there are none (no pile, or noise unknown) simply the lowest.
-    """
-    depth = min(FLOOR_DEPTH, len(side))
-    count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))
-    low = np.sort(side)[:count]
-    widths = low[depth - 1 :] - low[: count - depth + 1]
-    first = int((widths <= width_ns).argmax())  # 0, too, where none is
-    return low[first : first + depth]

@@ -84,6 +84,14 @@ class PairWindows:
         if len(torn):
             self._parts = [part[~torn[self._pairs(part)]] for part in self._parts]
 
+    def reach_before(self, clock: str, instant_ns: int) -> bool:
+        """Whether a probe here reached a peer's clock before that instant of the same clock."""
+        mine = np.array([clock == key.dst_clock for key in self._estimators], dtype=np.bool_)
+        return any(
+            bool((part["t2_ns"][mine[self._pairs(part)]] < instant_ns).any())
+            for part in self._parts
+        )
+
     def edges(self, now_local_ns: int) -> tuple[Edge, ...]:
         """An edge for every pair whose window supports one.
 

@@ -1,18 +1,17 @@
-"""Questions from command lines, answered from the store and the controller's own state."""
+"""The questions: what command lines are told, from the store and the controller's own state."""
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
-from syntony.controller.fleet import Fleet
-from syntony.controller.locating import LocateLoop
-from syntony.controller.sla import SlaQuestions
-from syntony.controller.solve import SolveLoop
+from syntony.controller.observe import Names
+from syntony.controller.questions import DAY_NS, ORDER, READ, Asked, Runs, question
+from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
-from syntony.model import MS, S
-from syntony.store import Store
-from syntony.wire import messages as wire
+from syntony.model import MS
+from syntony.wire.audit import AuditReports, AuditReportsQuery
 from syntony.wire.clocks import (
     ClockHistory,
     ClockHistoryQuery,
@@ -21,202 +20,258 @@ from syntony.wire.clocks import (
     Pairs,
     PairsQuery,
 )
+from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
+from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.fabric import (
     FabricChanges,
     FabricChangesQuery,
+    Findings,
     FindingsQuery,
     LearntPaths,
     PathsQuery,
 )
-from syntony.wire.failover import FailoverLog, FailoverLogQuery
+from syntony.wire.failover import (
+    ConnectionsQuery,
+    FailoverLog,
+    FailoverLogQuery,
+    FailoverStatus,
+    FailoverStatusQuery,
+    FleetConnections,
+)
+from syntony.wire.incidents import IncidentsQuery, IncidentsReply, RulesQuery, RulesReply
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
-from syntony.wire.probes import Matrix, MatrixQuery, PlanQuery, ProbePlan, Series, SeriesQuery
-from syntony.wire.sla import QueuesQuery, SlaCheckQuery, SlaReportQuery
+from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
+from syntony.wire.probes import (
+    KeysQuery,
+    KeysStatus,
+    Matrix,
+    MatrixQuery,
+    PlanQuery,
+    ProbePlan,
+    Series,
+    SeriesQuery,
+)
+from syntony.wire.roles import Role
+from syntony.wire.sla import (
+    Queues,
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
+from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
 
-DAY_NS = 24 * 3600 * S
+if TYPE_CHECKING:
+    from syntony.controller.fleet import Member
+
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
 """Events and clocks: all that are kept may be asked for."""
 MAX_CHANGES_NS = 365 * DAY_NS
 CLOCK_SAMPLES = 60_000
-"""Of one answer: some 200 bytes each, within a message."""
+"""Of one answer."""
 MAX_LOG_ROWS = 10_000
-_SLACK_NS = 1 * S
-"""Rows of hosts that are a little ahead of the median are of the window too."""
+MAX_MOVES = 1_000
 
-StoreQuery = (
-    MatrixQuery
-    | SeriesQuery
-    | LinksQuery
-    | LinkHistoryQuery
-    | ClockHistoryQuery
-    | FailoverLogQuery
-    | FabricChangesQuery
-    | wire.FleetQuery
-    | SlaReportQuery
-    | SlaCheckQuery
-    | QueuesQuery
-)
-PresentQuery = ClockQuery | PairsQuery | FindingsQuery | PathsQuery | PlanQuery
+# --- from the store ---
 
 
-class Answers:
-    """Reads; never changes anything."""
-
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        solving: SolveLoop,
-        locating: LocateLoop,
-        slas: SlaQuestions,
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._solving = solving
-        self._locating = locating
-        self._slas = slas
-
-    async def answer(
-        self, query: StoreQuery | PresentQuery, fleet_now_ns: int | None
-    ) -> wire.Answer:
-        """The answer to one question, with the window ending at `fleet_now_ns`.
-
-        Raises:
-            UsageError: a window that is not positive or longer than anything kept.
-            StoreError: the store failed.
-        """
-        match query:
-            case MatrixQuery() | SeriesQuery():
-                return await self._window_answer(query, fleet_now_ns)
-            case LinksQuery() | LinkHistoryQuery():
-                return await asyncio.to_thread(self._links_answer, query, fleet_now_ns)
-            case ClockHistoryQuery() | FailoverLogQuery() | FabricChangesQuery():
-                return await self._past(query, fleet_now_ns)
-            case SlaReportQuery() | SlaCheckQuery() | QueuesQuery():
-                return await self._slas.answer(query, fleet_now_ns)
-            case wire.FleetQuery():
-                rows = await asyncio.to_thread(self._store.count_rows)
-                return self._fleet_answer(rows)
-            case _:
-                return self._present(query)
-
-    async def _past(
-        self,
-        query: ClockHistoryQuery | FailoverLogQuery | FabricChangesQuery,
-        fleet_now_ns: int | None,
-    ) -> wire.Answer:
-        if isinstance(query, FabricChangesQuery):
-            first_ns, last_ns = _window(query.window_ns, MAX_CHANGES_NS, fleet_now_ns or 0)
-            found = await asyncio.to_thread(self._store.fabric.changes, first_ns, last_ns)
-            return FabricChanges(changes=found)
-        if isinstance(query, ClockHistoryQuery):
-            return await self._clock_history(query, fleet_now_ns)
-        return await self._failover_log(query, fleet_now_ns)
-
-    def _present(self, query: PresentQuery) -> wire.Answer:
-        """What is known now, without the store."""
-        match query:
-            case ClockQuery():
-                return Clocks(timelines=self._solving.timelines, utc=self._solving.utc)
-            case PairsQuery():
-                return Pairs(edges=self._solving.edges())
-            case FindingsQuery():
-                return self._locating.answer
-            case PathsQuery():
-                return LearntPaths(paths=self._locating.paths())
-            case PlanQuery():
-                return ProbePlan(generation=self._fleet.mesh.generation, flows=self._fleet.flows())
-
-    async def _failover_log(self, query: FailoverLogQuery, fleet_now_ns: int | None) -> FailoverLog:
-        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
-        if not 0 < query.limit <= MAX_LOG_ROWS:
-            raise UsageError(f"a log of {query.limit} rows; ask for up to {MAX_LOG_ROWS}")
-        if fleet_now_ns is None:
-            return FailoverLog(events=())
-        found = await asyncio.to_thread(
-            self._store.path_events,
-            first_ns,
-            last_ns,
-            job=query.job,
-            host=query.host,
-            limit=query.limit,
-        )
-        return FailoverLog(events=found)
-
-    async def _window_answer(
-        self, query: MatrixQuery | SeriesQuery, fleet_now_ns: int | None
-    ) -> wire.Answer:
-        first_ns, last_ns = _window(query.window_ns, MAX_WINDOW_NS, fleet_now_ns or 0)
-        if fleet_now_ns is None:
-            return Matrix(cells=()) if isinstance(query, MatrixQuery) else _no_points()
-        if isinstance(query, MatrixQuery):
-            cells = await asyncio.to_thread(self._store.matrix, first_ns, last_ns)
-            return Matrix(cells=cells)
-        points = await asyncio.to_thread(
-            self._store.series, first_ns, last_ns, query.src, query.dst
-        )
-        return Series(points=points)
-
-    def _links_answer(
-        self, query: LinksQuery | LinkHistoryQuery, fleet_now_ns: int | None
-    ) -> wire.Answer:
-        now_ns = fleet_now_ns or 0
-        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, now_ns)
-        links = self._store.links
-        if isinstance(query, LinksQuery):
-            return Links(ports=links.ports(first_ns, last_ns), now_ns=now_ns)
-        return LinkHistory(
-            events=links.events(first_ns, last_ns, query.nic),
-            counters=links.counters(first_ns, last_ns, query.nic),
-            now_ns=now_ns,
-        )
-
-    async def _clock_history(
-        self, query: ClockHistoryQuery, fleet_now_ns: int | None
-    ) -> ClockHistory:
-        first_ns, last_ns = _window(query.window_ns, MAX_HISTORY_NS, fleet_now_ns or 0)
-        if query.step_ns < 0:
-            raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
-        clocks = 1 if query.node else max(1, len(self._solving.timelines))
-        finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
-        step_ns = max(query.step_ns, finest_ns, MS)
-        if fleet_now_ns is None:
-            return ClockHistory(samples=(), step_ns=step_ns)
-        samples = await asyncio.to_thread(
-            self._store.clock_history, first_ns, last_ns, query.node, step_ns
-        )
-        return ClockHistory(samples=samples, step_ns=step_ns)
-
-    def _fleet_answer(self, rows_stored: int) -> wire.Fleet:
-        contested: dict[str, list[str]] = defaultdict(list)
-        for ref, address in self._fleet.contested.items():
-            contested[ref.host].append(f"nic={ref.nic} reason=another host claims {address} too")
-        agents = tuple(
-            wire.AgentStatus(
-                host=host,
-                connected=member.connected,
-                nics=member.hello.nics,
-                version=member.hello.version,
-                last_batch_ns=member.newest_ns,
-                batches=member.batches,
-                rows=member.rows,
-                dropped=member.dropped + member.refused_rows,
-                probes_per_s=member.probes_per_s if member.connected else 0.0,
-                faults=(*member.faults, *contested.get(host, ())),
-            )
-            for host, member in sorted(self._fleet.members.items())
-        )
-        total = sum(agent.probes_per_s for agent in agents)
-        return wire.Fleet(agents=agents, rows_stored=rows_stored, probes_per_s=total)
+@question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+def matrix(asked: Asked, query: MatrixQuery) -> Matrix:
+    return Matrix(cells=asked.desks.store.matrix(*asked.window(query.window_ns)))
 
 
-def _window(asked_ns: int, longest_ns: int, now_ns: int) -> tuple[int, int]:
-    """Whole seconds from the asked window's start to a little after now."""
-    if not 0 < asked_ns <= longest_ns:
-        raise UsageError(f"a window of {asked_ns} ns; ask for up to {longest_ns // DAY_NS} days")
-    return (now_ns - asked_ns) // S * S, now_ns + _SLACK_NS
+@question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+def series(asked: Asked, query: SeriesQuery) -> Series:
+    window = asked.window(query.window_ns)
+    return Series(points=asked.desks.store.series(*window, query.src, query.dst))
 
 
-def _no_points() -> Series:
-    return Series(points=())
+@question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+def links(asked: Asked, query: LinksQuery) -> Links:
+    ports = asked.desks.store.links.ports(*asked.window(query.window_ns))
+    return Links(ports=ports, now_ns=asked.fleet_ns or 0)
+
+
+@question(LinkHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+def link_history(asked: Asked, query: LinkHistoryQuery) -> LinkHistory:
+    rows, window = asked.desks.store.links, asked.window(query.window_ns)
+    return LinkHistory(
+        events=rows.events(*window, query.nic),
+        counters=rows.counters(*window, query.nic),
+        now_ns=asked.fleet_ns or 0,
+    )
+
+
+@question(ClockHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+def clock_history(asked: Asked, query: ClockHistoryQuery) -> ClockHistory:
+    if query.step_ns < 0:
+        raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
+    clocks = 1 if query.node else max(1, len(asked.desks.solving.timelines))
+    finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
+    step_ns = max(query.step_ns, finest_ns, MS)
+    window = asked.window(query.window_ns)
+    samples = asked.desks.store.clock_history(*window, query.node, step_ns)
+    return ClockHistory(samples=samples, step_ns=step_ns)
+
+
+@question(FailoverLogQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, most=MAX_LOG_ROWS)
+def failover_log(asked: Asked, query: FailoverLogQuery) -> FailoverLog:
+    window = asked.window(query.window_ns)
+    found = asked.desks.store.path_events(
+        *window, job=query.job, host=query.host, limit=query.limit
+    )
+    return FailoverLog(events=found)
+
+
+@question(FabricChangesQuery, READ, Runs.STORE, longest_ns=MAX_CHANGES_NS)
+def fabric_changes(asked: Asked, query: FabricChangesQuery) -> FabricChanges:
+    return FabricChanges(changes=asked.desks.store.fabric.changes(*asked.window(query.window_ns)))
+
+
+@question(SlaReportQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+def sla_report(asked: Asked, query: SlaReportQuery) -> SlaReport:
+    pairs = asked.desks.traffic.pairs(time.monotonic_ns())
+    return asked.desks.slas.report(query.by, query.window_ns, asked.measured_ns(), pairs)
+
+
+@question(SlaCheckQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+def sla_check(asked: Asked, query: SlaCheckQuery) -> SlaChecked:
+    about = [
+        (each.subject, each.summary)
+        for each in asked.desks.alerts.live()
+        if each.subject == query.host or Names.holds(query.host, each.subject)
+    ]
+    return asked.desks.slas.check(query.host, query.window_ns, asked.measured_ns(), about)
+
+
+# --- large, from memory ---
+
+
+@question(PlanQuery, READ, Runs.STORE)
+def probe_plan(asked: Asked, _: PlanQuery) -> ProbePlan:
+    fleet = asked.desks.fleet
+    return ProbePlan(generation=fleet.mesh.generation, flows=fleet.flows())
+
+
+@question(PathsQuery, READ, Runs.STORE)
+def learnt_paths(asked: Asked, _: PathsQuery) -> LearntPaths:
+    return LearntPaths(paths=asked.desks.locating.paths())
+
+
+# --- from control state ---
+
+
+@question(FleetQuery, READ, Runs.DISK)
+def fleet(asked: Asked, _: FleetQuery) -> Fleet:
+    contested: dict[str, list[str]] = defaultdict(list)
+    for ref, address in asked.desks.fleet.contested.items():
+        contested[ref.host].append(f"nic={ref.nic} reason=another host claims {address} too")
+    agents = tuple(
+        _agent(host, member, contested.get(host, ()))
+        for host, member in sorted(asked.desks.fleet.members.items())
+    )
+    return Fleet(
+        agents=agents,
+        rows_stored=asked.desks.store.count_rows(),
+        probes_per_s=sum(agent.probes_per_s for agent in agents),
+    )
+
+
+def _agent(host: str, member: Member, contested: list[str] | tuple[()]) -> AgentStatus:
+    return AgentStatus(
+        host=host,
+        connected=member.connected,
+        nics=member.hello.nics,
+        version=member.hello.version,
+        last_batch_ns=member.newest_ns,
+        batches=member.batches,
+        rows=member.rows,
+        dropped=member.dropped + member.refused_rows,
+        probes_per_s=member.probes_per_s if member.connected else 0.0,
+        faults=(*member.faults, *contested),
+        parts=member.parts(time.monotonic_ns()),
+    )
+
+
+@question(IncidentsQuery, READ, Runs.DISK)
+def incidents(asked: Asked, query: IncidentsQuery) -> IncidentsReply:
+    return asked.desks.alerts.incidents(query, asked.now_ns)
+
+
+@question(ChangesQuery, READ, Runs.DISK, longest_ns=MAX_CHANGES_NS, most=CHANGES_LIMIT)
+def changes(asked: Asked, query: ChangesQuery) -> Changes:
+    found = asked.desks.state.changes(asked.now_ns - query.window_ns, query.limit)
+    return Changes(changes=found)
+
+
+@question(AuditReportsQuery, ORDER, Runs.DISK)
+def audit_reports(asked: Asked, query: AuditReportsQuery) -> AuditReports:
+    return asked.desks.audits.reports(query)
+
+
+@question(IdentitiesQuery, READ, Runs.DISK)
+def identities(asked: Asked, _: IdentitiesQuery) -> Identities:
+    return asked.desks.membership.enrolment.listing()
+
+
+@question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
+def renew(asked: Asked, query: RenewQuery) -> Issued:
+    return asked.desks.membership.enrolment.renew(query, asked.who)
+
+
+# --- as things are now ---
+
+
+@question(ClockQuery, READ, Runs.LOOP)
+def clocks(asked: Asked, _: ClockQuery) -> Clocks:
+    return Clocks(timelines=asked.desks.solving.timelines, utc=asked.desks.solving.utc)
+
+
+@question(PairsQuery, READ, Runs.LOOP)
+def clock_pairs(asked: Asked, _: PairsQuery) -> Pairs:
+    return Pairs(edges=asked.desks.solving.edges())
+
+
+@question(FindingsQuery, READ, Runs.LOOP)
+def findings(asked: Asked, _: FindingsQuery) -> Findings:
+    return asked.desks.locating.answer
+
+
+@question(QueuesQuery, READ, Runs.LOOP)
+def queues(asked: Asked, _: QueuesQuery) -> Queues:
+    asked.measured_ns()
+    found = asked.desks.locating.queues
+    flows = asked.desks.traffic.flows(time.monotonic_ns())
+    return Queues(queues=with_flows(found or (), flows), looked=found is not None)
+
+
+@question(RulesQuery, READ, Runs.LOOP)
+def rules(asked: Asked, _: RulesQuery) -> RulesReply:
+    return asked.desks.alerts.told_rules()
+
+
+@question(ConnectionsQuery, READ, Runs.LOOP)
+def connections(asked: Asked, query: ConnectionsQuery) -> FleetConnections:
+    return asked.desks.traffic.paths(query, time.monotonic_ns())
+
+
+@question(FailoverStatusQuery, READ, Runs.LOOP)
+def failover_status(asked: Asked, _: FailoverStatusQuery) -> FailoverStatus:
+    return asked.desks.traffic.status(time.monotonic_ns())
+
+
+@question(TrafficQuery, READ, Runs.LOOP)
+def traffic(asked: Asked, query: TrafficQuery) -> Traffic:
+    return asked.desks.placement.traffic(query, time.monotonic_ns())
+
+
+@question(MovesQuery, READ, Runs.LOOP, most=MAX_MOVES)
+def moves(asked: Asked, query: MovesQuery) -> MoveList:
+    return MoveList(moves=asked.desks.placement.desk.moves(query.job, query.limit))
+
+
+@question(KeysQuery, READ, Runs.LOOP)
+def probe_keys(asked: Asked, _: KeysQuery) -> KeysStatus:
+    return asked.desks.keys.status()

@@ -1,15 +1,21 @@
-"""Audits under way: orders to agents, what came back, until whoever asked has fetched it."""
+"""Audits through agents: the orders, and the reports until whoever asked has fetched them.
+
+Runs and reports are control state: a restart in the middle of an audit loses none that has arrived.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
+from syntony.state import Connection, ControlState, log_change
 from syntony.wire.audit import (
     AuditCommand,
     AuditOrder,
@@ -19,6 +25,7 @@ from syntony.wire.audit import (
     AuditStarted,
     HostAudit,
 )
+from syntony.wire.control import Issuer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -46,14 +53,28 @@ class _Run:
         self.by = by
         self.until_ns = until_ns
         """Fleet time at which who has not answered never will."""
-        self.reports: list[HostAudit] = []
 
 
 class AuditDesk:
-    """One per controller; used on its event loop only."""
+    """One per controller. Thread-safe; methods wait for the disk.
 
-    def __init__(self) -> None:
+    Args:
+        state: where runs and reports are kept.
+
+    Raises:
+        StateError: they cannot be read.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
+        reported = set(state.read("SELECT run, host FROM audit_report"))
+        for order, by, until_ns, hosts in state.read(
+            "SELECT name, issuer, until_ns, hosts FROM audit_run ORDER BY number"
+        ):
+            waiting = [host for host in json.loads(hosts) if (order, host) not in reported]
+            self._runs[order] = _Run(waiting, by, until_ns)
         self.ordered = self.reported = 0
         """Audits, and hosts' reports, since this began."""
 
@@ -63,12 +84,12 @@ class AuditDesk:
         return sum(len(run.waiting) for run in self._runs.values())
 
     def start(
-        self, command: AuditCommand, by: str, connected: Collection[str], fleet_ns: int
+        self, command: AuditCommand, issuer: Issuer, connected: Collection[str], fleet_ns: int
     ) -> tuple[AuditStarted, list[AuditOrder]]:
         """The orders for agents.
 
         Args:
-            by: who gives the order.
+            issuer: who gives the order.
             connected: hosts whose agents are there.
             fleet_ns: now.
 
@@ -76,6 +97,7 @@ class AuditDesk:
             UsageError: it asks for what cannot be, or another audit is under way
                 on one of the hosts: an order that waits for its agent would be replaced by ours,
                 and an agent audits once at a time.
+            StateError: it could not be recorded; nothing is ordered.
         """
         if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
             raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
@@ -83,13 +105,19 @@ class AuditDesk:
             raise UsageError("a check has a name that cannot be one")
         wanted = command.hosts or tuple(sorted(connected))
         told = tuple(host for host in wanted if host in connected)
-        self._refuse_while_busy(frozenset(told), fleet_ns)
-        order = secrets.token_hex(16)
-        until_ns = fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS
-        self._runs[order] = _Run(told, by, until_ns)
+        order, by = secrets.token_hex(16), issuer.who
+        run = _Run(told, by, fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS)
+        with self._lock:
+            self._refuse_while_busy(frozenset(told), fleet_ns)
+            old = [*self._runs, order][:-MAX_RUNS]
+            with self._state.transaction() as connection:
+                _record(connection, order, run, old)
+                change = (f"audit {order}", "", "started", f"{len(told)} hosts")
+                log_change(connection, fleet_ns, issuer, change)
+            self._runs[order] = run
+            for each in old:
+                del self._runs[each]
         self.ordered += 1
-        while len(self._runs) > MAX_RUNS:
-            self._runs.popitem(last=False)
         _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(told), by)
         absent = tuple(host for host in wanted if host not in connected)
         orders = [
@@ -119,37 +147,71 @@ class AuditDesk:
                 )
 
     def take(self, host: str, report: AuditReport) -> None:
-        """An agent's answer; one that nobody waits for is dropped."""
-        run = self._runs.get(report.order)
-        if run is None or host not in run.waiting:
-            _log.warning("audit report dropped host=%s order=%s", host, report.order[:40])
-            return
-        run.waiting.discard(host)
-        self.reported += 1
+        """An agent's answer; one that nobody waits for is dropped. Raises `StateError`."""
         refused = report.refused[: 2 * _MAX_TEXT]
         if len(report.report) > MAX_REPORT_BYTES:
             refused = f"a report of {len(report.report)} bytes is too long"
-        run.reports.append(
-            HostAudit(host=host, report=b"" if refused else report.report, refused=refused)
-        )
+        with self._lock:
+            run = self._runs.get(report.order)
+            if run is None or host not in run.waiting:
+                _log.warning("audit report dropped host=%s order=%s", host, report.order[:40])
+                return
+            with self._state.transaction() as connection:
+                connection.execute(
+                    "INSERT INTO audit_report (run, host, report, refused) VALUES (?, ?, ?, ?)",
+                    (report.order, host, b"" if refused else report.report, refused),
+                )
+            run.waiting.discard(host)
+        self.reported += 1
 
     def reports(self, query: AuditReportsQuery) -> AuditReports:
         """What has come in, as much as fits an answer.
 
         Raises:
             UsageError: no such audit, or no longer.
+            StateError: the reports cannot be read.
         """
-        run = self._runs.get(query.order)
-        if run is None:
-            raise UsageError(f"no audit {query.order[:40]!r} is kept; run it again")
-        found: list[HostAudit] = []
-        size = 0
-        for report in run.reports[max(0, query.after) :]:
-            size += len(report.report)
-            if found and size > MAX_ANSWER_BYTES:
-                break
-            found.append(report)
-        after = max(0, query.after) + len(found)
-        whole = after == len(run.reports)
-        waiting = tuple(sorted(run.waiting)) if whole else ("…",)
-        return AuditReports(reports=tuple(found), after=after, waiting=waiting)
+        with self._lock:
+            run = self._runs.get(query.order)
+            if run is None:
+                raise UsageError(f"no audit {query.order[:40]!r} is kept; run it again")
+            waiting = tuple(sorted(run.waiting))
+            after = max(0, query.after)
+            sizes = self._state.read(
+                "SELECT length(report) FROM audit_report WHERE run = ? ORDER BY number",
+                query.order,
+            )
+            count = _fitting([size for (size,) in sizes[after:]])
+            rows = self._state.read(
+                "SELECT host, report, refused FROM audit_report WHERE run = ? ORDER BY number "
+                "LIMIT ? OFFSET ?",
+                query.order,
+                count,
+                after,
+            )
+        found = tuple(HostAudit(host=row[0], report=row[1], refused=row[2]) for row in rows)
+        whole = after + count >= len(sizes)
+        return AuditReports(
+            reports=found, after=after + count, waiting=waiting if whole else ("…",)
+        )
+
+
+def _record(connection: Connection, order: str, run: _Run, old: Collection[str]) -> None:
+    """Add a run, and remove old ones with their reports."""
+    for each in old:
+        connection.execute("DELETE FROM audit_report WHERE run = ?", (each,))
+        connection.execute("DELETE FROM audit_run WHERE name = ?", (each,))
+    connection.execute(
+        "INSERT INTO audit_run (name, issuer, until_ns, hosts) VALUES (?, ?, ?, ?)",
+        (order, run.by, run.until_ns, json.dumps(sorted(run.waiting))),
+    )
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of the first reports fit an answer; one always does."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if count and total > MAX_ANSWER_BYTES:
+            return count
+    return len(sizes)

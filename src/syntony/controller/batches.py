@@ -80,6 +80,18 @@ def joined(pieces: Sequence[Piece]) -> pa.Table:
     return rows
 
 
+def windows(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    """From the first to the last instant of pieces that lie together: between a backlog of
+    yesterday and rows of now there is a day of other rows."""
+    found: list[tuple[int, int]] = []
+    for first_ns, last_ns in sorted((piece.first_ns, piece.last_ns) for piece in pieces):
+        if found and first_ns <= found[-1][1] + HOUR_NS:
+            found[-1] = (found[-1][0], max(found[-1][1], last_ns))
+        else:
+            found.append((first_ns, last_ns))
+    return found
+
+
 def unrecorded(piece: Piece, recorded: frozenset[Recorded]) -> Piece | None:
     """What of the piece is not in the store yet; None if all of it is."""
     import pyarrow as pa

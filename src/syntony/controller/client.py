@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-from pathlib import Path
-from typing import Protocol, TypeVar
 
 from syntony.errors import RemoteError
+from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.transport import grpc
 from syntony.model import S
-from syntony.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    QUERY,
-    Answer,
-    Failure,
-    Query,
-    decode_answer,
-    encode,
-)
+from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
+from syntony.wire.enrol import JOIN, Issued
+from syntony.wire.messages import QUERY, Joining
+from syntony.wire.query import A, Failure, Query, answer_type, decode_answer, join_pages
 from syntony.wire.x509 import check_validity
-
-# The core library writes every failed handshake to stderr by itself.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc
 
 DEFAULT_TIMEOUT_NS = 10 * S
 _OPTIONS = (
@@ -32,25 +22,15 @@ _OPTIONS = (
 )
 _UNHEARD_OF = "not a message of this protocol: Invalid value "
 """How a controller begins its refusal of a question whose tag it does not know (`WireError`)."""
-_A = TypeVar("_A", bound=Answer)
-
-
-class TlsLike(Protocol):
-    """PEM files of an identity, for example `syntony.controller.pki.TlsPaths`."""
-
-    @property
-    def ca(self) -> str | Path: ...
-
-    @property
-    def cert(self) -> str | Path: ...
-
-    @property
-    def key(self) -> str | Path: ...
 
 
 def ask(
-    target: str, query: Query, *, tls: TlsLike | None = None, timeout_ns: int = DEFAULT_TIMEOUT_NS
-) -> Answer:
+    target: str,
+    query: Query[A],
+    *,
+    tls: TlsFiles | None = None,
+    timeout_ns: int = DEFAULT_TIMEOUT_NS,
+) -> A:
     """One question, one answer.
 
     Args:
@@ -61,61 +41,71 @@ def ask(
 
     Raises:
         RemoteError: no controller there, no answer in time, or it says why it cannot answer.
+        MissingError: a certificate file that cannot be read.
         WireError: our certificate cannot be used, or the answer is not one.
     """
     with _channel(target, tls) as channel:
-        method = channel.unary_unary(QUERY, _registered_method=False)
+        method = channel.unary_stream(QUERY, _registered_method=False)
         try:
-            data = method(encode(query), timeout=timeout_ns / S)
+            found: list[A] = [
+                _page(target, data, answer_type(type(query)))
+                for data in method(encode(query), timeout=timeout_ns / S)
+            ]
         except grpc.RpcError as error:
             raise RemoteError(_explain(target, error)) from error
-    answer = decode_answer(data)
-    if isinstance(answer, Failure) and answer.reason.startswith(_UNHEARD_OF):
+    if not found:
+        raise RemoteError(f"the controller at {target} sent no answer")
+    return join_pages(found)
+
+
+def _page(target: str, data: bytes, kind: type[A]) -> A:
+    answer = decode_answer(data, kind)
+    if not isinstance(answer, Failure):
+        return answer
+    if answer.reason.startswith(_UNHEARD_OF):
         raise RemoteError(
             f"the controller at {target} is older than this command and does not know its "
             "question; install the same version there"
         )
-    if isinstance(answer, Failure):
-        raise RemoteError(f"the controller at {target} cannot answer: {answer.reason}")
-    return answer
+    raise RemoteError(f"the controller at {target} cannot answer: {answer.reason}")
 
 
-def ask_for(
-    target: str,
-    query: Query,
-    kind: type[_A],
-    *,
-    tls: TlsLike | None = None,
-    timeout_ns: int = DEFAULT_TIMEOUT_NS,
-) -> _A:
-    """As `ask`, for an answer that must be a `kind`.
+def join(
+    target: str, request: Joining, ca: bytes, *, timeout_ns: int = DEFAULT_TIMEOUT_NS
+) -> Issued:
+    """Ask the enrolment port for a first certificate.
+
+    Args:
+        target: ``HOST:PORT``.
+        request: a token and a signing request.
+        ca: PEM of what the port's certificate must be signed by.
+        timeout_ns: for everything, connecting included.
 
     Raises:
-        RemoteError: as `ask`, or the answer is of another kind: another version answers there.
+        RemoteError: nobody there, or it says why not.
     """
-    answer = ask(target, query, tls=tls, timeout_ns=timeout_ns)
-    if not isinstance(answer, kind):
-        found = type(answer).__name__
-        raise RemoteError(f"the controller answered {found} for {kind.__name__}: another version?")
+    credentials = grpc.ssl_channel_credentials(ca)
+    with grpc.secure_channel(target, credentials, options=_OPTIONS) as channel:
+        method = channel.unary_unary(JOIN, _registered_method=False)
+        try:
+            data = method(encode(request), timeout=timeout_ns / S)
+        except grpc.RpcError as error:
+            raise RemoteError(_explain(target, error)) from error
+    answer = decode_answer(data, Issued)
+    if isinstance(answer, Failure):
+        raise RemoteError(f"the controller at {target} issues no certificate: {answer.reason}")
     return answer
 
 
-def _channel(target: str, tls: TlsLike | None) -> grpc.Channel:
+def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
     if target.startswith("unix:"):
         return grpc.insecure_channel(target, options=_OPTIONS)
     if tls is None:
         raise RemoteError(f"{target}: certificates are needed to ask a controller over the network")
-    certificate = _read(tls.cert)
-    check_validity(certificate, str(tls.cert), dt.datetime.now(dt.UTC))
-    credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), certificate)
+    own = load_credentials(tls)
+    check_validity(own.certificate, str(tls.cert), dt.datetime.now(dt.UTC))
+    credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
     return grpc.secure_channel(target, credentials, options=_OPTIONS)
-
-
-def _read(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise RemoteError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _explain(target: str, error: grpc.RpcError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +12,14 @@ from syntony.metrics.settings import MetricsConfig
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
+
+
+class TlsFiles(NamedTuple):
+    """PEM files of one identity."""
+
+    ca: str
+    cert: str
+    key: str
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +73,18 @@ class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """When and how hard; None: as `PacePolicy` says."""
 
 
+class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[enrolment]``: who issues certificates, and where new members ask for their first."""
+
+    listen: str = ""
+    """``ADDRESS:PORT`` where a join token is exchanged for a certificate; empty: nowhere."""
+    authority: str = ""
+    """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
+    certificates are renewed by other means."""
+    lifetime_ns: int = 86_400_000_000_000
+    """Of certificates; holders renew them at two thirds of it."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
@@ -82,9 +103,12 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many equal-cost paths a pair has at most; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
+    probe_key_period: str = "24h"
+    """Between two rotations of the probe keys, for example ``12h``; empty: only by order."""
     state_dir: str = ""
-    """Where the fleet timeline, incidents and messages not yet delivered are kept over restarts;
-    empty for nowhere."""
+    """Directory of control state (SQLite); empty, and `state` too: a restart forgets it."""
+    state: str = ""
+    """``postgresql://user@host:port/database`` for control state there instead."""
     anchors: tuple[AnchorConfig, ...] = ()
     """Clocks that fleet time is slowly led by, three or more so that one may lie; none to leave
     fleet time to itself."""
@@ -93,6 +117,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     seed: int = 1
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
+    enrolment: EnrolmentConfig = EnrolmentConfig()
     placement: PlacementConfig = PlacementConfig()
     pacing: PacingConfig = PacingConfig()
     metrics: MetricsConfig = MetricsConfig()
@@ -101,3 +126,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The three files of the controller's identity."""
+        return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)

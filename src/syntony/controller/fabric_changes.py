@@ -1,4 +1,4 @@
-"""The fabric's changes as the controller keeps them: told to the store, remembered on disk."""
+"""The fabric's changes: rows for the store, and the map that outlives the controller."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from syntony.controller.batches import Piece
 from syntony.controller.solve import ORIGIN_HOST
-from syntony.controller.whole_files import write_atomically
-from syntony.errors import ConfigError
+from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.changes import FabricMap, MapState
 from syntony.fabric.graph import Change
+from syntony.fabric.names import link_ends
+from syntony.state import ControlState
+from syntony.state.document import Document
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import FABRIC_CHANGE
 
 _log = logging.getLogger(__name__)
-NAME = "fabric.json"
+FABRIC_MAP = "map of the fabric"
+"""Name of the document of control state that holds a `MapState`."""
 
 
 class Misplaced(NamedTuple):
@@ -42,6 +44,8 @@ class Standing(NamedTuple):
     lost: Mapping[str, int]
     """Cable between switches to when it was lost, fleet time."""
     misplaced: tuple[Misplaced, ...]
+    gone: Mapping[str, int]
+    """Switch that no path takes any more to how many of its cables were lost."""
 
 
 class ChangeDesk:
@@ -49,22 +53,24 @@ class ChangeDesk:
 
     Args:
         book: the learnt paths.
-        state_dir: where the map is remembered; None: the first look of every start is no news.
+        state: where the map is remembered; None: the first look of every start is no news.
 
     Raises:
-        ConfigError: the remembered map cannot be read.
+        StateError: the remembered map cannot be read.
     """
 
-    def __init__(self, book: PathBook, state_dir: Path | None) -> None:
+    def __init__(self, book: PathBook, state: ControlState | None) -> None:
         self._book = book
-        self._path = None if state_dir is None else state_dir / NAME
-        self._map = FabricMap(_read(self._path) if self._path else None)
+        self._kept = None if state is None else Document(state, FABRIC_MAP, MapState)
+        self._map = FabricMap(None if self._kept is None else self._kept.load())
         self._written: tuple[object, ...] = ()
         """What the map held when it was last written down."""
         self._stream = secrets.token_hex(16)
         self._seq = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         """(change, what) to how often it was told since this began."""
+        self.homes: Mapping[str, str] = {}
+        """NIC to the switch that it was told to be at; replaced whole."""
         self.standing: Standing | None = self._stand() if self._map.cables else None
         """None: not known yet."""
 
@@ -99,22 +105,29 @@ class ChangeDesk:
 
     def _stand(self) -> Standing:
         found = []
-        for nic, at in self._map.homes().items():
+        homes = self._map.homes()
+        for nic, at in homes.items():
             planned, moved = self._book.cabled_to(nic), self._map.moved.get(nic)
             if planned:
                 if planned != at:
                     found.append(Misplaced(nic, at, planned, "as the topology says"))
             elif moved is not None and moved.after == at:
                 found.append(Misplaced(nic, at, moved.before, "where it was before"))
-        return Standing(len(self._map.cables), dict(self._map.lost), tuple(found))
+        lost = dict(self._map.lost)
+        self.homes = homes
+        return Standing(len(self._map.cables), lost, tuple(found), self._gone(lost))
+
+    def _gone(self, lost: Iterable[str]) -> dict[str, int]:
+        there = {end for cable in self._map.cables for end in link_ends(cable) or ()}
+        ends = Counter(end for cable in lost for end in link_ends(cable) or ())
+        return {end: cables for end, cables in ends.items() if end not in there and cables > 1}
 
     def _keep(self) -> None:
-        if self._path is None:
+        if self._kept is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(self._path, msgspec.json.encode(self._map.state()))
-        except OSError as error:
+            self._kept.save(self._map.state())
+        except StateError as error:
             _log.error("the fabric's map is not kept reason=%s", error)
 
     def _rows(self, changes: Iterable[Change], now_ns: int) -> Piece:
@@ -126,14 +139,3 @@ class ChangeDesk:
         return Piece(
             FABRIC_CHANGE, ORIGIN_HOST, self._stream, self._seq, rows, now_ns, now_ns, check=False
         )
-
-
-def _read(path: Path) -> MapState | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=MapState)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}; move it away to learn the fabric anew"
-        ) from error

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.wire.messages import Hello, NicInfo
+from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plan, ProbeFlow
+
+if TYPE_CHECKING:
+    from syntony.controller.ingest import Outcome
 
 SETTLE_NS = 500 * MS
 """A new plan waits this long for further arrivals: starting agents give one plan, not one each."""
@@ -37,9 +43,6 @@ class Member:
         self.hello = hello
         self.connected = True
         self.left_ns = 0
-        self.joined_ns = 0
-        self.heard_ns = 0
-        """Monotonic instant of the last batch."""
         self.newest_ns = 0
         self.batches = 0
         self.rows = 0
@@ -48,6 +51,31 @@ class Member:
         self.probes_per_s = 0.0
         self.faults: tuple[str, ...] = ()
         """Why NICs that its agent reports are not used."""
+        self._parts: tuple[PartStatus, ...] = ()
+        self._parts_ns = 0
+
+    def count(self, outcome: Outcome) -> None:
+        """What became of one of its batches."""
+        self.batches += 1
+        self.dropped = outcome.dropped
+        if outcome.refused:
+            self.refused_rows += outcome.rows
+            return
+        self.rows += outcome.rows
+        self.newest_ns = max(self.newest_ns, outcome.newest_ns)
+        if outcome.probes_per_s is not None:
+            self.probes_per_s = outcome.probes_per_s
+
+    def take_parts(self, parts: tuple[PartStatus, ...], now_ns: int) -> None:
+        """How the parts of its agent are; `now_ns` is monotonic."""
+        self._parts, self._parts_ns = parts, now_ns
+
+    def parts(self, now_ns: int) -> tuple[PartStatus, ...]:
+        """As its agent last said, older by the time since; `now_ns` is monotonic."""
+        waited_ns = now_ns - self._parts_ns
+        return tuple(
+            msgspec.structs.replace(part, age_ns=part.age_ns + waited_ns) for part in self._parts
+        )
 
 
 class Mesh(NamedTuple):
@@ -67,23 +95,20 @@ class Fleet:
     Args:
         config: mesh settings.
         planner: makes the flows.
-        key: authenticates probe packets of every plan of this controller's life (16 bytes).
-        key_id: its number; differs from a predecessor's.
     """
 
-    def __init__(self, config: ControllerConfig, planner: Planner, key: bytes, key_id: int) -> None:
+    def __init__(self, config: ControllerConfig, planner: Planner) -> None:
         self.members: dict[str, Member] = {}
         self.mesh = Mesh(0, {}, {}, {}, {})
         self.contested: dict[NicRef, str] = {}
         """NICs left out of the plan, to an address that another host claims as well."""
         self._config = config
         self._planner = planner
-        self._key = key
-        self._key_id = key_id
         self._nic_ids: dict[NicRef, int] = {}
         self._taken: set[int] = set()
         self._due_ns: int | None = None
         self._limit_ns = 0
+        self._ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
 
     def join(self, hello: Hello, now_ns: int, faults: Sequence[str] = ()) -> None:
         """A host said hello; a new plan becomes due if it brings something new.
@@ -100,7 +125,6 @@ class Fleet:
         else:
             member.hello = hello
             member.connected = True
-        member.joined_ns = now_ns
         member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
             self._request(now_ns)
@@ -119,17 +143,10 @@ class Fleet:
             node == member.hello.host or any(nic.clock == node for nic in member.hello.nics)
         )
 
-    def silent(self, now_ns: int, since_ns: int) -> dict[str, int]:
-        """Host → how long its agent has said nothing.
-
-        Args:
-            now_ns: monotonic.
-            since_ns: before this instant nobody is missed.
-        """
-        return {
-            host: max(0, now_ns - max(member.heard_ns, member.joined_ns, since_ns))
-            for host, member in self.members.items()
-        }
+    def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
+        """Host → the parts of its agent, of those that have told; `now_ns` is monotonic."""
+        told = {host: member.parts(now_ns) for host, member in self.members.items()}
+        return {host: parts for host, parts in told.items() if parts}
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""
@@ -137,8 +154,12 @@ class Fleet:
             self._request(now_ns)
         return self._due_ns is not None and now_ns >= self._due_ns
 
-    def replan(self, now_ns: int) -> Mesh:
+    def replan(self, now_ns: int, generation: int = 0) -> Mesh:
         """Make the plan of the present members and put it in force.
+
+        Args:
+            now_ns: monotonic.
+            generation: the plan's number, unless plans in force had higher ones.
 
         May run in a thread of its own while the other methods are called from another: members
         that join meanwhile make the next plan due.
@@ -156,7 +177,7 @@ class Fleet:
             interval_ns=config.probe_interval_ns,
             seed=config.seed,
         )
-        generation = self.mesh.generation + 1
+        generation = max(generation, self.mesh.generation + 1)
         plans = self._plans(generation, nics, flows)
         self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows))
         return self.mesh
@@ -166,6 +187,17 @@ class Fleet:
         return tuple(
             (f"{host}/{flow.src}", flow) for host, mine in self.mesh.flows.items() for flow in mine
         )
+
+    def probe_ports(self) -> dict[tuple[str, str], int]:
+        """(prober, target) to the target's port; the same object while a plan is in force."""
+        if self._ports[0] != self.mesh.generation:
+            ports = {(src, flow.dst): flow.dst_port for src, flow in self.flows()}
+            self._ports = (self.mesh.generation, ports)
+        return self._ports[1]
+
+    def nic_names(self) -> dict[str, str]:
+        """Address to ``host/nic``, of the plan in force."""
+        return {nic.address: str(ref) for ref, nic in self.mesh.nics.items()}
 
     def _request(self, now_ns: int) -> None:
         if self._due_ns is None:
@@ -237,8 +269,6 @@ class Fleet:
                     str(ref): nics[ref].clock
                     for ref in sorted(own[host] | targets[host] | sources[host])
                 },
-                key_id=self._key_id,
-                key=self._key,
                 flows=mine,
                 others={
                     str(ref): nics[ref].others for ref in sorted(targets[host]) if nics[ref].others

@@ -22,7 +22,7 @@ class FleetTime:
         self._past_ns: int | None = None
 
     def remember(self, fleet_ns: int, now_ns: int) -> None:
-        """The newest data from before a restart: better than nothing, until there are others."""
+        """Fleet time from before a restart: better than nothing, until a source reports."""
         self._past_ns = fleet_ns - now_ns
 
     def observe(self, source: str, fleet_ns: int, now_ns: int) -> None:

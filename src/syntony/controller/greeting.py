@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 
+import msgspec
+
 from syntony.controller.access import LOCAL, Caller
 from syntony.errors import SyntonyError
 from syntony.model.names import is_name
-from syntony.wire.messages import PROTOCOL, READABLE, AgentMessage, Hello, NicInfo
+from syntony.wire.messages import OLDEST, PROTOCOL, AgentMessage, Hello, NicInfo
+from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.roles import Role
 
 MAX_NICS = 256
@@ -19,6 +22,8 @@ MAX_NICS = 256
 MAX_ADDRESSES = 64
 """Of one NIC."""
 MAX_RAIL = 1_023
+MAX_PARTS = 2 * MAX_NICS
+MAX_AGE_NS = 1 << 60
 MAX_TEXT = 200
 """Characters of a version or of how a NIC is stamped."""
 
@@ -36,9 +41,10 @@ def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, 
     _check_caller(who)
     if not isinstance(message, Hello):
         raise RefusedError("the first message of a stream must be a hello")
-    if message.protocol not in READABLE:
+    if message.protocol < OLDEST or (message.oldest or message.protocol) > PROTOCOL:
         raise RefusedError(
-            f"protocol {message.protocol} here is {PROTOCOL}; install the same version on both"
+            f"the agent speaks protocol {message.protocol}, this controller {OLDEST} to "
+            f"{PROTOCOL}; install versions that are next to each other"
         )
     if message.host != who.identity.name:
         raise RefusedError(
@@ -52,13 +58,28 @@ def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, 
         raise RefusedError(f"{len(message.nics)} NICs, {len(names)} different; {MAX_NICS} at most")
     faults = {nic.name: fault for nic in message.nics if (fault := _fault(message.host, nic))}
     hello = Hello(
-        protocol=message.protocol,
+        protocol=min(message.protocol, PROTOCOL),
         version=message.version[:MAX_TEXT],
         host=message.host,
         nics=tuple(nic for nic in message.nics if nic.name not in faults),
         stream=message.stream,
+        backlog=message.backlog,
+        epoch=message.epoch,
     )
     return hello, tuple(f"nic={name} reason={fault}" for name, fault in faults.items())
+
+
+def believable(report: PartsReport) -> tuple[PartStatus, ...]:
+    """An agent's parts, as many and as long as they can be."""
+    return tuple(
+        msgspec.structs.replace(
+            part,
+            name=part.name[:MAX_TEXT],
+            reason=part.reason[: 2 * MAX_TEXT],
+            age_ns=min(max(0, part.age_ns), MAX_AGE_NS),
+        )
+        for part in report.parts[:MAX_PARTS]
+    )
 
 
 def _check_caller(who: Caller) -> None:

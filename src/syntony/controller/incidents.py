@@ -1,23 +1,25 @@
-"""Incidents as the controller keeps them: measured, judged, written down, told.
+"""Incidents as the controller keeps them: measured, judged, recorded, reported.
 
-Order matters. What is to be told is written down first, the book next: a crash in between tells
-somebody twice under one key, never not at all.
+A change of the incident book, the messages about it and an operator's row of the audit log are one
+transaction of control state: a crash at any instant leaves all of them or none.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, explained
+from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explained
 from syntony.alerts.observations import Observation, measured
+from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
 from syntony.controller import observe
@@ -26,13 +28,17 @@ from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
-from syntony.controller.whole_files import write_atomically
 from syntony.errors import ConfigError, UsageError
-from syntony.model import S
+from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow
+from syntony.state import Connection, ControlState, log_change
+from syntony.state.document import Document
+from syntony.state.incident_store import IncidentStore
+from syntony.state.outbox import Outbox
 from syntony.store import Store
+from syntony.wire.control import Issuer
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -40,16 +46,15 @@ from syntony.wire.incidents import (
     RulesReply,
     SilenceAction,
 )
+from syntony.wire.links import LinkStatus
+from syntony.wire.parts import PartStatus
 
 _log = logging.getLogger(__name__)
 
-BOOK_FILE = "incidents.json"
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent that has said nothing for so long is silent: it speaks every second."""
 MAX_SINCE_NS = 365 * DAY_NS
-STARTING_NS = 30 * S
-"""After its own start the controller gives agents so long to come back before it misses them."""
 MAX_TEXT = 500
 
 
@@ -66,6 +71,10 @@ class Slas(NamedTuple):
     """Job → the pairs of NICs that its connections go between."""
 
 
+class _FleetId(msgspec.Struct):
+    id: str
+
+
 _NO_SLAS = Slas(None, None, {}, {})
 
 
@@ -75,30 +84,36 @@ class AlertDesk:
 
     Args:
         settings: rules and receivers.
-        state_dir: where the book and undelivered messages are; None for nowhere: a restart begins
-            without incidents, and there can be no receivers.
+        state: where the book and undelivered messages are; in memory only, there can be no
+            receivers.
         store: what links did.
 
     Raises:
-        ConfigError: rules or receivers that cannot be used, or a book that cannot be read.
+        ConfigError: rules or receivers that cannot be used.
+        StateError: the book cannot be read.
     """
 
-    def __init__(self, settings: AlertSettings, state_dir: Path | None, store: Store) -> None:
+    def __init__(self, settings: AlertSettings, state: ControlState, store: Store) -> None:
         self.rules = _rules(settings.rules)
         self._store = store
         self._lock = threading.Lock()
-        if state_dir is None and settings.receivers:
-            raise ConfigError("alerts.receivers: set state_dir, so that no message can be lost")
-        self._path = None if state_dir is None else state_dir / BOOK_FILE
-        self._book = Book(self.rules, _read_book(self._path) if self._path else None)
-        self.notifier = Notifier(settings.receivers, settings.cluster, state_dir or Path())
+        if settings.receivers and not state.durable:
+            raise ConfigError(
+                "alerts.receivers: set state_dir or state, so that no message can be lost"
+            )
+        self._state = state
+        self._incidents = IncidentStore(state)
+        self._book = Book(self.rules, self._incidents.load())
+        self._unsaved = False
+        """A transaction failed: the book is ahead of control state, and is read again."""
+        fleet = Fleet(settings.cluster, fleet_id(state))
+        self.notifier = Notifier(settings.receivers, fleet, Outbox(state))
         self.opened: Counter[str] = Counter()
         """Rule → incidents opened or reopened since this began."""
         self.resolved: Counter[str] = Counter()
         self._history = IncidentHistory()
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
-        self._cluster = settings.cluster
 
     def evaluate(
         self,
@@ -109,6 +124,8 @@ class AlertDesk:
         slas: Slas = _NO_SLAS,
         *,
         fabric: Standing | None = None,
+        homes: Mapping[str, str] | None = None,
+        agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -119,32 +136,39 @@ class AlertDesk:
             findings: what localisation blames.
             slas: what was found of latency.
             fabric: how the learnt fabric stands; None: not looked yet.
+            homes: NIC → the switch that it is at.
+            agent_parts: host → the parts of its agent, of those that have told.
 
         Raises:
-            StoreError: the store failed; nothing has changed.
+            StoreError, StateError: nothing has changed.
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
+        ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
         seen = observe.with_jobs_at(
-            self._observations(fleet_ns, silent_ns, silent, timelines), slas.jobs
+            self._observations(fleet_ns, silent_ns, silent, timelines, ports), slas.jobs
         )
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
-            | observe.FINDING_METRICS
+            | observe.FINDING_METRICS | observe.PART_METRICS
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
         if slas.queues is not None:
-            seen += observe.of_queues(slas.queues)
+            seen += observe.of_queues(slas.queues, findings)
             metrics |= observe.QUEUE_METRICS
         if fabric is not None:
             seen += observe.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
             metrics |= observe.FABRIC_METRICS
-        places = observe.Places(slas.crossing)
-        with self._lock:
-            changes = self._book.evaluate(fleet_ns, measured(seen, metrics), places)
-            self._settle(changes)
+        if homes:
+            gone = {} if fabric is None else fabric.gone
+            found = observe.of_switches(ports, homes, gone, silent, fleet_ns)
+            seen += observe.with_jobs(found, slas.jobs, slas.crossing)
+            metrics |= observe.SWITCH_METRICS
+        seen += observe.of_parts(agent_parts or {}, silent)
+        held, places = measured(seen, metrics), observe.Places(slas.crossing, homes)
+        changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
 
@@ -179,46 +203,55 @@ class AlertDesk:
             silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
         return IncidentsReply(incidents=plain, silences=silences, waiting=self.notifier.waiting())
 
-    def act(self, action: IncidentAction, by: str, fleet_ns: int) -> IncidentsReply:
-        """Acknowledge or clear. Raises `UsageError`."""
-        with self._lock:
-            if action.what == "ack":
-                changes = self._book.acknowledge(
-                    action.number, by, action.comment[:MAX_TEXT], fleet_ns
-                )
-            elif action.what == "resolve":
-                changes = self._book.resolve(action.number, by, fleet_ns)
-            else:
-                raise UsageError(f"{action.what!r} is nothing to do with an incident")
-            self._settle(changes)
-        _log.warning("incident %s number=%d by=%s", action.what, action.number, by)
-        return self.incidents(IncidentsQuery(number=action.number))
+    def act(self, action: IncidentAction, issuer: Issuer, fleet_ns: int) -> IncidentsReply:
+        """Acknowledge or clear. Raises `UsageError`, `StateError`: nothing has changed."""
+        number, who, comment = action.number, issuer.who, action.comment[:MAX_TEXT]
+        was = ""
 
-    def silence(self, action: SilenceAction, by: str, fleet_ns: int) -> IncidentsReply:
-        """Make or end a silence. Raises `UsageError`."""
-        with self._lock:
+        def work(book: Book) -> list[Change]:
+            nonlocal was
+            was = book.find(number).state.value
+            if action.what == "ack":
+                return book.acknowledge(number, who, comment, fleet_ns)
+            if action.what == "resolve":
+                return book.resolve(number, who, fleet_ns)
+            raise UsageError(f"{action.what!r} is nothing to do with an incident")
+
+        def log(connection: Connection) -> None:
+            change = (f"incident {number}", was, action.what, comment)
+            log_change(connection, fleet_ns, issuer, change)
+
+        self._change(work, log)
+        _log.warning("incident %s number=%d by=%s", action.what, number, who)
+        return self.incidents(IncidentsQuery(number=number))
+
+    def silence(self, action: SilenceAction, issuer: Issuer, fleet_ns: int) -> IncidentsReply:
+        """Make or end a silence. Raises `UsageError`, `StateError`: nothing has changed."""
+        if not action.end and action.for_ns <= 0:
+            raise UsageError("a silence lasts for a while: give it a time, for example 2h")
+        first_ns = fleet_ns + max(0, action.in_ns)
+        wanted = Silence(
+            rule=action.rule or "*",
+            subject=action.subject or "*",
+            first_ns=first_ns,
+            last_ns=first_ns + action.for_ns,
+            who=issuer.who,
+            comment=action.comment[:MAX_TEXT],
+        )
+        what = f"silence of {wanted.rule} on {wanted.subject}"
+        change = (what, "", f"for {format_ns(action.for_ns)}", wanted.comment)
+        if action.end:
+            change = (f"silence {action.end}", "", "ended", "")
+
+        def work(book: Book) -> list[Change]:
             if action.end:
-                self._book.unsilence(action.end)
-                _log.warning("silence ended number=%d by=%s", action.end, by)
+                book.unsilence(action.end)
             else:
-                if action.for_ns <= 0:
-                    raise UsageError("a silence lasts for a while: give it a time, for example 2h")
-                first_ns = fleet_ns + max(0, action.in_ns)
-                made = self._book.silence(
-                    Silence(
-                        rule=action.rule or "*",
-                        subject=action.subject or "*",
-                        first_ns=first_ns,
-                        last_ns=first_ns + action.for_ns,
-                        who=by,
-                        comment=action.comment[:MAX_TEXT],
-                    )
-                )
-                _log.warning(
-                    "silence number=%d rule=%s subject=%s by=%s",
-                    made.number, made.rule, made.subject, by,
-                )  # fmt: skip
-            self._save()
+                book.silence(wanted)
+            return []
+
+        self._change(work, lambda connection: log_change(connection, fleet_ns, issuer, change))
+        _log.warning("%s %s by=%s", change[0], change[2], issuer.who)
         return self.incidents(IncidentsQuery())
 
     def live(self) -> list[Incident]:
@@ -238,11 +271,12 @@ class AlertDesk:
         silent_ns: Mapping[str, int],
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
+        ports: Sequence[LinkStatus],
     ) -> list[Observation]:
         links = self._store.links
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
         return [
-            *observe.of_links(links.ports(*window), links.counters(*window), silent, fleet_ns),
+            *observe.of_links(ports, links.counters(*window), silent, fleet_ns),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
             *observe.of_clocks(timelines, silent),
@@ -278,12 +312,35 @@ class AlertDesk:
             if incident.live and incident.rule in names
         )
 
-    def _settle(self, changes: list[Change]) -> None:
-        """With the lock held: what follows from changes, in the order that loses nothing."""
-        if not changes:
-            return
-        self.notifier.take(changes, self._book)
-        self._save()
+    def _change(
+        self,
+        work: Callable[[Book], list[Change]],
+        log: Callable[[Connection], None] | None = None,
+    ) -> list[Change]:
+        """Change the book and commit it with all that follows.
+
+        Args:
+            work: changes the book, or raises before it has changed anything.
+            log: writes an operator's row of the audit log.
+        """
+        with self._lock:
+            if self._unsaved:
+                self._book = Book(self.rules, self._incidents.load())
+                self._unsaved = False
+            changes = work(self._book)
+            if log is not None or self._incidents.differs(self._book.state):
+                self._unsaved = True
+                with self._state.transaction() as connection:
+                    self._incidents.save(connection, self._book.state)
+                    self.notifier.take(connection, changes, self._book)
+                    if log is not None:
+                        log(connection)
+                self._unsaved = False
+            self._tell(changes)
+        return changes
+
+    def _tell(self, changes: list[Change]) -> None:
+        """Count and log what has been recorded."""
         self._history.add(changes)
         for change in changes:
             if change.kind in {ChangeKind.OPENED, ChangeKind.REOPENED}:
@@ -297,12 +354,6 @@ class AlertDesk:
                     change.incident.cause, change.incident.summary,
                 )  # fmt: skip
 
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(self._path, msgspec.json.encode(self._book.state))
-
 
 def _rules(path: str) -> tuple[Rule, ...]:
     if not path:
@@ -314,12 +365,11 @@ def _rules(path: str) -> tuple[Rule, ...]:
     return with_defaults(parse_rules(text, path))
 
 
-def _read_book(path: Path) -> BookState | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=BookState)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}; move it away to begin without incidents"
-        ) from error
+def fleet_id(state: ControlState) -> str:
+    """Tells this fleet from others of the same name; drawn once. Raises `StateError`."""
+    kept = Document(state, "fleet id", _FleetId)
+    known = kept.load()
+    if known is None:
+        known = _FleetId(secrets.token_hex(4))
+        kept.save(known)
+    return known.id

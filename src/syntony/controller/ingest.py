@@ -5,7 +5,8 @@ is acknowledged when the insert has returned. Three things keep a row from being
 
 * a batch number at or below the newest accepted of its stream is a repetition and dropped;
 * the first `MAX_UNACKED` batches after every Hello may have been stored by a predecessor that died
-  before it acknowledged them, so they are looked up in the store first;
+  before it acknowledged them, so they are looked up in the store first; of a stream that an earlier
+  process of the agent left, every batch is, as its spool may have gone back in time;
 * so is everything that is tried again after an insert failed, as it may have failed half done.
 """
 
@@ -17,10 +18,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from syntony.controller.batches import Piece, joined, open_batch, probe_rate, unrecorded
+from syntony.controller.batches import Piece, joined, open_batch, probe_rate, unrecorded, windows
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
-from syntony.store import Store
+from syntony.store import Recorded, Store
 from syntony.wire.messages import MAX_UNACKED, Batch
 from syntony.wire.tables import PATH, PROBE, Table
 
@@ -41,30 +42,43 @@ MAX_LOCAL = 64
 
 class _Item(NamedTuple):
     batch: Batch
-    host: str
-    stream: str
+    source: Source
     check: bool
 
     @property
     def size(self) -> int:
         return len(self.batch.arrow) + ITEM_BYTES
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What no other batch has."""
+        return self.source.host, self.source.stream, self.batch.seq
 
-class _Stream:
-    """How far one host's current stream has come."""
 
-    def __init__(self, stream: str) -> None:
+class Source:
+    """A stream that a host delivers, and how far it has come."""
+
+    def __init__(self, host: str, stream: str, *, backlog: bool) -> None:
+        self.host = host
         self.stream = stream
+        self.backlog = backlog
         self.accepted = 0
         self.stored = 0
+        """Everything up to this number is in the store, or was refused and counted."""
         self.unchecked = MAX_UNACKED
+
+    def accept(self, seq: int) -> bool:
+        """Whether the store may have this batch, which is the newest now."""
+        self.accepted = seq
+        check = self.backlog or self.unchecked > 0
+        self.unchecked -= self.unchecked > 0
+        return check
 
 
 class Outcome(NamedTuple):
     """What became of one batch."""
 
     host: str
-    stream: str
     seq: int
     rows: int
     dropped: int
@@ -89,6 +103,7 @@ class Ingest:
         fleet_now: fleet time, None while unknown; called from the inserting thread.
         on_stored: called on the event loop with what became of the batches of one cycle, after
             all their rows are in the store.
+        on_rows: called on the event loop with the rows of a cycle, each batch once.
     """
 
     def __init__(
@@ -96,10 +111,12 @@ class Ingest:
         store: Store,
         fleet_now: Callable[[], int | None],
         on_stored: Callable[[list[Outcome]], None],
+        on_rows: Callable[[list[Piece]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
         self._on_stored = on_stored
+        self._on_rows = on_rows
         self._items: list[_Item] = []
         self._bytes = 0
         self.local_shed = 0
@@ -113,7 +130,7 @@ class Ingest:
         self.probed: dict[str, int] = {}
         """Host → newest instant of its rows of probing that is in the store, fleet time."""
         self._local: list[Piece] = []
-        self._streams: dict[str, _Stream] = {}
+        self._sources: dict[str, Source] = {}
         self._arrived = asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
@@ -128,19 +145,22 @@ class Ingest:
         """Whether the store refuses rows."""
         return self._failing
 
-    def greet(self, host: str, stream: str) -> int:
-        """A host (re)appears; returns up to where its stream is known to be stored."""
-        known = self._streams.get(host)
-        if known is None or known.stream != stream:
-            known = self._streams[host] = _Stream(stream)
+    def greet(self, host: str, stream: str, *, backlog: bool = False) -> Source:
+        """A host (re)appears with what it delivers now.
+
+        Args:
+            host: the name in its certificate.
+            stream: that it delivers now.
+            backlog: whether an earlier process of the agent began it. Then only the store knows
+                what of it is stored.
+        """
+        known = self._sources.get(host)
+        if known is None or known.stream != stream or backlog:
+            known = self._sources[host] = Source(host, stream, backlog=backlog)
         known.unchecked = MAX_UNACKED
-        return known.stored
+        return known
 
-    def stored(self, host: str) -> int:
-        """Up to where a greeted host's current stream is known to be stored."""
-        return self._streams[host].stored
-
-    async def put(self, host: str, stream: str, batch: Batch) -> bool:
+    async def put(self, source: Source, batch: Batch) -> bool:
         """Queue a batch, waiting while the queue is full.
 
         Returns:
@@ -150,13 +170,9 @@ class Ingest:
         async with self._drained:
             await self._drained.wait_for(lambda: self._bytes < MAX_QUEUED_BYTES)
         # No await from here on: a batch is accepted and queued, or neither.
-        known = self._streams[host]
-        if known.stream != stream or batch.seq <= known.accepted:
+        if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False
-        known.accepted = batch.seq
-        check = known.unchecked > 0
-        known.unchecked -= check
-        item = _Item(batch, host, stream, check)
+        item = _Item(batch, source, source.accept(batch.seq))
         self._items.append(item)
         self._bytes += item.size
         self._arrived.set()
@@ -182,7 +198,9 @@ class Ingest:
         """One cycle: everything queued (up to a bound) into the store, then tell."""
         items = self._take()
         local, self._local = self._local, []
-        outcomes, pieces = await asyncio.to_thread(self._open, items)
+        # A backlog that is delivered again while its first delivery waits is here twice.
+        single = {item.key: item for item in items}
+        outcomes, pieces = await asyncio.to_thread(self._open, single.values())
         waiting = _by_table([*pieces, *local])
         while waiting:
             began_ns = time.monotonic_ns()
@@ -195,7 +213,9 @@ class Ingest:
                 self.failures += 1
                 self._complain(error)
                 await asyncio.sleep(RETRY_NS / S)
-        self._note_stored(outcomes)
+        for item in items:
+            item.source.stored = item.batch.seq
+        self._on_rows(pieces)  # before anybody learns how far a host has come
         for piece in pieces:
             if piece.table is PROBE:
                 self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)
@@ -224,7 +244,10 @@ class Ingest:
                 piece = _opened(item, now_ns)
             except WireError as error:
                 _log.warning(
-                    "batch refused host=%s seq=%d reason=%s", item.host, item.batch.seq, error
+                    "batch refused host=%s seq=%d reason=%s",
+                    item.source.host,
+                    item.batch.seq,
+                    error,
                 )
                 outcomes.append(_outcome(item, None))
             else:
@@ -245,18 +268,10 @@ class Ingest:
             del waiting[name]
 
     def _new_of(self, table: Table, pieces: list[Piece], suspects: list[Piece]) -> list[Piece]:
-        recorded = self._store.recorded(
-            table,
-            min(piece.first_ns for piece in suspects),
-            max(piece.last_ns for piece in suspects) + 1,
+        recorded = frozenset[Recorded]().union(
+            *(self._store.recorded(table, first, last + 1) for first, last in windows(suspects))
         )
         return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
-
-    def _note_stored(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            stream = self._streams[outcome.host]
-            if stream.stream == outcome.stream:
-                stream.stored = max(stream.stored, outcome.seq)
 
     def _complain(self, error: StoreError) -> None:
         if not self._failing:
@@ -283,15 +298,14 @@ class _Waiting:
 
 
 def _opened(item: _Item, now_ns: int | None) -> Piece:
-    batch, host, stream, check = item
-    return open_batch(batch, host, stream, check=check, fleet_now_ns=now_ns)
+    batch, source, check = item
+    return open_batch(batch, source.host, source.stream, check=check, fleet_now_ns=now_ns)
 
 
 def _outcome(item: _Item, piece: Piece | None) -> Outcome:
     batch = item.batch
     return Outcome(
-        item.host,
-        item.stream,
+        item.source.host,
         batch.seq,
         batch.rows,
         batch.dropped,

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import STARTING_NS, AlertDesk, Slas
+from syntony.controller.incidents import AlertDesk, Slas
+from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.sla import SlaDesk, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficDesk
-from syntony.errors import StoreError
+from syntony.errors import StateError, StoreError
+from syntony.model import format_ns
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class Judging:
         *,
         alerts: AlertDesk,
         fleet: Fleet,
+        listening: Listening,
         solving: SolveLoop,
         locating: LocateLoop,
         slas: SlaDesk,
@@ -38,24 +41,35 @@ class Judging:
     ) -> None:
         self._alerts = alerts
         self._fleet = fleet
+        self._listening = listening
         self._solving = solving
         self._locating = locating
         self._slas = slas
         self._traffic = traffic
         self._fleet_now = fleet_now
-        self._up_ns = time.monotonic_ns()
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
         self._blamed: set[tuple[str, str]] = set()
         """(component, fault) of the findings when this was asked last."""
 
+    async def listen(self) -> None:
+        """The controller comes round: often, so that it knows when it did not."""
+        away_ns = self._listening.tick(time.monotonic_ns())
+        if away_ns:
+            _log.warning(
+                "this controller was away for=%s; agents are not blamed for what it did not hear",
+                format_ns(away_ns),
+            )
+
     async def judge(self) -> None:
-        """One evaluation; none while there is no fleet time."""
+        """One evaluation; none while there is no fleet time, nor of what was known before this
+        controller was away."""
+        await self.listen()
         fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is None:
+        if fleet_now_ns is None or not self._listening.settled:
             return
         async with self._one:
-            silent_ns = self._fleet.silent(time.monotonic_ns(), self._up_ns + STARTING_NS)
+            silent_ns = self._listening.silent(self._fleet.members)
             try:
                 await asyncio.to_thread(
                     self._alerts.evaluate,
@@ -65,8 +79,10 @@ class Judging:
                     self._locating.answer.findings,
                     await self._found_slas(),
                     fabric=self._locating.changes.standing,
+                    homes=await asyncio.to_thread(self._locating.homes),
+                    agent_parts=self._fleet.parts(time.monotonic_ns()),
                 )
-            except StoreError as error:
+            except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
 
     async def news(self) -> None:

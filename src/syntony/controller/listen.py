@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import os
+import logging
 import resource
 from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError, MissingError, WireError
-from syntony.wire.messages import MAX_MESSAGE_BYTES
-from syntony.wire.x509 import check_validity
+from syntony.io.credentials import Credentials, load_credentials
+from syntony.io.transport import grpc
+from syntony.wire.coding import MAX_MESSAGE_BYTES
+from syntony.wire.x509 import check_validity, read_certificate, read_validity
 
-# The core library writes every failed handshake to stderr by itself.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-import grpc
+_log = logging.getLogger(__name__)
 
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
@@ -29,7 +30,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -43,40 +44,94 @@ def raise_descriptor_limit() -> None:
 
 
 def open_server(
-    config: ControllerConfig, handlers: grpc.GenericRpcHandler
+    config: ControllerConfig, handlers: grpc.GenericRpcHandler, certificate: ServerCertificate
 ) -> tuple[grpc.aio.Server, int]:
     """A server bound to the configured addresses, not started; and its TCP port.
 
     Raises:
-        MissingError: a certificate file that cannot be read, or an address that cannot be bound.
-        ConfigError: a certificate that cannot be used.
+        MissingError: an address that cannot be bound.
     """
     server = grpc.aio.server(options=_OPTIONS)
     server.add_generic_rpc_handlers((handlers,))
-    credentials = server_credentials(config)
-    try:
-        port = server.add_secure_port(config.listen, credentials)
-    except RuntimeError as error:
-        raise MissingError(
-            f"cannot listen on {config.listen}; is another controller running, or the address not "
-            "of this machine?"
-        ) from error
+    port = add_port(server, config.listen, certificate.credentials(mutual=True))
     if config.local_socket:
         _add_local(server, config.local_socket)
     return server, port
 
 
-def server_credentials(config: ControllerConfig) -> grpc.ServerCredentials:
-    """Mutual TLS: clients must show a certificate of the configured CA."""
-    certificate = _read(config.tls_cert)
+def add_port(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials) -> int:
+    """Bind; returns the port. Raises `MissingError`."""
     try:
-        check_validity(certificate, config.tls_cert, dt.datetime.now(dt.UTC))
-    except WireError as error:
-        raise ConfigError(str(error)) from error
-    return grpc.ssl_server_credentials(
-        [(_read(config.tls_key), certificate)],
-        root_certificates=_read(config.tls_ca),
-        require_client_auth=True,
+        port: int = server.add_secure_port(listen, credentials)
+    except RuntimeError as error:
+        raise MissingError(
+            f"cannot listen on {listen}; is another controller running, or the address not of this "
+            "machine?"
+        ) from error
+    return port
+
+
+class ServerCertificate:
+    """The controller's own certificate and key, read again when the files change: replacing them
+    renews the certificate for every connection that is made afterwards. One for each port.
+
+    Raises:
+        MissingError: a file that cannot be read.
+        ConfigError: a certificate that cannot be used.
+    """
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self._files = config.tls
+        self._signature = self._stat()
+        credentials = load_credentials(self._files)
+        try:
+            check_validity(credentials.certificate, config.tls_cert, dt.datetime.now(dt.UTC))
+        except WireError as error:
+            raise ConfigError(str(error)) from error
+        self._failed = ""
+        self.validity = read_validity(credentials.certificate)
+        """Of the certificate in force."""
+        self.name = read_certificate(credentials.certificate).identity.name
+        self._initial = _configuration(credentials)
+
+    def credentials(self, *, mutual: bool) -> grpc.ServerCredentials:
+        """For a port.
+
+        Args:
+            mutual: clients must show a certificate of the configured CA.
+        """
+        return grpc.dynamic_ssl_server_credentials(
+            self._initial, self._renewed, require_client_authentication=mutual
+        )
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC before each handshake, from threads of its own; None: as before."""
+        signature = self._stat()
+        if signature == self._signature:
+            return None
+        try:
+            credentials = load_credentials(self._files)
+            self.validity = read_validity(credentials.certificate)
+        except (MissingError, WireError) as error:
+            if str(error) != self._failed:
+                self._failed = str(error)
+                _log.error("the certificate stays the one before reason=%s", error)
+            return None
+        self._signature, self._failed = signature, ""
+        return _configuration(credentials)
+
+    def _stat(self) -> tuple[int, ...]:
+        found = []
+        for path in self._files:
+            with contextlib.suppress(OSError):
+                told = Path(path).stat()
+                found += [told.st_mtime_ns, told.st_ino, told.st_size]
+        return tuple(found)
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(credentials.key, credentials.certificate)], root_certificates=credentials.ca
     )
 
 
@@ -86,10 +141,3 @@ def _add_local(server: grpc.aio.Server, path: str) -> None:
         server.add_insecure_port(f"unix:{path}")
     except (RuntimeError, OSError) as error:
         raise MissingError(f"cannot listen on the socket {path}; is its directory ours?") from error
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise MissingError(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,19 +1,18 @@
-"""Every second: what the store has heard of the flows and their paths, and who is to blame."""
+"""Every second: what agents measured of flows and learnt of paths, and who is to blame."""
 
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from syntony.controller.batches import Piece
 from syntony.controller.fabric_changes import ChangeDesk
+from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
 from syntony.controller.path_window import PathWindow
 from syntony.controller.solve import ORIGIN_HOST
 from syntony.errors import ConfigError, InputError
@@ -21,13 +20,14 @@ from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
-from syntony.fabric.watch import FlowCounts, Watch, path_ids
+from syntony.fabric.watch import Watch, path_ids
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
-from syntony.store import FlowSecond, Store
+from syntony.state import ControlState
+from syntony.store import Store
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.fabric import Findings, LearntPath
-from syntony.wire.tables import FINDING
+from syntony.wire.tables import FINDING, HEARD, PROBE
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class LocateLoop:
         ConfigError: the topology file cannot be used.
     """
 
-    def __init__(self, store: Store, topology: str, state_dir: Path | None = None) -> None:
+    def __init__(self, store: Store, topology: str, state: ControlState | None = None) -> None:
         self.answer = Findings(ts_ns=0, findings=())
         self.queues: tuple[Queue, ...] | None = None
         """Links at which packets wait; None: not looked yet."""
@@ -86,16 +86,22 @@ class LocateLoop:
         self._store = store
         self.topology = _read(topology) if topology else None
         self._book = PathBook(self.topology)
-        self.changes = ChangeDesk(self._book, state_dir)
+        self.changes = ChangeDesk(self._book, state)
         self._learning = threading.Lock()
         """A path is learnt, or looked up by another thread."""
         self._watch = Watch(self._book)
+        self._seconds = FlowSeconds(self._watch)
+        self.rows = RowBuffer()
+        """Where ingest puts what has been stored."""
         self._next_second: int | None = None
         self.path_window = PathWindow(PATHS_BACK_NS)
         self._forgot_ns = 0
         self._stream = secrets.token_hex(16)
         self._seq = 0
         self._crossed: _AllCrossed | None = None
+        self._homes: Mapping[str, str] = {}
+        self._homes_of: tuple[int, Mapping[str, str]] = (-1, {})
+        """What `_homes` was made of: the book's version, and what was told."""
 
     def due(self, last: int) -> bool:
         """Whether `step` has anything to do."""
@@ -175,6 +181,16 @@ class LocateLoop:
         """NIC → the switch that its probes were seen to enter at."""
         return self._book.first_switches()
 
+    def homes(self) -> Mapping[str, str]:
+        """NIC → the switch that it is at: as told, else as its probes show, else as the topology
+        says. Milliseconds for a large fleet, when a path has changed."""
+        made_of = self._book.version, self.changes.homes
+        if made_of != self._homes_of:
+            told, heard = self.changes.homes, self._book.first_switches()
+            self._homes = {**self._book.cabled_nics(), **heard, **told}
+            self._homes_of = made_of
+        return self._homes
+
     def cabled_to(self, nic: str) -> str:
         """The switch that the topology cables a NIC to; empty where it does not say."""
         return self._book.cabled_to(nic)
@@ -220,14 +236,10 @@ class LocateLoop:
         self.changes.forget(gone, now_ns)
 
     def _take_seconds(self, first: int, last: int, ports: dict[tuple[str, str], int]) -> None:
-        rows = self._store.fabric.flow_seconds(first * S, (last + 1) * S)
-        heard = self._store.fabric.heard(first * S, (last + 1) * S)
-        by_second: dict[int, list[FlowSecond]] = defaultdict(list)
-        for row in rows:
-            by_second[row.second].append(row)
+        probed = self.rows.take(PROBE.name, first, last)
+        heard = self.rows.take(HEARD.name, first, last)
         for second in range(first, last + 1):
-            received = {(src, dst): n for (src, dst, when), n in heard.items() if when == second}
-            self._watch.add(_flows(by_second[second], ports), received)
+            self._seconds.add(probed.get(second), heard.get(second), ports)
 
     def _rows(self, answer: Findings) -> Piece | None:
         import pyarrow as pa
@@ -248,6 +260,8 @@ class LocateLoop:
                 "explains": found.explains,
                 "paths": found.paths,
                 "alternatives": ", ".join(found.alternatives),
+                "probabilities": ", ".join(f"{each:.4g}" for each in found.probabilities),
+                "twins": found.twins,
             }
             for found in answer.findings
         ]
@@ -256,38 +270,6 @@ class LocateLoop:
             FINDING, ORIGIN_HOST, self._stream, self._seq, rows, answer.ts_ns, answer.ts_ns,
             check=False,
         )  # fmt: skip
-
-
-def _flows(rows: Iterable[FlowSecond], ports: dict[tuple[str, str], int]) -> list[FlowCounts]:
-    """Requests and replies of a flow put together; flows no longer planned are left out."""
-    halves: dict[tuple[str, str, int], dict[bool, FlowSecond]] = defaultdict(dict)
-    for row in rows:
-        forward = row.prober == row.src
-        peer = row.dst if forward else row.src
-        halves[row.prober, peer, row.sport][forward] = row
-    found = []
-    for (prober, peer, sport), half in halves.items():
-        there, back = half.get(True), half.get(False)
-        if there is None or (prober, peer) not in ports:
-            continue
-        found.append(
-            FlowCounts(
-                way=Way(prober, peer, sport, ports[prober, peer]),
-                sent=there.sent,
-                lost=there.lost,
-                sent_back=0 if back is None else back.sent,
-                lost_back=0 if back is None else back.lost,
-                unresolved=there.unresolved,
-                delay_ns=_delay(there),
-                delay_back_ns=_delay(back),
-                clk_err_ns=there.clk_err_ns,
-            )
-        )
-    return found
-
-
-def _delay(row: FlowSecond | None) -> float:
-    return float(row.owd_p50_ns) if row is not None and row.measured else math.nan
 
 
 def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,15 +15,20 @@ from syntony import __version__
 from syntony.alerts.incidents import Incident, State
 from syntony.controller.audits import AuditDesk
 from syntony.controller.config import ControllerConfig, PlacementMode
+from syntony.controller.desks import Desks
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
+from syntony.controller.leadership import Leadership
+from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import LoopCount, Loops
+from syntony.controller.membership import Membership, civil_now
 from syntony.controller.placing import PlacingDesk
-from syntony.controller.sla import SlaDesk, with_flows
+from syntony.controller.sla import with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficDesk
+from syntony.errors import StateError
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet
@@ -41,33 +47,28 @@ PATIENCE_S = 4.0
 class Exporter(NamedTuple):
     """Everything that the controller tells of."""
 
-    fleet: Fleet
-    solving: SolveLoop
-    traffic: TrafficDesk
+    desks: Desks
+    listening: Listening
     ingest: Ingest
     loops: Loops
-    locating: LocateLoop
-    slas: SlaDesk
-    alerts: AlertDesk
-    placing: PlacingDesk
-    audits: AuditDesk
     fleet_now: Callable[[], int | None]
 
     async def sheet(self) -> Sheet:
         """One page; on the event loop."""
-        sheet = new_sheet()
-        put_fleet(sheet, self.fleet)
-        put_clocks(sheet, self.solving, self.fleet_now())
-        put_traffic(sheet, self.traffic)
+        sheet, desks = new_sheet(), self.desks
+        put_fleet(sheet, desks.fleet, self.listening)
+        put_clocks(sheet, desks.solving, self.fleet_now())
+        put_traffic(sheet, desks.traffic)
         put_ingest(sheet, self.ingest)
         put_loops(sheet, self.loops.counts)
-        put_findings(sheet, self.locating.answer.findings)
-        put_slas(sheet, self.slas.rows)
-        put_fabric(sheet, self.locating)
-        put_queues(sheet, self.locating.queues, self.traffic)
-        put_placement(sheet, self.placing)
-        put_audits(sheet, self.audits)
-        await asyncio.to_thread(put_incidents, sheet, self.alerts)
+        put_findings(sheet, desks.locating.answer.findings)
+        put_slas(sheet, desks.slas.rows)
+        put_fabric(sheet, desks.locating)
+        put_queues(sheet, desks.locating.queues, desks.traffic)
+        put_placement(sheet, desks.placement.desk)
+        put_audits(sheet, desks.audits)
+        put_identities(sheet, desks.membership, desks.leadership)
+        await asyncio.to_thread(put_incidents, sheet, desks.alerts)
         return sheet
 
 
@@ -105,14 +106,14 @@ def new_sheet() -> Sheet:
     return sheet
 
 
-def put_fleet(sheet: Sheet, fleet: Fleet) -> None:
+def put_fleet(sheet: Sheet, fleet: Fleet, listening: Listening) -> None:
     """Agents and the plan."""
     members = sorted(fleet.members.items())
     connected = sum(member.connected for _, member in members)
     sheet.put("agents", connected, state="connected")
     sheet.put("agents", len(members) - connected, state="absent")
-    now_ns = time.monotonic_ns()
-    silent_ns = fleet.silent(now_ns, 0)
+    silent_ns = listening.silent(fleet.members, grace_ns=0)
+    sheet.put("controller_away_seconds_total", listening.away_ns / S)
     for host, member in members:
         sheet.put("agent_connected", member.connected, host=host)
         sheet.put("agent_silent_seconds", silent_ns[host] / S, host=host)
@@ -226,6 +227,17 @@ def put_audits(sheet: Sheet, audits: AuditDesk) -> None:
     sheet.put("audit_reports_waiting", audits.waiting)
 
 
+def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership) -> None:
+    """Certificates, and whether this controller is in charge."""
+    certificate = membership.certificate
+    if certificate is not None:
+        left_ns = max(0, certificate.validity.expires_ns - civil_now())
+        sheet.put("certificate_expiry_seconds", left_ns / S)
+    sheet.put("certificates_revoked", len(membership.enrolment.revocations.serials))
+    sheet.put("controller_epoch", leadership.epoch)
+    sheet.put("controller_later_epoch", leadership.seen)
+
+
 def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:
     """Incidents and the messages about them."""
     live = desk.live()
@@ -245,7 +257,8 @@ def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:
     if desk.evaluated_ns:
         sheet.put("evaluation_timestamp_seconds", desk.evaluated_ns / S)
     notifier = desk.notifier
-    sheet.put("messages_waiting", notifier.waiting())
+    with contextlib.suppress(StateError):  # unknown: no sample
+        sheet.put("messages_waiting", notifier.waiting())
     sheet.put("messages_delivered_total", notifier.delivered)
     sheet.put("messages_refused_total", notifier.refused)
     sheet.put("messages_shed_total", notifier.shed)

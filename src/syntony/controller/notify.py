@@ -1,8 +1,10 @@
-"""Telling the systems that page people: at least once, in order, whatever restarts in between.
+"""Notifies the systems that page people: at least once, in order, over restarts.
 
-What is to be told is first written down, one file a message and receiver, and removed when the
-receiver has taken it. Alertmanager is different: it wants to hear what fires again and again, so
-it is told from the book, and there is nothing to write down.
+A message enters the outbox in the transaction of the change that it reports, and leaves it when the
+receiver has taken it. Only a crash between the two sends it again, under the same
+``Idempotency-Key``. Each receiver is told in a thread of its own: one that hangs holds up nobody
+else. Alertmanager expects all firing alerts again and again, so it is told from the incident book
+and nothing is queued for it.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import contextlib
 import http.client
 import json
 import logging
+import socket
 import ssl
+import threading
+import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,10 +26,12 @@ import msgspec
 
 from syntony.alerts import render
 from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explained
+from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Severity
-from syntony.controller.whole_files import write_atomically
-from syntony.errors import ConfigError
+from syntony.errors import ConfigError, StateError
 from syntony.model import S
+from syntony.state.database import Connection
+from syntony.state.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +41,11 @@ ECHO_NS = 5 * 60 * S
 """… and for so long of what has been resolved."""
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
 TIMEOUT_S = 10.0
+"""For connecting, and between two packets …"""
+DEADLINE_S = 20.0
+"""… and for all of one answer: a receiver that drips is one that does not answer."""
+ROUND_S = 0.5
+"""A round waits so long for its receivers; who needs longer is left at it."""
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are shed, and counted."""
 _TOLD = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
@@ -70,12 +82,13 @@ Post = Callable[[str, bytes, dict[str, str]], Answer]
 
 
 class Notifier:
-    """Decides whom to tell what, and keeps at it. Called from one thread.
+    """Decides whom to tell what, and keeps at it. `take` under its caller's lock; `deliver` called
+    from one thread.
 
     Args:
         receivers: whom to tell.
-        cluster: names the fleet in every message.
-        directory: where messages wait.
+        fleet: named in every message.
+        outbox: where messages wait.
         post: does the sending.
 
     Raises:
@@ -83,21 +96,28 @@ class Notifier:
     """
 
     def __init__(
-        self, receivers: Iterable[Receiver], cluster: str, directory: Path, post: Post | None = None
+        self, receivers: Iterable[Receiver], fleet: Fleet, outbox: Outbox, post: Post | None = None
     ) -> None:
-        self._cluster = cluster
+        self._fleet = fleet
+        self._ahead_ns = 0
+        self._outbox = outbox
         self._post = post or post_json
-        self.delivered = 0
-        self.refused = 0
-        """Messages that a receiver would never have taken."""
         self.shed = 0
-        self._receivers = [
-            _Outgoing(receiver, directory / "outbox" / receiver.name) for receiver in receivers
-        ]
+        self._receivers = [_Outgoing(receiver) for receiver in receivers]
 
-    def take(self, changes: Iterable[Change], book: Book) -> None:
-        """Write down what is to be told of these changes. Before the book is saved: what is told
-        twice after a crash has the same key, what is not told at all nobody ever hears."""
+    @property
+    def delivered(self) -> int:
+        """Messages that were taken, of all receivers."""
+        return sum(each.delivered for each in self._receivers)
+
+    @property
+    def refused(self) -> int:
+        """Messages that a receiver would never have taken."""
+        return sum(each.refused for each in self._receivers)
+
+    def take(self, connection: Connection, changes: Iterable[Change], book: Book) -> None:
+        """Queue what is to be told of these changes, in their own transaction."""
+        queued: set[str] = set()
         for change in changes:
             if change.kind not in _TOLD:
                 continue
@@ -106,10 +126,14 @@ class Notifier:
                 if change.incident.severity in outgoing.receiver.severities:
                     body = self._body(outgoing, change, children)
                     if body is not None:
-                        self.shed += outgoing.append(body)
+                        self._outbox.append(connection, outgoing.receiver.name, json.dumps(body))
+                        queued.add(outgoing.receiver.name)
+        for name in queued:
+            self.shed += self._outbox.shed(connection, name, MAX_WAITING)
 
     def deliver(self, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int = 0) -> None:
-        """One round: every receiver that is due gets what waits for it, until one fails.
+        """One round: every receiver that is due, and not at it still, gets what waits for it, until
+        a message fails. What waits stays where the outbox cannot be used.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
@@ -117,17 +141,21 @@ class Notifier:
             book: what fires.
             ahead_ns: fleet time minus the time that the receivers' clocks show.
         """
+        self._ahead_ns = ahead_ns
         for outgoing in self._receivers:
-            if now_ns < outgoing.due_ns:
+            if now_ns < outgoing.due_ns or outgoing.busy:
                 continue
             if outgoing.receiver.kind == "alertmanager":
-                self._repeat(outgoing, now_ns, fleet_ns, book, ahead_ns)
+                outgoing.begin(self._repeat, now_ns, self._firing(outgoing, now_ns, fleet_ns, book))
             else:
-                self._drain(outgoing, now_ns)
+                outgoing.begin(self._drain, now_ns)
+        until_s = time.monotonic() + ROUND_S
+        for outgoing in self._receivers:
+            outgoing.wait(until_s)
 
     def waiting(self) -> int:
-        """Messages not yet taken."""
-        return sum(len(outgoing.waiting()) for outgoing in self._receivers)
+        """Messages not yet taken. Raises `StateError`."""
+        return sum(self._outbox.waiting(each.receiver.name) for each in self._receivers)
 
     def _body(
         self, outgoing: _Outgoing, change: Change, children: list[Incident]
@@ -135,50 +163,60 @@ class Notifier:
         kind, incident = change.kind, change.incident
         match outgoing.receiver.kind:
             case "pagerduty":
-                return render.pagerduty(kind, incident, self._cluster, outgoing.secret)
+                return render.pagerduty(kind, incident, self._fleet, self._ahead_ns)
             case "slack":
-                return render.slack(kind, incident, self._cluster, children)
+                return render.slack(kind, incident, self._fleet, children)
             case "webhook":
-                return render.webhook(kind, incident, self._cluster, children)
+                return render.webhook(kind, incident, self._fleet, children)
             case _:
                 outgoing.due_ns = 0  # something changed: Alertmanager is told at once
                 return None
 
-    def _repeat(
-        self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int
-    ) -> None:
+    def _firing(self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book) -> bytes:
+        """What Alertmanager is told; empty: nothing."""
+        outgoing.due_ns = now_ns + RESEND_NS
         told = [
             incident
             for incident in book.incidents
             if incident.severity in outgoing.receiver.severities
             and _fires(incident, outgoing, now_ns)
         ]
-        outgoing.due_ns = now_ns + RESEND_NS
         if not told:
+            return b""
+        bodies = render.alertmanager(told, self._fleet, fleet_ns, self._ahead_ns)
+        return json.dumps(bodies).encode()
+
+    def _repeat(self, outgoing: _Outgoing, now_ns: int, body: bytes) -> None:
+        if not body:
             return
-        bodies = render.alertmanager(told, self._cluster, fleet_ns, ahead_ns)
-        body = json.dumps(bodies).encode()
         answer = self._post(f"{outgoing.url}/api/v2/alerts", body, outgoing.headers)
         self._account(outgoing, answer, now_ns)
 
     def _drain(self, outgoing: _Outgoing, now_ns: int) -> None:
-        for path in outgoing.waiting():
-            answer = self._post(outgoing.url, path.read_bytes(), outgoing.headers)
-            self._account(outgoing, answer, now_ns)
-            if not answer.taken and not answer.hopeless:
-                return
-            path.unlink()
+        name, number = outgoing.receiver.name, 0
+        while (message := self._outbox.next(name, number)) is not None:
+            number = message.number
+            if number not in outgoing.taken:
+                headers = {"Idempotency-Key": f"{render.key(self._fleet)}/message/{number}"}
+                body = json.dumps(json.loads(message.body) | outgoing.credentials).encode()
+                answer = self._post(outgoing.url, body, outgoing.headers | headers)
+                self._account(outgoing, answer, now_ns)
+                if not answer.taken and not answer.hopeless:
+                    return
+            outgoing.taken.add(number)
+            self._outbox.remove(number)
+            outgoing.taken.discard(number)
 
     def _account(self, outgoing: _Outgoing, answer: Answer, now_ns: int) -> None:
         if answer.taken:
-            self.delivered += 1
+            outgoing.delivered += 1
             if outgoing.backoff_ns:
                 _log.info("receiver takes messages again name=%s", outgoing.receiver.name)
             outgoing.backoff_ns = 0
             return
         name = outgoing.receiver.name
         if answer.hopeless:
-            self.refused += 1
+            outgoing.refused += 1
             _log.error("receiver refuses a message name=%s reason=%s", name, answer.reason)
             return
         if not outgoing.backoff_ns:
@@ -188,41 +226,52 @@ class Notifier:
 
 
 class _Outgoing:
-    """One receiver and what waits for it."""
+    """One receiver and how it does."""
 
-    def __init__(self, receiver: Receiver, directory: Path) -> None:
+    def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
-        self.secret = _read(receiver, receiver.secret_file)
+        secret = _read(receiver, receiver.secret_file)
         default = PAGERDUTY if receiver.kind == "pagerduty" else ""
         self.url = (receiver.url or _read(receiver, receiver.url_file) or default).rstrip("/")
         if urllib.parse.urlsplit(self.url).scheme not in {"http", "https"}:
             raise ConfigError(f"receiver {receiver.name!r}: give it a url, http:// or https://")
-        if receiver.kind == "pagerduty" and not self.secret:
+        pagerduty = receiver.kind == "pagerduty"
+        if pagerduty and not secret:
             raise ConfigError(f"receiver {receiver.name!r}: put its routing key in secret_file")
-        bearer = self.secret if receiver.kind != "pagerduty" else ""
-        self.headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        self.credentials = {"routing_key": secret} if pagerduty else {}
+        """Added to every body when it is sent: no secret waits in the outbox."""
+        bearer = bool(secret) and not pagerduty
+        self.headers = {"Authorization": f"Bearer {secret}"} if bearer else {}
         self.due_ns = 0
         self.backoff_ns = 0
+        self.delivered = self.refused = 0
+        self._thread: threading.Thread | None = None
+        self.taken: set[int] = set()
+        """Messages that are done with but could not be removed from the outbox yet."""
         self.resolved_at: dict[int, int] = {}
         """Resolved incidents → CLOCK_MONOTONIC at which they were first told as such."""
-        self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        names = [path.stem for path in self.waiting()]
-        self._next = 1 + max((int(name) for name in names if name.isdigit()), default=0)
 
-    def append(self, body: dict[str, Any]) -> int:
-        """Write a message down; returns how many old ones had to go."""
-        path = self._directory / f"{self._next:012d}.json"
-        self._next += 1
-        write_atomically(path, json.dumps(body).encode())
-        surplus = self.waiting()[:-MAX_WAITING]
-        for old in surplus:
-            old.unlink()
-        return len(surplus)
+    @property
+    def busy(self) -> bool:
+        """Whether its last round is not over."""
+        return self._thread is not None and self._thread.is_alive()
 
-    def waiting(self) -> list[Path]:
-        """Oldest first."""
-        return sorted(self._directory.glob("*.json"))
+    def begin(self, work: Callable[..., None], *args: Any) -> None:
+        """One round, in a thread of its own."""
+
+        def run() -> None:
+            try:
+                work(self, *args)
+            except StateError as error:
+                _log.error("outbox not used name=%s reason=%s", self.receiver.name, error)
+
+        self._thread = threading.Thread(target=run, name="receiver", daemon=True)
+        self._thread.start()
+
+    def wait(self, until_s: float) -> None:
+        """Until the round is over, or `until_s` of CLOCK_MONOTONIC."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, until_s - time.monotonic()))
 
 
 def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
@@ -240,9 +289,10 @@ def post_json(url: str, body: bytes, headers: dict[str, str]) -> Answer:
     """One HTTP POST. Redirects are not followed: they would take secrets elsewhere."""
     parts = urllib.parse.urlsplit(url)
     target = parts._replace(scheme="", netloc="").geturl() or "/"
+    began_s = time.monotonic()
     try:
         connection = _connection(parts)
-        with contextlib.closing(connection):
+        with contextlib.closing(connection), _deadline(connection):
             connection.request(
                 "POST", target, body, {"Content-Type": "application/json", **headers}
             )
@@ -250,11 +300,26 @@ def post_json(url: str, body: bytes, headers: dict[str, str]) -> Answer:
             text = answer.read(300).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Answer(False, False, f"{type(error).__name__}: {error}")
+    if time.monotonic() - began_s >= DEADLINE_S:
+        return Answer(False, False, f"no whole answer within {DEADLINE_S:g} s")
     reason = " ".join(f"{answer.status} {answer.reason} {text}".split())
     if 200 <= answer.status < 300:
         return Answer(True, False, reason)
     hopeless = 400 <= answer.status < 500 and answer.status not in _RETRY
     return Answer(False, hopeless, reason)
+
+
+@contextlib.contextmanager
+def _deadline(connection: http.client.HTTPConnection) -> Iterator[None]:
+    """Connects, and cuts the connection off when `DEADLINE_S` is over."""
+    connection.connect()
+    cut = threading.Timer(DEADLINE_S, socket.socket.shutdown, (connection.sock, socket.SHUT_RDWR))
+    cut.daemon = True
+    cut.start()
+    try:
+        yield
+    finally:
+        cut.cancel()
 
 
 def _connection(parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:

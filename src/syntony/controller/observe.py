@@ -11,7 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
-from syntony.fabric.names import CABLE, ComponentKind, cable_name, crosses, link_ends
+from syntony.fabric.names import (
+    ANY,
+    CABLE,
+    GROUP,
+    OR,
+    ComponentKind,
+    cable_name,
+    crosses,
+    link_ends,
+    same_place,
+    suspects,
+)
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
@@ -21,6 +32,7 @@ from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
 from syntony.sla.subjects import troubles
 from syntony.wire.links import LinkCounterRow, LinkStatus
+from syntony.wire.parts import PartState, PartStatus
 
 STALE_NS = 150 * S
 """Two looks at a port missed: what is known of it is the past."""
@@ -31,14 +43,26 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
+SWITCH_METRICS = frozenset({"switch_down"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
+WORTH_JOINING = 2
+"""Ports of fewer hosts that are down say nothing of their switch."""
 TOLD = 5
 """Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
-FINDING_METRICS = frozenset({"switch_loss", "link_loss", "nic_loss", "component_delay_ns"})
+FINDING_METRICS = frozenset(
+    {"switch_loss", "link_loss", "nic_loss", "ambiguous_loss", "component_delay_ns"}
+)
+MIN_LOST = 10
+"""Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
+MIN_PATHS = 2
+"""Losses of one path alone are that path's."""
+MIN_CONGESTING_BPS = 1_000_000
+"""Jobs that send less than this across a link do not congest it."""
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
-_LINKS = frozenset({"link", "cable", "group"})
+_LINKS = frozenset({"link", "cable"})
 _ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
 
 
@@ -144,17 +168,23 @@ def of_findings(findings: Iterable[Finding]) -> list[Observation]:
 
 
 def _of_finding(found: Finding) -> Observation:
+    names = (found.component, *found.alternatives[: found.twins])
+    ambiguous = not same_place(names)
+    subject = OR.join(names) if ambiguous else found.component
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    others = (f"or {', '.join(found.alternatives)}",) if found.alternatives else ()
-    evidence = (f"{seen}, confidence {found.confidence:.0%}", *others)
+    apart = ("no path tells these apart",) if ambiguous else ()
+    evidence = (seen, ", ".join(found.odds()), *apart)
     if found.fault == "delay":
-        return Observation("component_delay_ns", found.component, found.delay_ns, evidence)
+        return Observation("component_delay_ns", subject, found.delay_ns, evidence)
     metric = "nic_loss"
-    if found.kind in _SWITCHES:
+    if ambiguous or found.kind == ComponentKind.GROUP:
+        metric = "ambiguous_loss"
+    elif found.kind in _SWITCHES:
         metric = "switch_loss"
     elif found.kind in _LINKS:
         metric = "link_loss"
-    return Observation(metric, found.component, found.loss, evidence)
+    enough = found.explains >= MIN_LOST and found.paths >= MIN_PATHS
+    return Observation(metric, subject, found.loss if enough else None, evidence)
 
 
 def of_fabric(fabric: Standing) -> list[Observation]:
@@ -167,6 +197,49 @@ def of_fabric(fabric: Standing) -> list[Observation]:
         Observation("nic_misplaced", each.nic, 1.0, (f"at {each.at}; {each.expected} {each.why}",))
         for each in fabric.misplaced
     ]
+
+
+def of_switches(
+    ports: Iterable[LinkStatus],
+    homes: Mapping[str, str],
+    gone: Mapping[str, int],
+    silent: frozenset[str],
+    now_ns: int,
+) -> list[Observation]:
+    """Whether each switch is down, by the ports of hosts at it and by the paths that left it.
+
+    Carriers go at once, paths within a minute. A switch that only hosts of silent agents are at is
+    not known; one port alone is that port's.
+
+    Args:
+        ports: of hosts.
+        homes: NIC → the switch that it is at.
+        gone: switch that no path takes any more → its cables.
+        silent: hosts whose agents say nothing.
+        now_ns: fleet time.
+    """
+    states: dict[str, list[LinkStatus]] = {}
+    for port in ports:
+        known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+        if port.nic in homes:
+            at = states.setdefault(homes[port.nic], [])
+            if known and port.state != PortState.UNKNOWN:
+                at.append(port)
+    found = [_of_ports(switch, at) for switch, at in states.items()]
+    return found + [
+        Observation("switch_down", switch, 1.0, (f"no path takes any of its {cables} cables",))
+        for switch, cables in gone.items()
+        if switch not in states
+    ]
+
+
+def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:
+    if len({port.nic.partition("/")[0] for port in ports}) < WORTH_JOINING:
+        return Observation("switch_down", switch, None)
+    if any(port.state == PortState.ACTIVE for port in ports):
+        return Observation("switch_down", switch, 0.0)
+    nics = ", ".join(sorted(port.nic for port in ports)[:TOLD])
+    return Observation("switch_down", switch, 1.0, (f"all {len(ports)} ports at it: {nics}",))
 
 
 def with_jobs(
@@ -221,18 +294,50 @@ def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[
     return at_end or crosses(subject, crossing.get("->".join(pair), ()))
 
 
-def of_queues(queues: Iterable[Queue]) -> list[Observation]:
-    """Links at which packets wait, and who shares them."""
-    return [
-        Observation(
-            "queueing_ns",
-            queue.component,
-            queue.delay_ns,
-            (_sharers(queue), *map(_flow, queue.flows[:TOLD])),
-            tuple(sorted({flow.job for flow in queue.flows})),
-        )
-        for queue in queues
+def of_queues(queues: Iterable[Queue], findings: Iterable[Finding]) -> list[Observation]:
+    """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
+    link: its delay is the component's own, unless a finding blames the same place for it.
+
+    Args:
+        queues: with the flows of jobs that share them.
+        findings: what localisation blames.
+    """
+    slow = [
+        name
+        for found in findings
+        if found.fault == "delay"
+        for name in (found.component, *found.alternatives)
     ]
+    return [
+        _of_queue(queue)
+        for queue in queues
+        if _is_congested(queue) or not any(_touch(queue, name) for name in slow)
+    ]
+
+
+def _is_congested(queue: Queue) -> bool:
+    return sum(flow.rate_bps for flow in queue.flows) >= MIN_CONGESTING_BPS
+
+
+def _touch(queue: Queue, name: str) -> bool:
+    """Whether a queue and a component may be one fault under two names."""
+    return any(
+        name == each or Names.holds(name, each) or Names.holds(each, name)
+        for each in (queue.component, *queue.alternatives)
+    )
+
+
+def _of_queue(queue: Queue) -> Observation:
+    if not _is_congested(queue):
+        told = "delayed in nearly every second, and no job sends across it"
+        return Observation("component_delay_ns", queue.component, queue.delay_ns, (told,))
+    return Observation(
+        "queueing_ns",
+        queue.component,
+        queue.delay_ns,
+        (_sharers(queue), *map(_flow, queue.flows[:TOLD])),
+        tuple(sorted({flow.job for flow in queue.flows})),
+    )
 
 
 def _sharers(queue: Queue) -> str:
@@ -261,12 +366,22 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
 
 class Names:
     """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
-    their two directions."""
+    their two directions. Of a group's two directions the first by name stands for both; what is
+    around a device (``leaf0..*``) takes in the links at it."""
 
     @staticmethod
     def holds(wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`."""
-        ends = link_ends(narrower)
+        """Whether `narrower` would fail with `wider`; every suspect that `narrower` names, with any
+        that `wider` names."""
+        if OR in narrower or OR in wider:
+            return all(any(Names.holds(a, b) for a in suspects(wider)) for b in suspects(narrower))
+        a, group, b = narrower.partition(GROUP)
+        if group and wider == f"{b}{GROUP}{a}":
+            return wider < narrower
+        ends = (a, b) if group else link_ends(narrower)
+        if GROUP in wider:
+            around = set(wider.split(GROUP)) - {ANY}
+            return ends is not None and ANY not in ends and len(around) == 1 and around <= {*ends}
         if ends is None:
             return narrower.startswith(f"{wider}/")
         if CABLE in wider and cable_name(*ends) == wider != narrower:
@@ -276,18 +391,28 @@ class Names:
 
 class Places:
     """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross.
+    that its paths cross, a NIC with its switch, a host with the only switch that it is at.
 
     Args:
         crossing: ``a->b`` → the components of its paths, links by direction.
+        homes: NIC → the switch that it is at.
     """
 
-    def __init__(self, crossing: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self, crossing: Mapping[str, frozenset[str]], homes: Mapping[str, str] | None = None
+    ) -> None:
         self._crossing = crossing
+        self._homes = homes or {}
+        self._switches: dict[str, set[str]] = {}
+        """Of each host, by its NICs."""
+        for nic, switch in self._homes.items():
+            self._switches.setdefault(nic.partition("/")[0], set()).add(switch)
 
     def holds(self, wider: str, narrower: str) -> bool:
         """Whether `narrower` would fail with `wider`."""
-        if Names.holds(wider, narrower):
+        if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
+            return True
+        if self._switches.get(narrower) == {wider}:
             return True
         return crosses(wider, self._crossing.get(narrower, ()))
 
@@ -297,6 +422,21 @@ def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Obser
     known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
     unknown = sorted(missed - silent_ns.keys())
     return known + [Observation("host_silent_s", host, None) for host in unknown]
+
+
+def of_parts(
+    parts: Mapping[str, Sequence[PartStatus]], silent: frozenset[str]
+) -> list[Observation]:
+    """Agents: for how long the part that has been down longest has been so; of hosts that say
+    nothing, nothing is known."""
+    found = []
+    for host, told in parts.items():
+        down = [part for part in told if part.state is not PartState.RUNNING]
+        longest_s = max((part.age_ns / S for part in down), default=0.0)
+        evidence = tuple(f"{part.name} {part.state}: {part.reason}" for part in down[:TOLD])
+        value = None if host in silent else longest_s
+        found.append(Observation("agent_part_down_s", host, value, evidence))
+    return found
 
 
 def of_clocks(timelines: Iterable[Timeline], silent: frozenset[str]) -> list[Observation]:

@@ -1,40 +1,36 @@
-"""The fleet's certificate authority, for fleets that have none: EC P-256, one level, short chains.
+"""The fleet's certificate authority: EC P-256, one level, no intermediate authorities.
 
-The common name of a certificate is the identity of its holder: an agent's is its host's name.
+The common name of a certificate is the name of its holder: an agent's is its host's name.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from syntony.errors import ConfigError, UsageError
+from syntony.io.files import write_atomically
 from syntony.model import US
 from syntony.model.names import is_name
+from syntony.wire.enrol import MAX_REQUEST_BYTES
 from syntony.wire.roles import Identity, Role
+from syntony.wire.x509 import BACKDATE_NS
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
-BACKDATE = dt.timedelta(minutes=5)
-"""Certificates begin this much earlier, for hosts whose clocks are a little behind."""
+BACKDATE = dt.timedelta(microseconds=BACKDATE_NS // US)
 
 
-_SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
-_USAGES = {
-    Role.AGENT: [_CLIENT, _SERVER],  # dials the controller, serves /metrics
-    Role.CONTROLLER: [_SERVER],
-    Role.OPERATOR: [_CLIENT],
-    Role.VIEWER: [_CLIENT],
-    Role.SCRAPER: [_CLIENT],
-}
+PublicKey = ec.EllipticCurvePublicKey
+MIN_KEY_BITS = 256
 
 
 class TlsPaths(NamedTuple):
@@ -72,30 +68,91 @@ class Authority(NamedTuple):
         Raises:
             UsageError: `name` cannot name a host.
         """
-        if not is_name(name):
-            raise UsageError(f"{name!r} cannot be a certificate's name; use a host's name")
         key = ec.generate_private_key(ec.SECP256R1())
-        now = dt.datetime.now(dt.UTC)
-        until = now + dt.timedelta(microseconds=lifetime_ns // US)
-        certificate = (
-            _builder(name, self.certificate.subject, min(now, until) - BACKDATE, until)
-            .public_key(key.public_key())
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName(_names(name, role, addresses)), critical=False
-            )
-            .add_extension(
-                x509.ExtendedKeyUsage(_USAGES[role]),
-                critical=False,
-            )
-            .sign(self.key, hashes.SHA256())
+        certificate = self.sign(
+            key.public_key(), Identity(role, name), addresses=addresses, lifetime_ns=lifetime_ns
         )
         directory.mkdir(parents=True, exist_ok=True)
         paths = TlsPaths(directory / "ca.crt", directory / f"{name}.crt", directory / f"{name}.key")
-        _write(paths.ca, _pem(self.certificate), 0o644)
-        _write(paths.cert, _pem(certificate), 0o644)
-        _write(paths.key, _key_pem(key), 0o600)
+        write_atomically(paths.ca, self.pem, 0o644)
+        write_atomically(paths.cert, certificate, 0o644)
+        write_atomically(paths.key, _key_pem(key), 0o600)
         return paths
+
+    def sign(
+        self, key: PublicKey, holder: Identity, *, addresses: Sequence[str], lifetime_ns: int
+    ) -> bytes:
+        """A certificate, PEM, for the holder of `key`; arguments as for `issue`.
+
+        Raises:
+            UsageError: the name cannot name a host.
+        """
+        if not is_name(holder.name):
+            raise UsageError(f"{holder.name!r} cannot be a certificate's name; use a host's name")
+        now = dt.datetime.now(dt.UTC)
+        until = now + dt.timedelta(microseconds=lifetime_ns // US)
+        certificate = (
+            _builder(holder.name, self.certificate.subject, min(now, until) - BACKDATE, until)
+            .public_key(key)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(  # Python 3.13 and RFC 5280 4.2.1.1 require it
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+                critical=False,
+            )
+            .add_extension(x509.SubjectAlternativeName(_names(holder, addresses)), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(_usages(holder.role, addresses)), critical=True)
+            .sign(self.key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def pem(self) -> bytes:
+        """The CA's certificate."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the CA's certificate, hexadecimal."""
+        return self.certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def read_request(csr: bytes) -> tuple[str, PublicKey]:
+    """The name and the key of a PEM certificate signing request; nothing else of it is used.
+
+    Raises:
+        UsageError: it is too long, not a request, of a weak key, or not signed with its own key.
+    """
+    if len(csr) > MAX_REQUEST_BYTES:
+        raise UsageError(
+            f"a signing request of {len(csr)} bytes is over the limit of {MAX_REQUEST_BYTES}"
+        )
+    try:
+        request = x509.load_pem_x509_csr(csr)
+        names = request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        key, proven = request.public_key(), request.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise UsageError(f"not a certificate signing request: {error}") from error
+    if not isinstance(key, PublicKey) or key.key_size < MIN_KEY_BITS:
+        raise UsageError("the signing request needs an elliptic-curve key, P-256 for example")
+    if not proven:
+        raise UsageError("the signing request is not signed with its own key")
+    if len(names) != 1 or not is_name(str(names[0].value)):
+        raise UsageError("the signing request needs one common name, the name of a host or person")
+    return str(names[0].value), key
+
+
+def load_authority(directory: Path) -> Authority:
+    """The CA in `directory`: ``ca.crt`` and ``ca.key``. Raises `ConfigError`."""
+    return _load(directory / "ca.crt", directory / "ca.key")
+
+
+def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]:
+    """Client or server; both only for an agent that is reached at an address: it serves
+    ``/metrics`` there."""
+    if role is Role.CONTROLLER:
+        return [ExtendedKeyUsageOID.SERVER_AUTH]
+    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if role is Role.AGENT and addresses else []
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
 
 def create_authority(directory: Path) -> Authority:
@@ -115,12 +172,14 @@ def create_authority(directory: Path) -> Authority:
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_signing_only(), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _write(key_path, _key_pem(key), 0o600)
-    _write(cert_path, _pem(certificate), 0o644)
-    return Authority(certificate, key)
+    authority = Authority(certificate, key)
+    write_atomically(key_path, _key_pem(key), 0o600)
+    write_atomically(cert_path, authority.pem, 0o644)
+    return authority
 
 
 def _load(cert_path: Path, key_path: Path) -> Authority:
@@ -147,9 +206,11 @@ def _builder(
     )
 
 
-def _names(name: str, role: Role, addresses: Sequence[str]) -> list[x509.GeneralName]:
-    uri = Identity(role, name).uri
-    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri), x509.DNSName(name)]
+def _names(holder: Identity, addresses: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = [
+        x509.UniformResourceIdentifier(holder.uri),
+        x509.DNSName(holder.name),
+    ]
     for address in addresses:
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(address)))
@@ -172,22 +233,9 @@ def _signing_only() -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file as a whole, never readable by more than `mode` allows."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-    fresh.rename(path)

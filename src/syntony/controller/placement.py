@@ -25,8 +25,6 @@ from syntony.wire.control import Issuer
 from syntony.wire.traffic import (
     FlowsReport,
     LinkLoadView,
-    MoveList,
-    MovesQuery,
     PlacedFlow,
     PlacementCommand,
     Traffic,
@@ -35,7 +33,6 @@ from syntony.wire.traffic import (
 
 PATHS_BACK_NS = 900 * S
 """How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
-MAX_MOVES = 1_000
 DEAD_FAULTS = {"blackhole"}
 """What these are found of loses all that crosses it."""
 
@@ -169,12 +166,6 @@ class Placement:
             links=self._links(rows, fleet_ns),
             pacing=str(self.pacing.mode),
         )
-
-    def moves(self, query: MovesQuery) -> MoveList:
-        """Raises `UsageError`: so many are not kept."""
-        if not 0 < query.limit <= MAX_MOVES:
-            raise UsageError(f"{query.limit} moves; ask for up to {MAX_MOVES}")
-        return MoveList(moves=self.desk.moves(query.job, query.limit))
 
     def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> Piece:
         """Set a mode; waits for the disk, one call at a time.

@@ -8,49 +8,53 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Any
 
 from syntony.controller.access import Caller
-from syntony.controller.answers import Answers
 from syntony.controller.audits import AuditDesk
 from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
+from syntony.controller.desks import Desks
+from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.import_files import open_state
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.judging import Judging
+from syntony.controller.leadership import Leadership
+from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listen import open_server, raise_descriptor_limit
+from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
+from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
-from syntony.controller.orders import Order, Orders
 from syntony.controller.placement import Placement
+from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
-from syntony.controller.sla import SlaDesk, SlaQuestions
+from syntony.controller.sla import SlaDesk
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
-from syntony.controller.timeline_file import TimelineFile
+from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficDesk
-from syntony.errors import StoreError
+from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock
 from syntony.mesh.stats import hold_ns
-from syntony.model import MS, S, format_ns
-from syntony.state import ControlState
+from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
-from syntony.wire.audit import AuditReport, AuditReportsQuery
+from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
-from syntony.wire.control import ChangesQuery
-from syntony.wire.failover import ConnectionsQuery, FailoverStatusQuery, PathsReport
-from syntony.wire.incidents import IncidentsQuery, RulesQuery
-from syntony.wire.messages import Ack, Answer, Batch, Hello, Query
+from syntony.wire.failover import PathsReport
+from syntony.wire.messages import Ack, Batch, ControllerMessage, Hello
+from syntony.wire.parts import PartStatus
+from syntony.wire.probes import KeysHeld
+from syntony.wire.query import Query
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
-    MovesQuery,
     Paces,
-    TrafficQuery,
 )
 
 _log = logging.getLogger(__name__)
@@ -59,6 +63,7 @@ SOLVE_CHECK_NS = 200 * MS
 LOCATE_INTERVAL_NS = 100 * MS
 """Between two looks whether a second has settled; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
+KEYS_CHECK_NS = 500 * MS
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
 READ_PATHS_NS = 1 * S
@@ -92,24 +97,28 @@ class Controller:
     ) -> None:
         self._config = config
         self._store = store
-        state_dir = Path(config.state_dir) if config.state_dir else None
-        self._state = ControlState(state_dir)
-        key = self._state.probe_key()
-        self._fleet = Fleet(config, planner, key.secret, key.key_id)
+        self._state = open_state(config)
+        self._lease = LeaseWatch(self._state, self._end)
+        self._stop = asyncio.Event()
+        self._ended_by: StateError | None = None
+        self._fleet = Fleet(config, planner)
         self._solving = SolveLoop(solver)
         self._time = FleetTime()
-        self._kept = TimelineFile(state_dir) if state_dir else None
-        self._kept_clocks = 0
-        self._ingest = Ingest(store, self._fleet_now, self._stored)
-        self._locating = LocateLoop(store, config.topology, state_dir)
+        self._past = FleetTime()
+        """Fleet time of the newest stored rows, for questions only."""
+        self._timeline = TimelineKeeper(self._state, self._solving)
+        self._locating = LocateLoop(store, config.topology, self._state)
+        self._ingest = Ingest(store, self._fleet_now, self._stored, self._locating.rows.put)
         self._hold_ns = hold_ns(config.probe_interval_ns)
-        self._alerts = AlertDesk(config.alerts, state_dir, store)
+        self._alerts = AlertDesk(config.alerts, self._state, store)
         self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
         self._traffic = TrafficDesk(self._state)
+        self._listening = Listening(time.monotonic_ns())
         self._judging = Judging(
             alerts=self._alerts,
             fleet=self._fleet,
+            listening=self._listening,
             solving=self._solving,
             locating=self._locating,
             slas=self._slas,
@@ -119,21 +128,36 @@ class Controller:
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
-        questions = SlaQuestions(self._slas, self._traffic, self._alerts, self._locating)
-        self._answers = Answers(store, self._fleet, self._solving, self._locating, questions)
-        self._audits = AuditDesk()
+        self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
+        self._keys = ProbeKeyDistribution(
+            self._state,
+            self._sessions,
+            parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
+            self._clock.now_ns,
+        )
+        self._membership = Membership(config, self._state, self._sessions)
+        self._leadership = Leadership(self._state)
+        self.check, self.seal = self._leadership.check, self._leadership.seal
         self._loops = Loops()
-        self._orders = Orders(
+        self._desks = Desks(
+            store=store,
             state=self._state,
+            fleet=self._fleet,
+            solving=self._solving,
+            locating=self._locating,
+            slas=self._slas,
+            alerts=self._alerts,
             traffic=self._traffic,
             placement=self._placement,
-            alerts=self._alerts,
             audits=self._audits,
+            keys=self._keys,
+            membership=self._membership,
+            leadership=self._leadership,
             sessions=self._sessions,
             put_local=self._ingest.put_local,
         )
-        self._probe_ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
+        self._dispatcher = Dispatcher(self._desks, self._instant)
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -145,12 +169,19 @@ class Controller:
 
         Raises:
             ConfigError, MissingError: certificates or addresses that cannot be used.
+            StateError: another controller has taken over, or control state is gone.
         """
         await self._learn_time()
-        server, self.port = open_server(self._config, FleetService(self).handlers())
+        certificate, joining = self._membership.open(self._now)
+        server, self.port = open_server(self._config, FleetService(self).handlers(), certificate)
         scraping = open_metrics(self._config, self._exporter())
-        await server.start()
+        self._leadership.name = certificate.name
+        servers = [server] if joining is None else [server, joining.server]
+        for each in servers:
+            await each.start()
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
+        if scraping is not None:
+            scraping.revocations = lambda: self._membership.enrolment.revocations
         if ready is not None:
             ready()
         try:
@@ -160,58 +191,56 @@ class Controller:
                 session.outbox.close()
             if scraping is not None:
                 await asyncio.to_thread(scraping.close)
-            await server.stop(STOP_GRACE_S)
+            await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in servers))
+            self._dispatcher.close()
             await self._keep()
             self._state.close()
             _log.info("controller down")
+        if self._ended_by is not None:
+            raise self._ended_by
+
+    def _end(self, error: StateError) -> None:
+        self._ended_by = error
+        self._stop.set()
 
     def _exporter(self) -> Exporter:
-        return Exporter(
-            fleet=self._fleet,
-            solving=self._solving,
-            traffic=self._traffic,
-            ingest=self._ingest,
-            loops=self._loops,
-            locating=self._locating,
-            slas=self._slas,
-            alerts=self._alerts,
-            placing=self._placement.desk,
-            audits=self._audits,
-            fleet_now=self._fleet_now,
-        )
+        return Exporter(self._desks, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._ingest.run()),
                 group.create_task(self._loops.every(SOLVE_CHECK_NS, self._solve)),
                 group.create_task(self._loops.every(PLAN_CHECK_NS, self._plan)),
+                group.create_task(self._loops.every(KEYS_CHECK_NS, self._rotate_keys)),
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
+                group.create_task(self._loops.every(TICK_NS, self._judging.listen)),
                 group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._judging.judge)),
                 group.create_task(self._loops.every(TELL_INTERVAL_NS, self._tell)),
                 group.create_task(self._loops.every(LOOK_INTERVAL_NS, self._look)),
+                group.create_task(self._loops.every(CHECK_NS, self._lease.check_lease)),
+                group.create_task(self._loops.every(ENFORCE_INTERVAL_NS, self._membership.enforce)),
             ]
-            await stop.wait()
+            await self._stop.wait()
             for task in tasks:
                 task.cancel()
 
     async def _learn_time(self) -> None:
         """Questions about the past can be asked before the first agent is back."""
+        now_ns = time.monotonic_ns()
+        kept_ns = await self._timeline.load()
+        if kept_ns:
+            self._time.remember(kept_ns, now_ns)
         latest_ns = await asyncio.to_thread(self._store.latest_ns)
         if latest_ns:
-            self._time.remember(latest_ns, time.monotonic_ns())
-        memory = None if self._kept is None else self._kept.load()
-        if memory is not None:
-            self._solving.inherit(memory)
-            _log.info("fleet timeline goes on clocks=%d", len(memory.lines))
+            self._past.remember(latest_ns, now_ns)
 
     def _fleet_now(self) -> int | None:
         """Rows are of the past, those of a backlog of long ago; solved clocks are of now. Neither
@@ -224,18 +253,26 @@ class Controller:
 
     # --- what the service hands on ---
 
+    def admit(self, who: Caller) -> None:
+        """Raises `UsageError`: a certificate that is not accepted any more."""
+        self._membership.enrolment.admit(who)
+
     def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
         """An agent is there: what it should know goes out at once."""
         host = session.host
+        self._listening.heard(host)
         previous = self._sessions.get(host)
         if previous is not None:
             previous.outbox.close()
         self._sessions[host] = session
-        session.outbox.put(Ack(seq=self._ingest.greet(host, hello.stream)))
+        session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
+        session.outbox.put(Ack(seq=session.source.stored))
+        session.outbox.put(self._membership.enrolment.revocations)
         self._fleet.join(hello, time.monotonic_ns(), faults)
         self._placement.desk.attached(host)
         if self._traffic.switch is not None:
             session.outbox.put(self._traffic.switch)
+        self._keys.attached(host)
         plan = self._fleet.mesh.plans.get(host)
         if plan is not None:
             session.outbox.put(plan)
@@ -245,12 +282,14 @@ class Controller:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
         if self._sessions.get(session.host) is not session:
             return
-        queued = await self._ingest.put(session.host, session.stream, batch)
+        self._listening.heard(session.host)
+        queued = await self._ingest.put(session.source, batch)
         if not queued and self._sessions.get(session.host) is session:
-            session.outbox.put(Ack(seq=self._ingest.stored(session.host)))
+            session.outbox.put(Ack(seq=session.source.stored))
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
+        self._listening.heard(session.host)
         edges, refused = credible(session.host, edges, self._fleet.is_clock)
         self._solving.take(session.host, edges.edges, edges.utc, edges.epochs)
         if refused:
@@ -258,16 +297,29 @@ class Controller:
 
     def paths(self, session: Session, report: PathsReport) -> None:
         """An agent's managed connections."""
+        self._listening.heard(session.host)
         self._traffic.take(session.host, report, time.monotonic_ns())
 
-    def audited(self, session: Session, report: AuditReport) -> None:
+    async def audited(self, session: Session, report: AuditReport) -> None:
         """An agent's answer to an audit's order."""
-        self._audits.take(session.host, report)
+        try:
+            await asyncio.to_thread(self._audits.take, session.host, report)
+        except StateError as error:
+            _log.error("audit report lost host=%s reason=%s", session.host, error)
 
     def flows(self, session: Session, report: FlowsReport) -> None:
         """An agent's managed flows; a stream that has been replaced is no longer listened to."""
         if self._sessions.get(session.host) is session:
             self._placement.take(session.host, report, time.monotonic_ns())
+
+    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+        """How the parts of an agent are."""
+        self._fleet.members[session.host].take_parts(parts, time.monotonic_ns())
+
+    def keys_held(self, session: Session, report: KeysHeld) -> None:
+        """An agent uses the probe keys it was sent."""
+        if self._sessions.get(session.host) is session:
+            self._keys.held(session.host, report)
 
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
@@ -277,47 +329,13 @@ class Controller:
             self._placement.desk.detached(session.host)
             _log.info("agent detached host=%s", session.host)
 
-    async def answer(self, query: Query, who: Caller) -> Answer:
-        """A request that its caller may make.
+    async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
+        """The pages of the answer to a request. Raises `SyntonyError`: why there is none."""
+        return await self._dispatcher.carry_out(query, who)
 
-        Raises:
-            UsageError, StateError: an order that cannot be carried out, a question that has none.
-        """
-        if isinstance(query, Order):
-            return await self._orders.carry_out(query, who.issuer(query.by), self._now())
-        match query:
-            case AuditReportsQuery():
-                return self._audits.reports(query)
-            case ChangesQuery():
-                return await asyncio.to_thread(self._orders.changes, query, self._now())
-            case IncidentsQuery():
-                return await asyncio.to_thread(self._alerts.incidents, query, self._now())
-            case (
-                RulesQuery()
-                | ConnectionsQuery()
-                | FailoverStatusQuery()
-                | TrafficQuery()
-                | MovesQuery()
-            ):
-                return self._present(query)
-            case _:
-                return await self._answers.answer(query, self._fleet_now())
-
-    def _present(
-        self,
-        query: RulesQuery | ConnectionsQuery | FailoverStatusQuery | TrafficQuery | MovesQuery,
-    ) -> Answer:
-        match query:
-            case RulesQuery():
-                return self._alerts.told_rules()
-            case ConnectionsQuery():
-                return self._traffic.paths(query, time.monotonic_ns())
-            case FailoverStatusQuery():
-                return self._traffic.status(time.monotonic_ns())
-            case TrafficQuery():
-                return self._placement.traffic(query, time.monotonic_ns())
-            case MovesQuery():
-                return self._placement.moves(query)
+    def _instant(self) -> Instant:
+        asked_ns = self._fleet_now() or self._past.now(time.monotonic_ns())
+        return Instant(asked_ns, self._now())
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""
@@ -328,36 +346,23 @@ class Controller:
     def _stored(self, outcomes: list[Outcome]) -> None:
         now_ns = time.monotonic_ns()
         for outcome in outcomes:
-            self._count(outcome, now_ns)
+            self._fleet.members[outcome.host].count(outcome)
+            if not outcome.refused:
+                self._time.observe(outcome.host, outcome.newest_ns, now_ns)
             if outcome.paths_from_ns is not None:
                 self._locating.path_window.stored(outcome.paths_from_ns)
                 self._placement.path_window.stored(outcome.paths_from_ns)
-        newest = {(outcome.host, outcome.stream): outcome.seq for outcome in outcomes}
-        for (host, stream), seq in newest.items():
+        for host in {outcome.host for outcome in outcomes}:
             session = self._sessions.get(host)
-            if session is not None and session.stream == stream:
-                session.outbox.put(Ack(seq=seq))
-
-    def _count(self, outcome: Outcome, now_ns: int) -> None:
-        member = self._fleet.members[outcome.host]
-        member.batches += 1
-        member.heard_ns = now_ns
-        member.dropped = outcome.dropped
-        if outcome.refused:
-            member.refused_rows += outcome.rows
-            return
-        member.rows += outcome.rows
-        member.newest_ns = max(member.newest_ns, outcome.newest_ns)
-        if outcome.probes_per_s is not None:
-            member.probes_per_s = outcome.probes_per_s
-        self._time.observe(outcome.host, outcome.newest_ns, now_ns)
+            if session is not None:
+                session.outbox.put(Ack(seq=session.source.stored))
 
     async def _solve(self) -> None:
         now_ns = time.monotonic_ns()
         if not self._solving.due(now_ns):
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
-        if len(timelines) > self._kept_clocks:
+        if len(timelines) > self._timeline.clocks:
             await self._keep()  # before anybody is told: a successor goes on from what was told
         if self._solving.stepped_ns:
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
@@ -369,9 +374,8 @@ class Controller:
             timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
         )
         for host, message in told.items():
-            session = self._sessions.get(host)
-            if session is not None and message.timelines:
-                session.outbox.put(message)
+            if message.timelines:
+                self._send(host, message)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()
@@ -381,7 +385,9 @@ class Controller:
         if not self._locating.due(last):
             return
         try:
-            pieces = await asyncio.to_thread(self._locating.step, fleet_now_ns, last, self._ports())
+            pieces = await asyncio.to_thread(
+                self._locating.step, fleet_now_ns, last, self._fleet.probe_ports()
+            )
         except StoreError as error:
             _log.error("localisation failed reason=%s", error)
             return
@@ -389,67 +395,61 @@ class Controller:
             self._ingest.put_local(piece)
         await self._judging.news()
 
-    def _ports(self) -> dict[tuple[str, str], int]:
-        """(prober, target) to the target's port, of the plan in force."""
-        generation = self._fleet.mesh.generation
-        if self._probe_ports[0] != generation:
-            ports = {(src, flow.dst): flow.dst_port for src, flow in self._fleet.flows()}
-            self._probe_ports = (generation, ports)
-        return self._probe_ports[1]
-
     async def _read_paths(self) -> None:
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return
         try:
-            await asyncio.to_thread(self._placement.read, fleet_now_ns, self._nics())
+            await asyncio.to_thread(self._placement.read, fleet_now_ns, self._fleet.nic_names())
         except StoreError as error:
             _log.error("paths not read for placement reason=%s", error)
-
-    def _nics(self) -> dict[str, str]:
-        """Address to ``host/nic``."""
-        return {nic.address: str(ref) for ref, nic in self._fleet.mesh.nics.items()}
 
     async def _place(self) -> None:
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return
-        self._placement.probed(self._ports(), self._locating.links)
-        nics = self._nics()
+        self._placement.probed(self._fleet.probe_ports(), self._locating.links)
+        nics = self._fleet.nic_names()
         hosts, findings = tuple(self._fleet.members), self._locating.answer.findings
         decided = await asyncio.to_thread(self._placement.step, fleet_now_ns, nics, hosts, findings)
         for row in decided.rows:
             self._ingest.put_local(row)
         orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]
         for host, order in orders:
-            session = self._sessions.get(host)
-            if session is not None:
-                session.outbox.put(order)
+            self._send(host, order)
+
+    def _send(self, host: str, message: ControllerMessage) -> None:
+        session = self._sessions.get(host)
+        if session is not None:
+            session.outbox.put(message)
 
     async def _keep(self) -> None:
-        memory = self._solving.memory()
-        if self._kept is None or memory is None:
-            return
-        self._kept_clocks = len(self._solving.timelines)
-        try:
-            await asyncio.to_thread(self._kept.save, memory)
-        except OSError as error:
-            _log.error("fleet timeline not kept reason=%s", error)
+        await self._timeline.keep(self._fleet_now() or 0)
 
     async def _plan(self) -> None:
         now_ns = time.monotonic_ns()
         if not self._fleet.due(now_ns):
             return
+        try:
+            generation = await asyncio.to_thread(self._state.take_number, "plan")
+        except StateError as error:  # new hosts are probed all the same
+            generation = 0
+            _log.error("plan's generation not recorded reason=%s", error)
         # Seconds for a large fleet: not on the event loop.
-        mesh = await asyncio.to_thread(self._fleet.replan, now_ns)
+        mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
         flows = sum(map(len, mesh.flows.values()))
         _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
         for ref, address in self._fleet.contested.items():
             _log.warning("NIC left out nic=%s reason=another host claims %s too", ref, address)
+        self._keys.plan(mesh)
         for host, plan in mesh.plans.items():
-            session = self._sessions.get(host)
-            if session is not None:
-                session.outbox.put(plan)
+            self._send(host, plan)
+
+    async def _rotate_keys(self) -> None:
+        try:
+            await self._keys.step()
+        except StateError as error:
+            _log.error("probe keys not rotated, tried again reason=%s", error)
 
     async def _look(self) -> None:
         fleet_now_ns = self._fleet_now()
@@ -465,7 +465,8 @@ class Controller:
         rows = await asyncio.to_thread(self._alerts.rows)
         if rows is not None:
             self._ingest.put_local(rows)
-        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
+        wall_ns = self._clock.now_ns()
+        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), wall_ns)
 
     async def _expire(self) -> None:
         fleet_now_ns = self._fleet_now()

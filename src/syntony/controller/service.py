@@ -7,37 +7,50 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-import grpc
-
-from syntony.controller.access import Caller, authorise, caller
-from syntony.controller.greeting import RefusedError, greet
+from syntony.controller.access import Caller, caller
+from syntony.controller.dispatch import decode_query
+from syntony.controller.greeting import RefusedError, believable, greet
 from syntony.controller.sessions import Session
-from syntony.errors import SyntonyError, WireError
+from syntony.errors import SyntonyError, UsageError, WireError
+from syntony.io.transport import grpc
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
+from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
+from syntony.wire.fragments import Fragmenter
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
     AgentMessage,
-    Answer,
     Batch,
-    Failure,
+    ControllerMessage,
     Hello,
-    Query,
     Refuse,
+    Unknown,
     decode_agent,
     decode_bundle,
-    decode_query,
-    encode,
 )
+from syntony.wire.parts import PartsReport, PartStatus
+from syntony.wire.probes import KeysHeld
+from syntony.wire.query import Failure, Query
 from syntony.wire.traffic import FlowsReport
+from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
 
+MAX_REFUSED = 4096
+"""Refused addresses remembered, so that each is logged once."""
+
+
 class Hub(Protocol):
     """What the edge hands on. All methods are called on the event loop."""
+
+    def admit(self, who: Caller) -> None: ...
+
+    def check(self, hello: Hello) -> None: ...
+
+    def seal(self, message: ControllerMessage) -> bytes: ...
 
     def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None: ...
 
@@ -47,12 +60,17 @@ class Hub(Protocol):
 
     def paths(self, session: Session, report: PathsReport) -> None: ...
 
-    def audited(self, session: Session, report: AuditReport) -> None: ...
+    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None: ...
+
+    def keys_held(self, session: Session, report: KeysHeld) -> None: ...
+
+    async def audited(self, session: Session, report: AuditReport) -> None: ...
+
     def flows(self, session: Session, report: FlowsReport) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
-    async def answer(self, query: Query, who: Caller) -> Answer: ...
+    async def answer(self, query: Query[Any], who: Caller) -> list[bytes]: ...
 
 
 class FleetService:
@@ -60,6 +78,7 @@ class FleetService:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._refused: dict[str, str] = {}
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """The methods under their names, bytes in and bytes out."""
@@ -69,30 +88,48 @@ class FleetService:
             service,
             {
                 attach: grpc.stream_stream_rpc_method_handler(self._attach),
-                query: grpc.unary_unary_rpc_method_handler(self._query),
+                query: grpc.unary_stream_rpc_method_handler(self._query),
             },
         )
 
     async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:
         try:
             who = caller(context)
+            self._hub.admit(who)
             hello, faults = greet(await _first(requests), who)
-        except (RefusedError, WireError) as error:
-            _log.warning("agent refused peer=%s reason=%s", context.peer(), error)
+            self._hub.check(hello)
+            certificate = _certificate(who)
+        except (RefusedError, UsageError, WireError) as error:
+            self._log_refusal(str(context.peer()), str(error))
             await context.write(encode(Refuse(reason=str(error))))
             return
+        self._refused.pop(str(context.peer()).rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello.host, hello.stream)
+        session = Session(hello.host, certificate)
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
+        serving = asyncio.current_task()
+        session.tasks = (receiving,) if serving is None else (receiving, serving)
         try:
+            fragmenter = Fragmenter()
             async for message in session.outbox:
-                await context.write(encode(message))
+                for data in fragmenter.divide(self._hub.seal(message)):
+                    await context.write(data)
         finally:
             receiving.cancel()
             self._hub.detached(session)
             await asyncio.gather(receiving, return_exceptions=True)
+
+    def _log_refusal(self, peer: str, reason: str) -> None:
+        """Once for each address and reason: a refused agent comes again every few seconds."""
+        address = peer.rpartition(":")[0]
+        if self._refused.get(address) == reason:
+            return
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.clear()
+        self._refused[address] = reason
+        _log.warning("agent refused peer=%s reason=%s", peer, reason)
 
     async def _receive(self, requests: AsyncIterator[bytes], session: Session) -> None:
         try:
@@ -105,7 +142,7 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _take(self, session: Session, message: AgentMessage) -> None:
+    async def _take(self, session: Session, message: AgentMessage | Unknown) -> None:
         if isinstance(message, Batch):
             await self._hub.batch(session, message)
         elif isinstance(message, Edges):
@@ -113,19 +150,37 @@ class FleetService:
         elif isinstance(message, PathsReport):
             self._hub.paths(session, message)
         elif isinstance(message, AuditReport):
-            self._hub.audited(session, message)
+            await self._hub.audited(session, message)
         elif isinstance(message, FlowsReport):
             self._hub.flows(session, message)
+        elif isinstance(message, PartsReport):
+            self._hub.parts(session, believable(message))
+        elif isinstance(message, KeysHeld):
+            self._hub.keys_held(session, message)
+        elif isinstance(message, Unknown):
+            if not session.unknown:
+                session.unknown = message.kind
+                _log.warning(
+                    "messages skipped host=%s kind=%.40r reason=of a newer version",
+                    session.host, message.kind,
+                )  # fmt: skip
         else:
             raise RefusedError("a second hello on one stream")
 
-    async def _query(self, data: bytes, context: Any) -> bytes:
+    async def _query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
         try:
             query, who = decode_query(data), caller(context)
-            authorise(query, who)
-            return encode(await self._hub.answer(query, who))
+            self._hub.admit(who)
+            for page in await self._hub.answer(query, who):
+                yield page
         except SyntonyError as error:
-            return encode(Failure(reason=str(error)))
+            yield encode(Failure(reason=str(error)))
+
+
+def _certificate(who: Caller) -> Certificate:
+    if who.certificate is None:  # `greet` has refused the local socket
+        raise RefusedError("agents attach over TLS, with a certificate of their own")
+    return who.certificate
 
 
 async def _first(requests: AsyncIterator[bytes]) -> AgentMessage | None:

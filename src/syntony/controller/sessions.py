@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from syntony.wire.messages import ControllerMessage
+from syntony.controller.ingest import Source
+from syntony.wire.messages import ControllerMessage, Refuse
+from syntony.wire.x509 import Certificate
+
+END_GRACE_S = 2.0
+"""For an agent to take the reason why its stream ends."""
 
 
 class Outbox:
@@ -29,6 +34,12 @@ class Outbox:
         self._closed = True
         self._changed.set()
 
+    def refuse(self, reason: str) -> None:
+        """Say why, then end; nothing else is delivered any more."""
+        self._waiting.clear()
+        self.put(Refuse(reason=reason))
+        self.close()
+
     async def __aiter__(self) -> AsyncIterator[ControllerMessage]:
         while True:
             await self._changed.wait()
@@ -43,7 +54,23 @@ class Outbox:
 class Session:
     """One stream of one agent."""
 
-    def __init__(self, host: str, stream: str) -> None:
+    source: Source
+    """What it delivers, since it was attached."""
+
+    def __init__(self, host: str, certificate: Certificate) -> None:
         self.host = host
-        self.stream = stream
+        self.certificate = certificate
+        self.unknown = ""
+        """The first kind of its messages that was skipped."""
+        self.tasks: tuple[asyncio.Task[object], ...] = ()
+        """What serves the stream: first what receives."""
         self.outbox = Outbox()
+
+    def end(self, reason: str) -> None:
+        """Take nothing more from this agent, tell it why, and close its stream: also where it does
+        not read what it is told."""
+        self.outbox.refuse(reason)
+        for task in self.tasks[:1]:
+            task.cancel()
+        for task in self.tasks[1:]:
+            asyncio.get_running_loop().call_later(END_GRACE_S, task.cancel)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
 from syntony.config import load_config
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import AlertDesk
 from syntony.controller.locating import LocateLoop
-from syntony.controller.observe import Names
-from syntony.controller.traffic import TrafficDesk
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
@@ -23,12 +18,8 @@ from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
 from syntony.sla.terms import Terms, check_terms
 from syntony.store import Store
 from syntony.wire.sla import (
-    Queues,
-    QueuesQuery,
     SlaChecked,
-    SlaCheckQuery,
     SlaReport,
-    SlaReportQuery,
 )
 
 SETTLED_NS = 2_500 * MS
@@ -42,7 +33,6 @@ NO_USUAL_AGE_NS = 60 * S
 GROUPINGS = ("pair", "host", "rail", "job")
 MAX_FLOWS = 100
 """Told of one queue."""
-MAX_WINDOW_NS = 7 * 86_400 * S
 
 JobPairs = Mapping[str, frozenset[tuple[str, str]]]
 """Job → the pairs of NICs that its connections go between."""
@@ -90,8 +80,6 @@ class SlaDesk:
         """
         if grouping not in GROUPINGS:
             raise UsageError(f"by {grouping!r}: give one of {', '.join(GROUPINGS)}")
-        if not 0 < window_ns <= MAX_WINDOW_NS:
-            raise UsageError(f"a window of {window_ns} ns; ask for up to {MAX_WINDOW_NS // S} s")
         last_ns = (fleet_ns - SETTLED_NS) // S * S
         now = latencies(self._store, grouping, last_ns - window_ns, last_ns, jobs)
         usual = self._usual_of(grouping, last_ns, jobs)
@@ -249,48 +237,6 @@ def with_flows(queues: Iterable[Queue], flows: Iterable[QueueFlow]) -> tuple[Que
         sharing = tuple(flow for flow in sending if flow.pair in pairs)
         found.append(structs.replace(queue, flows=sharing[:MAX_FLOWS]))
     return tuple(found)
-
-
-class SlaQuestions:
-    """What command lines ask of latency; reads, never changes anything."""
-
-    def __init__(
-        self, desk: SlaDesk, traffic: TrafficDesk, alerts: AlertDesk, locating: LocateLoop
-    ) -> None:
-        self._locating = locating
-        self._desk = desk
-        self._traffic = traffic
-        self._alerts = alerts
-
-    async def answer(
-        self, query: SlaReportQuery | SlaCheckQuery | QueuesQuery, fleet_ns: int | None
-    ) -> SlaReport | SlaChecked | Queues:
-        """One question, with the window ending at `fleet_ns`.
-
-        Raises:
-            UsageError: it cannot be answered as asked.
-            StoreError: the store failed.
-        """
-        if fleet_ns is None:
-            raise UsageError("there is no fleet time yet; nothing has been measured")
-        if isinstance(query, QueuesQuery):
-            queues = self._locating.queues
-            told = with_flows(queues or (), self._traffic.flows(time.monotonic_ns()))
-            return Queues(queues=told, looked=queues is not None)
-        if isinstance(query, SlaReportQuery):
-            pairs = self._traffic.pairs(time.monotonic_ns())
-            return await asyncio.to_thread(
-                self._desk.report, query.by, query.window_ns, fleet_ns, pairs
-            )
-        return await asyncio.to_thread(self._check, query, fleet_ns)
-
-    def _check(self, query: SlaCheckQuery, fleet_ns: int) -> SlaChecked:
-        about = [
-            (each.subject, each.summary)
-            for each in self._alerts.live()
-            if each.subject == query.host or Names.holds(query.host, each.subject)
-        ]
-        return self._desk.check(query.host, query.window_ns, fleet_ns, about)
 
 
 _RANK = {

@@ -43,7 +43,7 @@ class _Reported(NamedTuple):
 
 
 class TrafficDesk:
-    """One per controller; used on its event loop only, but for `throw`.
+    """One per controller; used on its event loop only, but for `throw`, `flows` and `pairs`.
 
     Args:
         state: where the switch is kept.
@@ -139,7 +139,8 @@ class TrafficDesk:
         return FailoverStatus(switch=self.switch, hosts=tuple(hosts))
 
     def _fresh(self, now_ns: int) -> list[PathsReport]:
-        return [told.report for told in self._reports.values() if now_ns - told.at_ns < STALE_NS]
+        reports = list(self._reports.values())
+        return [told.report for told in reports if now_ns - told.at_ns < STALE_NS]
 
     def _hosts(self, query: ConnectionsQuery, now_ns: int) -> list[HostPaths]:
         found = []

@@ -17,7 +17,7 @@ from syntony.demo.claims import (
 from syntony.demo.named_cause import named_cause
 from syntony.demo.nobody_noticed import nobody_noticed
 from syntony.demo.nobody_waits import nobody_waits
-from syntony.demo.stage import Stage
+from syntony.demo.stage import ANSWER_NS, Stage
 from syntony.model import S, format_ns
 
 CONVERGE_TIMEOUT_NS = 60 * S
@@ -37,7 +37,7 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
         f"{len(hosts)} clocks, up to {format_ns(max(true_ns) - min(true_ns))} apart and drifting; "
         "each agent sees only its own"
     )
-    found_ns = _find_clocks(stage)
+    found_ns = find_clocks(stage)
     agreed = converged(stage.timelines(), hosts)
     stage.screen.say(f"clocks found after {found_ns / S:.0f} s; watching them against the truth")
     samples = stage.watch(CLOCK_WATCH_NS)
@@ -51,38 +51,38 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
 
 def every_path(stage: Stage) -> tuple[Claim, ...]:
     """See every path: the delay matrix, then a black-hole nobody announces."""
-    _find_clocks(stage)
+    find_clocks(stage)
     stage.screen.say("every NIC probes ten others on every path; each delay is one-way")
     stage.watch(CLEAN_WATCH_NS)
-    clean = coverage_claim(stage.matrix(CLEAN_WATCH_NS), stage.nics)
+    # A busy machine's rows are stored late: the last seconds may still be empty.
+    cells = stage.watch_until(lambda: stage.matrix(CLEAN_WATCH_NS), ANSWER_NS)[0] or ()
+    clean = coverage_claim(cells, stage.nics)
     victim = f"{stage.status.hosts[len(stage.status.hosts) * 3 // 8]}/{VICTIM_NIC}"
-    touching = [cell for cell in stage.matrix(CLEAN_WATCH_NS) if victim in {cell.src, cell.dst}]
+    touching = [cell for cell in cells if victim in {cell.src, cell.dst}]
     stage.screen.say(f"black-hole at {victim} for {FAULT_NS // S} s: carrier stays up")
     watch_began_ns = time.monotonic_ns()
-    began_ns = stage.fleet_ns()
+    began_ns = stage.patiently(stage.fleet_ns)
     stage.lab.inject("blackhole", victim, for_ns=FAULT_NS)
     stage.watch(FAULT_NS)
     stage.screen.say("black-hole over")
     stage.watch(AFTER_FAULT_NS)
-    window_ns = time.monotonic_ns() - watch_began_ns + 5 * S
-    report = darkness(stage.series(window_ns), victim, began_ns, began_ns + FAULT_NS)
+    points = stage.patiently(lambda: stage.series(time.monotonic_ns() - watch_began_ns + 5 * S))
+    report = darkness(points, victim, began_ns, began_ns + FAULT_NS)
     peers = sorted(way.replace(victim, "").strip(" →") for way in report.dark)
     stage.screen.say(f"went dark: {victim} with {', '.join(dict.fromkeys(peers)) or 'nobody'}")
     for way in report.wrongly_dark:
         stage.screen.say(f"wrongly dark: {way}")
+    for way in report.still_lit:
+        stage.screen.say(f"not dark: {way}")
     for way in report.still_dark:
         stage.screen.say(f"still dark: {way}")
     return (clean, *darkness_claims(report, victim, len(touching)))
 
 
-def _find_clocks(stage: Stage) -> int:
+def find_clocks(stage: Stage) -> int:
     """Wait until the clocks agree, or for as long as is claimed; how long that took, ns."""
-    began_ns = time.monotonic_ns()
-    while not converged(stage.timelines(), stage.status.hosts):
-        if time.monotonic_ns() - began_ns > CONVERGE_TIMEOUT_NS:
-            break
-        stage.watch(1)
-    return time.monotonic_ns() - began_ns
+    hosts = stage.status.hosts
+    return stage.watch_until(lambda: converged(stage.timelines(), hosts), CONVERGE_TIMEOUT_NS)[1]
 
 
 ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {

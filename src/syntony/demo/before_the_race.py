@@ -43,7 +43,7 @@ def before_the_race(stage: Stage) -> tuple[Claim, ...]:
     for result in found:
         stage.screen.say(f"{result.check}: {result.subject}: {result.got} → {result.remedy}")
     stage.lab.clear()
-    _settle(stage)
+    settle(stage)
     named = {(result.check, result.subject) for result in found}
     wanted = {(check, subject) for subject, (_, _, check) in planted.items()}
     extra = sorted(subject for _, subject in named - wanted)
@@ -79,8 +79,6 @@ def _failures(stage: Stage) -> list[Result]:
     ]  # fmt: skip
 
 
-def _settle(stage: Stage) -> None:
-    """What the agents saw of it is over before the next act."""
-    end_ns = time.monotonic_ns() + SETTLE_NS
-    while stage.incidents() and time.monotonic_ns() < end_ns:
-        stage.watch(1)
+def settle(stage: Stage) -> None:
+    """Wait until the incidents that the agents opened are closed, for the next act's sake."""
+    stage.watch_until(lambda: not stage.incidents(), SETTLE_NS)

@@ -186,9 +186,12 @@ def _is_dark(point: SeriesPoint) -> bool:
 
 
 def _share_dark(points: Sequence[SeriesPoint], from_ns: int, to_ns: int) -> float:
-    """Share of the whole seconds within an interval that are dark; 0 if there are none."""
+    """Share of the whole seconds within an interval that are dark, of those with probes: a machine
+    that stood still has shown nothing. 0 if there are none."""
     inside = [
-        _is_dark(point) for point in points if from_ns <= point.ts_ns and point.ts_ns + S <= to_ns
+        _is_dark(point)
+        for point in points
+        if point.sent and from_ns <= point.ts_ns and point.ts_ns + S <= to_ns
     ]
     return sum(inside) / len(inside) if inside else 0.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +22,12 @@ LOSS_NAMED_NS = 40 * S
 
 def named_cause(stage: Stage) -> tuple[Claim, ...]:
     """A flap and a lossy cable: two incidents, each with the right name, and nothing else."""
-    before = {each["number"] for each in stage.incidents()}
+    before = {each["number"] for each in stage.patiently(stage.incidents)}
     flapping = _flap(stage)
     lossy = _lose(stage)
     pages = [
         each
-        for each in stage.incidents()
+        for each in stage.patiently(stage.incidents)
         if each["number"] not in before and each["cause"] is None and not each["silenced"]
     ]
     names = {each["subject"] for each in pages}
@@ -48,7 +47,7 @@ def _flap(stage: Stage) -> tuple[Claim, str]:
     stage.screen.say(f"{nic} flaps {FLAPS} times, each for {FLAP_PERIOD_NS // 2 // MS} ms")
     options = {"period": f"{FLAP_PERIOD_NS // MS}ms", "count": str(FLAPS)}
     stage.lab.inject("flap", nic, options)
-    incident, took_ns = _await(
+    incident, took_ns = wait_for_incident(
         stage, lambda each: each["subject"] == nic and each["rule"] == "link-flapping"
     )
     if incident is not None:
@@ -67,7 +66,7 @@ def _lose(stage: Stage) -> tuple[Claim, str]:
     leaf, spine = stage.status.leaves[0], stage.status.spines[-1]
     stage.screen.say(f"the cable between {leaf} and {spine} loses {LOSS_PERCENT} % of its packets")
     fault = stage.lab.inject("loss", f"{leaf}/{spine}", {"percent": str(LOSS_PERCENT)})
-    incident, took_ns = _await(
+    incident, took_ns = wait_for_incident(
         stage, lambda each: each["rule"] == "link-loss" and _is_at(each["subject"], leaf, spine)
     )
     if incident is not None:
@@ -81,17 +80,11 @@ def _lose(stage: Stage) -> tuple[Claim, str]:
     return claim, f"{leaf} {spine}"
 
 
-def _await(
+def wait_for_incident(
     stage: Stage, wanted: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any] | None, int]:
     """The first live incident that is wanted, and how long it took; None after `NAMING_NS`."""
-    began_ns = time.monotonic_ns()
-    while True:
-        took_ns = time.monotonic_ns() - began_ns
-        found = next(filter(wanted, stage.incidents()), None)
-        if found is not None or took_ns > NAMING_NS:
-            return found, took_ns
-        stage.watch(1)
+    return stage.watch_until(lambda: next(filter(wanted, stage.incidents()), None), NAMING_NS)
 
 
 def _is_at(subject: str, *parts: str) -> bool:

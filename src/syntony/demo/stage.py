@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.demo.claims import Truth
 from syntony.demo.screen import Scene, Screen
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.messages import Status
 from syntony.model import S, Timeline
-from syntony.wire.clocks import ClockQuery, Clocks
-from syntony.wire.incidents import IncidentsQuery, IncidentsReply
+from syntony.wire.clocks import ClockQuery
+from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.messages import Fleet, FleetQuery
-from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery, Series, SeriesPoint, SeriesQuery
+from syntony.wire.probes import MatrixCell, MatrixQuery, SeriesPoint, SeriesQuery
 
+_T = TypeVar("_T")
+
+ANSWER_NS = 60 * S
+"""For how long the controller of a busy machine is asked for what an act cannot do without."""
 SCENE_WINDOW_NS = 5 * S
 """The live matrix shows the last seconds, so that a fault is seen while it lasts."""
 
@@ -46,26 +52,28 @@ class Stage:
     def timelines(self) -> tuple[Timeline, ...]:
         """Of the controller; empty while it does not answer yet."""
         try:
-            return ask_for(self._target, ClockQuery(), Clocks).timelines
+            return ask(self._target, ClockQuery()).timelines
         except RemoteError:
             return ()
 
     def matrix(self, window_ns: int) -> tuple[MatrixCell, ...]:
         """The delay matrix."""
-        return ask_for(self._target, MatrixQuery(window_ns=window_ns), Matrix).cells
+        return ask(self._target, MatrixQuery(window_ns=window_ns)).cells
 
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:
         """Second by second, every pair."""
-        return ask_for(self._target, SeriesQuery(window_ns=window_ns), Series).points
+        return ask(self._target, SeriesQuery(window_ns=window_ns)).points
 
     def incidents(self) -> tuple[dict[str, Any], ...]:
         """Live incidents, those explained by others included."""
-        return ask_for(self._target, IncidentsQuery(), IncidentsReply).incidents
+        return ask(self._target, IncidentsQuery()).incidents
 
     def fleet_ns(self) -> int:
-        """Fleet time now, as the first host's clock and timeline tell it."""
+        """Fleet time now, by the first host's clock and timeline. Raises `RemoteError`."""
         truth = self.lab.truth()[0]
-        line = next(line for line in self.timelines() if line.node == truth.host)
+        line = next((line for line in self.timelines() if line.node == truth.host), None)
+        if line is None:
+            raise RemoteError(f"the controller tells no timeline of {truth.host}")
         return line.to_fleet_ns(truth.at_ns + truth.offset_ns)
 
     def truths(self) -> tuple[Truth, ...]:
@@ -87,10 +95,43 @@ class Stage:
             time.sleep(1)
         return samples
 
+    def patiently(self, ask: Callable[[], _T]) -> _T:
+        """What `ask` returns: while the controller does not answer, it is asked again.
+
+        Raises:
+            RemoteError: no answer within `ANSWER_NS`.
+        """
+        end_ns = time.monotonic_ns() + ANSWER_NS
+        while True:
+            try:
+                return ask()
+            except RemoteError:
+                if time.monotonic_ns() > end_ns:
+                    raise
+                time.sleep(1)
+
+    def watch_until(self, find: Callable[[], _T | None], within_ns: int) -> tuple[_T | None, int]:
+        """Show the fleet, once a second, until `find` returns something true.
+
+        A controller that does not answer (`RemoteError` of `find`) is asked again.
+
+        Returns:
+            What was found, or None after `within_ns`; and how long it took, ns.
+        """
+        began_ns = time.monotonic_ns()
+        while True:
+            found = None
+            with suppress(RemoteError):
+                found = find()
+            took_ns = time.monotonic_ns() - began_ns
+            if found or took_ns > within_ns:
+                return found or None, took_ns
+            self.watch(S)
+
     def scene(self) -> Scene:
         """The fleet as it is now."""
         try:
-            fleet = ask_for(self._target, FleetQuery(), Fleet)
+            fleet = ask(self._target, FleetQuery())
             cells = self.matrix(SCENE_WINDOW_NS)
         except RemoteError:
             fleet, cells = Fleet(agents=(), rows_stored=0, probes_per_s=0.0), ()

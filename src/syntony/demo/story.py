@@ -41,7 +41,7 @@ def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> 
     try:
         return ActReport(act=name, claims=act(stage))
     except SyntonyError as error:
-        report = ActReport(act=name, not_run=str(error))
+        report = ActReport(act=name, not_run="; ".join((str(error), *_crash_reports(stage))))
     except Exception as error:  # noqa: BLE001 - the supervisor of the acts: the others go on
         broken = f"{type(error).__name__}: {error}"
         claim = Claim(text="the act runs to its end", measured=broken, held=False)
@@ -50,3 +50,10 @@ def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> 
     with suppress(SyntonyError):  # the act may have ended the lab
         stage.lab.clear()
     return report
+
+
+def _crash_reports(stage: Stage) -> tuple[str, ...]:
+    try:
+        return stage.lab.crash_reports()
+    except SyntonyError:  # the lab is gone, too
+        return ()

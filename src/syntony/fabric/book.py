@@ -99,6 +99,11 @@ class PathBook:
         """The one switch that the topology cables a NIC to; empty where it does not say."""
         return self._switch_at(nic) or ""
 
+    def cabled_nics(self) -> dict[str, str]:
+        """NIC → the one switch that the topology cables it to, of all that it knows."""
+        nics = () if self._topology is None else self._topology.of_kind(ComponentKind.NIC)
+        return {nic: at for nic in nics if (at := self._switch_at(nic))}
+
     def kind_of(self, name: str) -> ComponentKind:
         """The kind of a component."""
         return guess_kind(name) if self._topology is None else self._topology.kind_of(name)

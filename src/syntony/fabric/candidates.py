@@ -2,13 +2,17 @@
 
 Beside the listed names, candidates are what they imply: the cable of a link's two directions, the
 devices at a link's ends, the link between two neighbouring devices, the host of several NICs.
-Candidates that exactly the same paths cross cannot be told apart: the one that claims least stands
-for all, the others become its alternatives.
+Candidates that exactly the same paths cross are *twins* and cannot be told apart: the one that
+claims least stands for all.
+
+A path that lists a group (``leaf0..leaf1``) crosses some of the links between the two devices, and
+it is not known which. It *may cross* the group and every known component on a way between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +26,10 @@ from syntony.fabric.names import (
     guess_kind,
     link_ends,
     link_name,
+    replies_name,
 )
-from syntony.fabric.tally import Crossings, Floats
+from syntony.fabric.tally import Crossings, Floats, PartlyLearnt, Times
+from syntony.fabric.ways import WayGraph
 
 Ints = NDArray[np.int64]
 Kinds = Callable[[str], ComponentKind]
@@ -34,6 +40,8 @@ REPLIES_REBATE = 4.0
 """Nats that what a NIC answers with costs less: as many as strictness asks for beyond the number
 of candidates (`loss.STRICTNESS`). Every host is late now and then; only what is told need be sure.
 """
+MAX_TIMES = 4
+"""No probe crosses a component more often; a list that says so repeats itself."""
 _CLAIM = {
     ComponentKind.NIC: 0,
     ComponentKind.COMPONENT: 1,
@@ -60,11 +68,15 @@ class Candidates(NamedTuple):
     price: Floats
     """Nats each costs in advance, (candidates,)."""
     same: tuple[tuple[int, ...], ...]
-    """Per candidate: others crossed by exactly the same paths; they are not in `crossings`."""
+    """Per candidate: its twins, which are not in `crossings`."""
+    shares: Floats
+    """Prior probability of each among its twins, (candidates,)."""
     crossings: Crossings
     """(paths, width)."""
-    signs: NDArray[np.int8]
-    """(paths, width); see `syntony.fabric.delay`."""
+    times: Times
+    """(paths, width)."""
+    partly: PartlyLearnt
+    """What each path may cross beside that."""
 
 
 class Listing(NamedTuple):
@@ -93,13 +105,14 @@ def make_candidates(listing: Listing, kind_of: Kinds = guess_kind) -> Candidates
     builder = _Builder(listing, kind_of)
     builder.add_listed()
     builder.add_implied()
+    builder.add_groups()
     builder.add_replies()
     builder.add_clocks()
     return builder.done()
 
 
 class _Builder:
-    """Collects (path, candidate, sign) triples."""
+    """Collects (path, candidate, times) triples, one list from each source of names."""
 
     def __init__(self, listing: Listing, kind_of: Kinds) -> None:
         self._listing = listing
@@ -110,17 +123,22 @@ class _Builder:
         lengths = np.diff(listing.starts)
         self._path = np.repeat(np.arange(listing.paths), lengths)
         self._triples: list[tuple[Ints, Ints, Ints]] = []
+        self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
+        self._combos: list[frozenset[int]] = []
+        self._combo_of = np.full(listing.paths, -1, dtype=np.int64)
 
     def add_listed(self) -> None:
-        numbers = [self._new(name, self._kind_of(name), False) for name in self._listing.names]
-        place = np.array(numbers, dtype=np.int64)[self._listing.flat]
-        self._triples.append((self._path, place, np.ones(len(place), dtype=np.int64)))
+        names = self._listing.names
+        listed = [
+            None if group else name for name, group in zip(names, self._is_group, strict=True)
+        ]
+        self._add_names(listed, implied=False)
 
     def add_implied(self) -> None:
         """Cables and end devices of links, hosts of NICs; links between listed devices."""
         listing = self._listing
         ends = [link_ends(name) for name in listing.names]
-        for choose in (_cable_of, _first_of, _second_of, _above, _below, self._host_of):
+        for choose in (_cable_of, _first_of, _second_of, self._host_of):
             implied = [choose(name, end) for name, end in zip(listing.names, ends, strict=True)]
             self._add_names(implied)
         if not any(ends):
@@ -131,11 +149,12 @@ class _Builder:
         is_nic = ends is None and self._kind_of(name) is ComponentKind.NIC
         return host if slash and host and is_nic else None
 
-    def _add_names(self, implied: Sequence[str | None]) -> None:
-        numbers = np.full(len(implied), -1, dtype=np.int64)
-        for place, name in enumerate(implied):
+    def _add_names(self, names: Sequence[str | None], *, implied: bool = True) -> None:
+        kind_of = self._implied_kind if implied else self._kind_of
+        numbers = np.full(len(names), -1, dtype=np.int64)
+        for place, name in enumerate(names):
             if name is not None:
-                numbers[place] = self._new(name, self._implied_kind(name), True)
+                numbers[place] = self._new(name, kind_of(name), implied)
         chosen = numbers[self._listing.flat]
         real = chosen >= 0
         ones = np.ones(int(real.sum()), dtype=np.int64)
@@ -148,7 +167,9 @@ class _Builder:
     def _add_neighbours(self) -> None:
         """Where paths list devices only, the links between neighbours and their cables."""
         listing, flat = self._listing, self._listing.flat
-        inner = np.flatnonzero(self._path[1:] == self._path[:-1])
+        known = ~self._is_group[flat]
+        same = self._path[1:] == self._path[:-1]
+        inner = np.flatnonzero(same & known[1:] & known[:-1])
         pairs, which = np.unique(
             np.stack((flat[inner], flat[inner + 1])), axis=1, return_inverse=True
         )
@@ -158,6 +179,35 @@ class _Builder:
             chosen = numbers[which.reshape(-1)] if ends else np.zeros(0, dtype=np.int64)
             ones = np.ones(len(chosen), dtype=np.int64)
             self._triples.append((self._path[inner], chosen, ones))
+
+    def add_groups(self) -> None:
+        """Groups, and per set of groups that some path lists, all that such a path may cross."""
+        listed = np.flatnonzero(self._is_group[self._listing.flat])
+        groups: dict[int, list[int]] = {}
+        for place in listed.tolist():
+            groups.setdefault(int(self._path[place]), []).append(int(self._listing.flat[place]))
+        ways = WayGraph(
+            [name for name, is_clock in self._number if not is_clock],
+            lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
+        )
+        members: dict[int, frozenset[int]] = {}
+        combos: dict[frozenset[int], int] = {}
+        for path, names in groups.items():
+            for number in names:
+                if number not in members:
+                    members[number] = self._members(self._listing.names[number], ways)
+            every = frozenset(chain.from_iterable(members[number] for number in names))
+            self._combo_of[path] = combos.setdefault(every, len(combos))
+        self._combos = list(combos)
+
+    def _members(self, group: str, ways: WayGraph) -> frozenset[int]:
+        """The group itself, wider groups that hold it, and what is known between its ends."""
+        near, _, far = group.partition(GROUP)
+        found = {self._new(group, ComponentKind.GROUP, False)}
+        for wider in (f"{near}{GROUP}{ANY}", f"{ANY}{GROUP}{far}"):
+            found.add(self._new(wider, ComponentKind.GROUP, True))
+        inside = (self._number.get((name, False)) for name in ways.between(near, far))
+        return frozenset(found.union(number for number in inside if number is not None))
 
     def add_replies(self) -> None:
         """What answers on each round trip. A NIC that loses does so for its own probes too; a host
@@ -174,7 +224,7 @@ class _Builder:
         np.maximum.at(most, self._path[other], flat[other])
         paths = np.flatnonzero(least == most)
         numbers = {
-            number: self._new(f"replies of {listing.names[number]}", ComponentKind.REPLIES, False)
+            number: self._new(replies_name(listing.names[number]), ComponentKind.REPLIES, False)
             for number in np.unique(most[paths]).tolist()
         }
         chosen = np.array([numbers[number] for number in most[paths].tolist()], dtype=np.int64)
@@ -183,18 +233,22 @@ class _Builder:
     def add_clocks(self) -> None:
         """The clock of every end: a jump makes paths to it longer and paths from it shorter."""
         listing = self._listing
-        if not listing.paths:
+        # A path of one component has one clock at both ends, which says nothing.
+        paths = np.flatnonzero(np.diff(listing.starts) > 1)
+        if not len(paths):
             return
-        first = listing.flat[listing.starts[:-1]]
-        last = listing.flat[listing.starts[1:] - 1]
+        first = listing.flat[listing.starts[paths]]
+        last = listing.flat[listing.starts[paths + 1] - 1]
+        clocks: list[Ints] = []
         for place, sign in ((first, -1), (last, 1)):
             hosts = [_host_at(listing.names[number], sign) for number in range(len(listing.names))]
             used = np.unique(place)
             numbers = np.full(len(hosts), -1, dtype=np.int64)
             for number in used.tolist():
                 numbers[number] = self._new(hosts[number], ComponentKind.CLOCK, True)
-            signs = np.full(listing.paths, sign, dtype=np.int64)
-            self._triples.append((np.arange(listing.paths), numbers[place], signs))
+            clocks.append(numbers[place])
+        signs = np.repeat(np.array([-1, 1], dtype=np.int64), len(paths))
+        self._triples.append((np.tile(paths, 2), np.concatenate(clocks), signs))
 
     def _new(self, name: str, kind: ComponentKind, implied: bool) -> int:
         key = (name, kind is ComponentKind.CLOCK)
@@ -205,27 +259,53 @@ class _Builder:
         return self._number[key]
 
     def done(self) -> Candidates:
-        path, place, sign = (np.concatenate(part) for part in zip(*self._triples, strict=True))
         names = tuple(name for name, _ in self._number)
-        path, place, sign = _unique(path, place, sign, len(names))
-        stands_for = self._representatives(path, place, sign)
+        path, place, times = _counted(self._triples, len(names))
+        marks = self._marks(path, place, times)
+        stands_for = self._representatives(marks)
         kept = stands_for[place] == place
         same: list[tuple[int, ...]] = [()] * len(names)
         for number in np.flatnonzero(stands_for != np.arange(len(names))).tolist():
             same[stands_for[number]] += (number,)
-        crossings, signs = _padded(path[kept], place[kept], sign[kept], self._listing.paths)
+        crossings, padded = _padded(path[kept], place[kept], times[kept], self._listing.paths)
+        members = [sorted({int(stands_for[n]) for n in combo}) for combo in self._combos]
         return Candidates(
-            names, tuple(self._kinds), self._prices(stands_for), tuple(same), crossings, signs
+            names,
+            tuple(self._kinds),
+            self._prices(stands_for),
+            tuple(same),
+            self._shares(stands_for),
+            crossings,
+            padded,
+            PartlyLearnt.of(self._combo_of, members),
         )
 
-    def _representatives(self, path: Ints, place: Ints, sign: Ints) -> Ints:
-        """For each candidate the one that stands for it: equal sums of random words per path."""
+    def _marks(self, path: Ints, place: Ints, times: Ints) -> NDArray[np.uint64]:
+        """Per candidate two sums of random words of the paths that cross, or may cross, it.
+
+        What every path crosses twice is a twin of what the same paths cross once: half as bad, it
+        explains the same.
+        """
         rng = np.random.default_rng(0x5E7)
-        word = rng.integers(0, 1 << 62, (2, self._listing.paths), dtype=np.uint64)
+        words = rng.integers(0, 1 << 62, (4, self._listing.paths), dtype=np.uint64)
         marks = np.zeros((2, len(self._kinds)), dtype=np.uint64)
+        partly = self._combo_of >= 0
+        least = np.full(len(self._kinds), np.iinfo(np.int64).max)
+        most = -least
+        np.minimum.at(least, place, times)
+        np.maximum.at(most, place, times)
+        times = np.where((least == most)[place], np.sign(times), times)
         with np.errstate(over="ignore"):
             for half in range(2):
-                np.add.at(marks[half], place, word[half][path] * sign.astype(np.uint64))
+                np.add.at(marks[half], place, words[half][path] * times.astype(np.uint64))
+                sums = np.zeros(len(self._combos), dtype=np.uint64)
+                np.add.at(sums, self._combo_of[partly], words[2 + half][partly])
+                for number, combo in enumerate(self._combos):
+                    marks[half, list(combo)] += sums[number]
+        return marks
+
+    def _representatives(self, marks: NDArray[np.uint64]) -> Ints:
+        """For each candidate the twin that stands for it."""
         claim = [(_CLAIM[kind] + 10 * self._implied[i], i) for i, kind in enumerate(self._kinds)]
         first: dict[tuple[int, int], int] = {}
         stands_for = np.arange(len(self._kinds))
@@ -233,6 +313,11 @@ class _Builder:
             key = (int(marks[0, number]), int(marks[1, number]))
             stands_for[number] = first.setdefault(key, number)
         return stands_for
+
+    def _shares(self, stands_for: Ints) -> Floats:
+        weight = np.exp(-IMPLIED_PRICE * np.array(self._implied, dtype=np.float64))
+        total = np.bincount(stands_for, weight, minlength=len(weight))
+        return np.asarray(weight / total[stands_for])
 
     def _prices(self, stands_for: Ints) -> Floats:
         """The logarithm of how many different candidates there are, kinds sharing alike."""
@@ -258,17 +343,6 @@ def _second_of(_name: str, ends: tuple[str, str] | None) -> str | None:
     return None if ends is None else ends[1]
 
 
-def _above(name: str, _ends: tuple[str, str] | None) -> str | None:
-    """Where paths are not known, all ways up from one device: they cannot be told apart."""
-    a, found, _ = name.partition(GROUP)
-    return f"{a}{GROUP}{ANY}" if found else None
-
-
-def _below(name: str, _ends: tuple[str, str] | None) -> str | None:
-    _, found, b = name.partition(GROUP)
-    return f"{ANY}{GROUP}{b}" if found else None
-
-
 def _host_at(name: str, sign: int) -> str:
     """The host at the end of a path, from the name of its last component there."""
     ends = link_ends(name)
@@ -276,22 +350,31 @@ def _host_at(name: str, sign: int) -> str:
     return device.partition("/")[0]
 
 
-def _unique(path: Ints, place: Ints, sign: Ints, candidates: int) -> tuple[Ints, Ints, Ints]:
-    """Each candidate once per path; a clock at both ends of a path says nothing of it."""
-    key, which = np.unique(path * candidates + place, return_inverse=True)
-    total = np.bincount(which.reshape(-1), sign, minlength=len(key))
-    keep = total != 0
+def _counted(
+    sources: Sequence[tuple[Ints, Ints, Ints]], candidates: int
+) -> tuple[Ints, Ints, Ints]:
+    """Each candidate once per path, and how many times the path crosses it: as many as the source
+    that names it most often says. A clock at both ends of a path says nothing of it."""
+    keys, totals = [], []
+    for path, place, times in sources:
+        key, which = np.unique(path * candidates + place, return_inverse=True)
+        keys.append(key)
+        totals.append(np.bincount(which.reshape(-1), times, minlength=len(key)))
+    key, total = np.concatenate(keys), np.concatenate(totals)
+    order = np.lexsort((total, key))
+    key, total = key[order], total[order]
+    keep = np.append(key[1:] != key[:-1], True) & (total != 0)
     key, total = key[keep], total[keep]
-    return key // candidates, key % candidates, np.sign(total).astype(np.int64)
+    return key // candidates, key % candidates, np.clip(total, -1, MAX_TIMES).astype(np.int64)
 
 
-def _padded(path: Ints, place: Ints, sign: Ints, paths: int) -> tuple[Crossings, NDArray[np.int8]]:
+def _padded(path: Ints, place: Ints, times: Ints, paths: int) -> tuple[Crossings, Times]:
     counts = np.bincount(path, minlength=paths)
     starts = np.cumsum(counts) - counts
     column = np.arange(len(path)) - starts[path]
     width = int(counts.max(initial=0))
     crossings = np.full((paths, width), -1, dtype=np.int32)
-    signs = np.ones((paths, width), dtype=np.int8)
+    padded = np.ones((paths, width), dtype=np.int8)
     crossings[path, column] = place
-    signs[path, column] = sign
-    return crossings, signs
+    padded[path, column] = times
+    return crossings, padded

@@ -5,7 +5,10 @@ one-way delay cannot be told from a clock offset learnt from the same probes, so
 claimed. A clock that jumped shows as its own pattern, later on every path towards it and earlier on
 every path away from it; such a finding is of kind ``clock`` and blames no component.
 
-The search is that of `syntony.fabric.loss`: Gaussian residuals, and a path may be an outlier.
+The search is that of `syntony.fabric.loss`: Gaussian residuals, and a path may be an outlier. How
+likely an outlier is follows from the early side, where no fault ever puts a path: where one path in
+ten jitters, a few late ones are no evidence. Of partly learnt paths that may cross a candidate, an
+unknown share does.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.tally import Crossings, Floats
+from syntony.fabric.loss import SHARES
+from syntony.fabric.tally import Crossings, Floats, PartlyLearnt, Times
 
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 MIN_DELAY_NS = 2_000.0
 """Smaller changes are not looked for: one full-size packet waiting at 10 Gb/s is 1.2 µs."""
@@ -48,32 +53,43 @@ class DelayFinding(NamedTuple):
     paths: int
     """Late paths that it explains."""
     alternatives: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    """Posterior probability of each of these."""
 
 
 def find_delays(
     crossings: Crossings,
-    signs: NDArray[np.int8],
+    times: Times,
     change_ns: Floats,
     sigma_ns: Floats,
     price: Floats,
     *,
     strictness: float = STRICTNESS,
+    partly: PartlyLearnt | None = None,
 ) -> list[DelayFinding]:
     """The components that explain the changes, most certain first.
 
     Args:
         crossings: what each path crosses, (paths, width), -1 for nothing.
-        signs: 1 for a component; for a clock 1 on paths towards it, -1 on paths from it.
+        times: how many times each path crosses each; of a clock 1 on paths towards it, -1 on
+            paths from it.
         change_ns: median delay less the path's own baseline; NaN where not measured. (paths,)
         sigma_ns: 1-sigma of each change by measurement alone (clock error), (paths,).
         price: as `find_losses`; (candidates,).
         strictness: as `find_losses`.
+        partly: what paths may cross beside that; None: nothing.
     """
+    partly = partly or PartlyLearnt.nothing(len(change_ns))
     known = np.isfinite(change_ns)
     if np.count_nonzero(known) < MIN_PATHS:
         return []
     search = _Search(
-        crossings[known], signs[known], change_ns[known], sigma_ns[known], price + strictness
+        crossings[known],
+        times[known],
+        change_ns[known],
+        sigma_ns[known],
+        price + strictness,
+        partly=partly.chosen(known),
     )
     return search.run()
 
@@ -82,29 +98,37 @@ class _Search:
     def __init__(
         self,
         crossings: Crossings,
-        signs: NDArray[np.int8],
+        times: Times,
         change_ns: Floats,
         sigma_ns: Floats,
         price: Floats,
+        *,
+        partly: PartlyLearnt,
     ) -> None:
         spread = _lower_spread(change_ns)
         self._sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
         self._change = change_ns
         self._price = price
         finite = price[np.isfinite(price)]
-        self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
+        self._dearest = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
         rows, columns = np.nonzero(crossings >= 0)
-        candidate = crossings[rows, columns].astype(np.intp)
+        may_row, may_candidate = partly.pairs(crossings)
+        candidate = np.concatenate((crossings[rows, columns], may_candidate)).astype(np.intp)
         order = np.argsort(candidate, kind="stable")
-        self._row, self._owner = rows[order], candidate[order]
-        self._sign = signs[rows, columns][order].astype(np.float64)
+        self._row, self._owner = np.concatenate((rows, may_row))[order], candidate[order]
+        each = np.concatenate((times[rows, columns], np.ones(len(may_row))))
+        self._times = each[order].astype(np.float64)
+        self._sure = (np.arange(len(candidate)) < len(rows))[order]
         counts = np.bincount(candidate, minlength=len(price))
         self._ends = np.cumsum(counts)
         self._starts = self._ends - counts
         self._signed = np.zeros(len(price), dtype=np.bool_)
-        self._signed[self._owner[self._sign < 0]] = True
+        self._signed[self._owner[self._times < 0]] = True
         self._found: dict[int, float] = {}
+        self._held: dict[int, Mask] = {}
+        """Of each found one's rows, those that cross it, or probably do."""
         self._rest = change_ns.copy()
+        self._set_outlier()
 
     def run(self) -> list[DelayFinding]:
         for _ in range(MAX_FOUND):
@@ -113,16 +137,34 @@ class _Search:
             if not len(gain) or gain.max() <= 0:
                 break
             best = int(np.argmax(gain))
-            self._found[int(candidates[best])] = float(delay_ns[best])
+            self._take(int(candidates[best]), float(delay_ns[best]), self._rest)
             self._refit()
             if not self._prune(int(candidates[best])):
                 break
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
+    def _set_outlier(self) -> None:
+        """What an outlier costs, from how many paths are early: late ones may be faults."""
+        early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma))
+        self._outlier = self._dearest
+        if early >= MIN_PATHS:
+            self._outlier = min(self._dearest, -float(np.log(early / len(self._rest))))
+
+    def _take(self, candidate: int, delay_ns: float, rest: Floats) -> None:
+        """Take a candidate as found. `rest`: changes of all paths that others do not explain."""
+        sure, value, sigma = self._per_crossing(candidate, rest)
+        gains = self._may_gains(np.array([delay_ns]), value[~sure], sigma[~sure])[:, 0]
+        share = float(SHARES[int(np.argmax(gains))]) if gains.max() > 0 else 0.0
+        with np.errstate(divide="ignore"):
+            stays = np.log1p(-share) - self._cost(value, sigma)
+            comes = np.log(share) - self._cost(value - delay_ns, sigma)
+        self._found[candidate] = delay_ns
+        self._held[candidate] = sure | (comes > stays)
+
     def _promising(self) -> Index:
         """Candidates with enough late paths; a clock's may also be early."""
-        high = self._rest[self._row] * self._sign / self._sigma[self._row]
+        high = self._rest[self._row] * np.sign(self._times) / self._sigma[self._row]
         late = (high > LATE_SIGMAS) | (self._signed[self._owner] & (high < -LATE_SIGMAS))
         count = np.bincount(self._owner[late], minlength=len(self._price))
         able = (count >= MIN_PATHS) & np.isfinite(self._price)
@@ -133,8 +175,7 @@ class _Search:
         """Gain beyond its price and most likely delay of each candidate, given what is left."""
         gains, delays = np.full(len(candidates), -np.inf), np.zeros(len(candidates))
         for place, candidate in enumerate(candidates.tolist()):
-            rows, sign = self._of(candidate)
-            value, sigma = rest[rows] * sign, self._sigma[rows]
+            sure, value, sigma = self._per_crossing(candidate, rest)
             tried = np.quantile(value, _QUANTILES)
             late = value[np.abs(value) > LATE_SIGMAS * sigma]
             if len(late):
@@ -144,7 +185,9 @@ class _Search:
             tried = tried[allowed >= MIN_DELAY_NS]
             if not len(tried):
                 continue
-            gain = self._gain(tried, value, sigma)
+            gain = self._gain(tried, value[sure], sigma[sure])
+            may = self._may_gains(tried, value[~sure], sigma[~sure])
+            gain += np.maximum(may.max(axis=0), 0.0)
             best = int(np.argmax(gain))
             gains[place], delays[place] = gain[best], tried[best]
         others = max(len(self._found), 0)
@@ -158,41 +201,62 @@ class _Search:
         mean = (weight * value[:, None]).sum(axis=0) / np.maximum(total, 1e-30)
         return np.asarray(np.where(total > 0, mean, tried))
 
-    def _gain(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
-        def cost(off: Floats, scale: Floats) -> Floats:
-            return np.asarray(np.minimum(off**2 / (2 * scale**2), self._outlier))
+    def _cost(self, off: Floats, sigma: Floats) -> Floats:
+        return np.asarray(np.minimum(off**2 / (2 * sigma**2), self._outlier))
 
-        before = cost(value, sigma).sum()
-        after = cost(value[:, None] - tried, sigma[:, None]).sum(axis=0)
+    def _gain(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
+        """Nats gained by paths that surely cross, (tried,)."""
+        before = self._cost(value, sigma).sum()
+        after = self._cost(value[:, None] - tried, sigma[:, None]).sum(axis=0)
         return np.asarray(before - after)
 
-    def _of(self, candidate: int) -> tuple[Index, Floats]:
+    def _may_gains(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
+        """Nats gained by paths that may cross, (shares, tried)."""
+        before = self._cost(value, sigma)[:, None]
+        after = self._cost(value[:, None] - tried, sigma[:, None])
+        gains = np.zeros((len(SHARES), len(tried)))
+        for place, share in enumerate(SHARES.tolist()):
+            with np.errstate(divide="ignore"):
+                mixed = np.maximum(np.log1p(-share) - before, np.log(share) - after)
+            gains[place] = (mixed + before).sum(axis=0)
+        return gains
+
+    def _of(self, candidate: int) -> tuple[Index, Floats, Mask]:
+        """Rows, how many times each crosses, and which of them surely do."""
         part = slice(self._starts[candidate], self._ends[candidate])
-        return self._row[part], self._sign[part]
+        return self._row[part], self._times[part], self._sure[part]
+
+    def _per_crossing(self, candidate: int, rest: Floats) -> tuple[Mask, Floats, Floats]:
+        """Which rows surely cross, and for each what one crossing would add, and its sigma."""
+        rows, times, sure = self._of(candidate)
+        return sure, rest[rows] / times, self._sigma[rows] / np.abs(times)
 
     def _left_by(self, without: int | None) -> Floats:
         rest = self._change.copy()
         for candidate, delay_ns in self._found.items():
             if candidate != without:
-                rows, sign = self._of(candidate)
-                rest[rows] -= sign * delay_ns
+                rows, times, _ = self._of(candidate)
+                held = self._held[candidate]
+                rest[rows[held]] -= times[held] * delay_ns
         return rest
 
     def _refit(self) -> None:
         for _ in range(2 if len(self._found) > 1 else 0):
             for candidate in list(self._found):
                 only = np.array([candidate], dtype=np.intp)
-                gain, delay_ns = self._score(only, self._left_by(candidate))
+                rest = self._left_by(candidate)
+                gain, delay_ns = self._score(only, rest)
                 if np.isfinite(gain[0]):
-                    self._found[candidate] = float(delay_ns[0])
+                    self._take(candidate, float(delay_ns[0]), rest)
         self._rest = self._left_by(None)
+        self._set_outlier()
 
     def _prune(self, newest: int) -> bool:
         for candidate in list(self._found):
             only = np.array([candidate], dtype=np.intp)
             gain, _ = self._score(only, self._left_by(candidate))
             if gain[0] <= 0:
-                del self._found[candidate]
+                del self._found[candidate], self._held[candidate]
                 self._refit()
                 if candidate == newest:
                     return False
@@ -200,24 +264,28 @@ class _Search:
 
     def _finding(self, candidate: int) -> DelayFinding:
         rest = self._left_by(candidate)
-        rows, sign = self._of(candidate)
-        late = rest[rows] * sign / self._sigma[rows]
+        rows, times, _ = self._of(candidate)
+        rows, times = rows[self._held[candidate]], times[self._held[candidate]]
+        late = rest[rows] * np.sign(times) / self._sigma[rows]
         size = np.sign(self._found[candidate])
         hit = late * size > LATE_SIGMAS
         near = np.unique(self._owner[np.isin(self._row, rows[hit])])
+        near = np.union1d(near, [candidate])
         rivals = near[~np.isin(near, [c for c in self._found if c != candidate])]
         gain, _ = self._score(rivals, rest)
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
-        weight = np.exp(np.clip(gain - own, -700, 50))
+        weight = np.exp(np.minimum(gain - own, 50))
+        total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")
-        close = [int(rivals[i]) for i in order if gain[i] > own - CLOSE_NATS]
+        close = [i for i in order if gain[i] > own - CLOSE_NATS and rivals[i] != candidate]
         return DelayFinding(
             candidate=candidate,
             delay_ns=self._found[candidate],
             nats=own,
-            confidence=float(1.0 / (weight.sum() + np.exp(-max(own, 0.0) - 1.0))),
+            confidence=1.0 / total,
             paths=int(np.count_nonzero(hit)),
-            alternatives=tuple(rival for rival in close if rival != candidate),
+            alternatives=tuple(int(rivals[i]) for i in close),
+            probabilities=tuple(float(weight[i]) / total for i in close),
         )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from syntony.fabric import delay, loss
 from syntony.fabric.candidates import REPLIES_REBATE, Candidates
-from syntony.fabric.loss import LossSearch
+from syntony.fabric.delay import DelayFinding
+from syntony.fabric.loss import LossFinding, LossSearch
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints, tally_losses
 from syntony.model.findings import Finding
@@ -58,6 +59,8 @@ class Located(NamedTuple):
 
 class _Ranked(NamedTuple):
     nats: float
+    sure: float
+    """Posterior probability of the candidate and its twins together."""
     candidate: int
     window: int
     finding: Finding
@@ -106,7 +109,7 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
     chosen: list[_Ranked] = []
 
     def order(each: _Ranked) -> tuple[bool, bool, float]:
-        plain = each.nats > PLAIN_NATS and each.finding.confidence > PLAIN_CONFIDENCE
+        plain = each.nats > PLAIN_NATS and each.sure > PLAIN_CONFIDENCE
         # A host slow to answer is told only where no window knows of a part that explains it.
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
@@ -124,7 +127,14 @@ def _overlap(candidates: Candidates, one: int, other: int) -> bool:
 
 
 def _search(candidates: Candidates, window: WindowCounts, strictness: float) -> LossSearch:
-    tally = tally_losses(candidates.crossings, window.sent, window.lost, len(candidates.names))
+    tally = tally_losses(
+        candidates.crossings,
+        window.sent,
+        window.lost,
+        len(candidates.names),
+        candidates.partly,
+        times=np.abs(candidates.times),
+    )
     clocks = np.array([kind is ComponentKind.CLOCK for kind in candidates.kinds], dtype=np.bool_)
     price = np.where(clocks, np.inf, candidates.price)
     return LossSearch(tally, price, strictness=strictness)
@@ -136,6 +146,7 @@ def _losses(
     return [
         _Ranked(
             found.nats,
+            found.confidence,
             found.candidate,
             number,
             Finding(
@@ -144,11 +155,10 @@ def _losses(
                 fault="blackhole" if found.loss >= BLACKHOLE_LOSS else "loss",
                 loss=found.loss,
                 delay_ns=0.0,
-                confidence=found.confidence,
                 window=window.name,
                 explains=round(found.lost, 1),
                 paths=found.paths,
-                alternatives=_alternatives(candidates, found.candidate, found.alternatives),
+                **_suspects(candidates, found)._asdict(),
             ),
         )
         for found in search.findings
@@ -162,15 +172,17 @@ def _delays(
 ) -> list[_Ranked]:
     found_delays = delay.find_delays(
         candidates.crossings,
-        candidates.signs,
+        candidates.times,
         window.change_ns,
         window.sigma_ns,
         candidates.price,
         strictness=strictness,
+        partly=candidates.partly,
     )
     return [
         _Ranked(
             found.nats,
+            found.confidence,
             found.candidate,
             number,
             Finding(
@@ -179,11 +191,10 @@ def _delays(
                 fault="clock" if _is_clock(candidates, found.candidate) else "delay",
                 loss=0.0,
                 delay_ns=found.delay_ns,
-                confidence=found.confidence,
                 window=window.name,
                 explains=float(found.paths),
                 paths=found.paths,
-                alternatives=_alternatives(candidates, found.candidate, found.alternatives),
+                **_suspects(candidates, found)._asdict(),
             ),
         )
         for found in found_delays
@@ -194,13 +205,30 @@ def _is_clock(candidates: Candidates, number: int) -> bool:
     return candidates.kinds[number] is ComponentKind.CLOCK
 
 
-def _alternatives(candidates: Candidates, chosen: int, others: tuple[int, ...]) -> tuple[str, ...]:
-    """Names, those that cannot be told from the chosen one first."""
-    numbers = [*candidates.same[chosen]]
-    for other in others:
-        numbers += [other, *candidates.same[other]]
-    names = [
-        f"clock of {candidates.names[n]}" if _is_clock(candidates, n) else candidates.names[n]
-        for n in numbers
-    ]
-    return tuple(dict.fromkeys(names))[:MAX_ALTERNATIVES]
+class _Suspects(NamedTuple):
+    """The fields of a `Finding` that say who it may be."""
+
+    confidence: float
+    alternatives: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    twins: int
+
+
+def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Suspects:
+    """The found one's twins first, then its rivals with theirs; each at its share."""
+    twins = candidates.same[found.candidate]
+    suspects = [(twin, found.confidence) for twin in twins]
+    for other, probability in zip(found.alternatives, found.probabilities, strict=True):
+        suspects += [(each, probability) for each in (other, *candidates.same[other])]
+    suspects = suspects[:MAX_ALTERNATIVES]
+    return _Suspects(
+        confidence=found.confidence * float(candidates.shares[found.candidate]),
+        alternatives=tuple(_told_as(candidates, number) for number, _ in suspects),
+        probabilities=tuple(p * float(candidates.shares[number]) for number, p in suspects),
+        twins=min(len(twins), MAX_ALTERNATIVES),
+    )
+
+
+def _told_as(candidates: Candidates, number: int) -> str:
+    name = candidates.names[number]
+    return f"clock of {name}" if _is_clock(candidates, number) else name

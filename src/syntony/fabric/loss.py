@@ -13,6 +13,10 @@ many such paths there seem to be. And what a candidate must
 gain depends on how many candidates there are and how many were found already, which bounds the
 share of false ones (the step-up idea of Benjamini and Hochberg 1995).
 
+A path that is learnt only in part *may* cross a candidate (`PartlyLearnt`). A fault of the
+candidate then hits an unknown share of such paths, tried from `SHARES`; with a share of nothing
+they say nothing for or against a candidate that other paths cross for sure.
+
 The sparse search follows Flock (Harsh et al. 2021) in its greedy form; the rate model is that of
 network tomography (Vardi 1996; Cáceres et al. 1999).
 """
@@ -24,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.tally import Floats, LossTally
+from syntony.fabric.tally import Floats, Ints, LossTally, Times
 
 Index = NDArray[np.intp]
 
@@ -41,12 +45,17 @@ nothing that crosses the component speaks against it."""
 MAX_FOUND = 32
 CLOSE_NATS = 3.0
 """Candidates within this of the best (20 to 1) are named as alternatives."""
+SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
+"""Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
 _MAX_RATE = 18.0
 """λ of a black hole: so large that a fleet's worth of lost probes gains nothing by more."""
 _GRID = np.geomspace(MIN_LOSS, _MAX_RATE, 36)
 _FINE = np.linspace(-1.0, 1.0, 9)
 _STEP = float(np.log(_GRID[1] / _GRID[0]))
-_SWEEPS = 3
+_SWEEPS = 12
+_SETTLED = 0.1
+"""The background holds some of what a newly found component loses, and gives it back sweep by
+sweep: until it changes by less, a further candidate would be found for the rest."""
 _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
 
@@ -67,6 +76,8 @@ class LossFinding(NamedTuple):
     """Paths that crossed it and lost something."""
     alternatives: tuple[int, ...]
     """Other candidates that explain (nearly) the same, best first."""
+    probabilities: tuple[float, ...]
+    """Posterior probability of each of these."""
 
 
 def find_losses(
@@ -107,8 +118,10 @@ class LossSearch:
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
         if self._search is not None:
             return self._search.gain_at(candidate, rate)
-        clean = self._tally.clean_probes[candidate]
-        return -min(float(rate * clean), OUTLIER_MARGIN * float(self._tally.clean_paths[candidate]))
+        clean, paths = self._tally.clean_probes[candidate], self._tally.clean_paths[candidate]
+        if not paths:
+            return float(np.log1p(-SHARES[-1]) * self._tally.partly_clean_paths[candidate])
+        return -min(float(rate * clean), OUTLIER_MARGIN * float(paths))
 
 
 class _Search:
@@ -123,22 +136,24 @@ class _Search:
         self._came = tally.sent - tally.lost
         self._best = _entropy(tally.lost, tally.sent)
         rows, columns = np.nonzero(tally.crossings >= 0)
-        candidate = tally.crossings[rows, columns].astype(np.intp)
-        order = np.argsort(candidate, kind="stable")
-        self._row = rows[order]
-        counts = np.bincount(candidate, minlength=tally.candidates)
-        self._ends = np.cumsum(counts)
-        self._starts = self._ends - counts
-        self._seen = np.flatnonzero(
-            np.bincount(candidate, tally.lost[rows], minlength=tally.candidates) >= MIN_LOST
-        )
-        self._crossings = tally.crossings
+        candidate = tally.crossings[rows, columns].astype(np.int64)
+        may_row, may_candidate = tally.partly.pairs(tally.crossings)
+        self._entries = _Entries(rows, candidate, tally.times[rows, columns], tally.candidates)
+        once = np.ones(len(may_row), dtype=np.int8)
+        self._may = _Entries(may_row, may_candidate, once, tally.candidates)
+        surely = np.bincount(candidate, tally.lost[rows], minlength=tally.candidates)
+        maybe = np.bincount(may_candidate, tally.lost[may_row], minlength=tally.candidates)
+        self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
         self._clean = tally.clean_paths
         self._clean_each = tally.clean_probes / np.maximum(tally.clean_paths, 1)
+        self._may_clean = tally.partly_clean_paths
+        self._may_clean_each = tally.partly_clean_probes / np.maximum(self._may_clean, 1)
         self._total_sent = tally.total_sent
         self._paths = tally.paths
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
         self._found: dict[int, float] = {}
+        self._held: dict[int, tuple[Index, Floats]] = {}
+        """Rows of each found one, those that cross it and those that probably do; how often."""
         self._set_background()
 
     def run(self) -> list[LossFinding]:
@@ -151,7 +166,7 @@ class _Search:
             if not len(gain) or gain.max() <= 0:
                 break
             best = int(np.argmax(gain))
-            self._found[int(candidates[best])] = float(rate[best])
+            self._take(int(candidates[best]), float(rate[best]), self._rates)
             self._refit()
             self._exchange()
             if not self._prune(int(candidates[best])):
@@ -160,12 +175,35 @@ class _Search:
         return sorted(findings, key=lambda finding: -finding.nats)
 
     def gain_at(self, candidate: int, rate: float) -> float:
-        rows = self._rows_of(candidate)
-        floor = self._floor()[rows]
-        base = np.maximum(self._likelihood(self._rates[rows], rows), floor)
-        there = np.maximum(self._likelihood(self._rates[rows] + rate, rows), floor)
-        each = min(rate * float(self._clean_each[candidate]), self._outlier)
-        return float((there - base).sum() - each * self._clean[candidate])
+        only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
+        floor = self._floor()
+        gain = self._sure_gain(only, grid, self._rates, floor)
+        if not self._clean[candidate] and not len(self._entries.of(candidate)[0]):
+            gain = gain + self._may_gains(only, grid, self._rates, floor).max(axis=0)
+        return float(gain[0, 0])
+
+    def _take(self, candidate: int, rate: float, rates: Floats) -> None:
+        """Take a candidate as found. `rates`: of every row without it."""
+        self._found[candidate] = rate
+        rows, times = self._may.of(candidate)
+        if len(rows):
+            only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
+            gains = self._may_gains(only, grid, rates, self._floor(candidate))[:, 0, 0]
+            place = int(np.argmax(gains))
+            share = float(SHARES[place])
+            with np.errstate(divide="ignore"):
+                there = self._likelihood(rates[rows] + rate, rows) + np.log(share)
+                other = self._likelihood(rates[rows], rows) + np.log1p(-share)
+            probably = (there > other) & (gains[place] > 0)
+            rows, times = rows[probably], times[probably]
+        sure_rows, sure_times = self._entries.of(candidate)
+        self._held[candidate] = (
+            np.concatenate((sure_rows, rows)),
+            np.concatenate((sure_times, times)),
+        )
+
+    def _drop(self, candidate: int) -> None:
+        del self._found[candidate], self._held[candidate]
 
     def _threshold(self) -> float:
         """What the step-up takes off the price of the next finding."""
@@ -210,11 +248,17 @@ class _Search:
     def _rates_of_found(self) -> Floats:
         rates = np.zeros(len(self._lost))
         for candidate, rate in self._found.items():
-            rates[self._rows_of(candidate)] += rate
+            rows, times = self._held[candidate]
+            rates[rows] += rate * times
         return rates
 
-    def _rows_of(self, candidate: int) -> Index:
-        return self._row[self._starts[candidate] : self._ends[candidate]]
+    def _rates_without(self, candidate: int | None) -> Floats:
+        rates = self._rates.copy()
+        if candidate is not None:
+            rows, times = self._held[candidate]
+            rates[rows] -= self._found[candidate] * times
+            np.maximum(rates, self._background, out=rates)
+        return rates
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
         """Binomial log-likelihood of paths at these rates, without the constant."""
@@ -231,9 +275,8 @@ class _Search:
     def _promising(self) -> Index:
         """Candidates that could pay their price if everything spoke for them."""
         now = np.maximum(self._likelihood(self._rates), self._floor())
-        room = np.maximum(self._best - now, 0.0)
-        sums = np.concatenate(([0.0], np.cumsum(room[self._row])))
-        bound = sums[self._ends[self._seen]] - sums[self._starts[self._seen]]
+        room = self._best - now
+        bound = self._entries.sums(room)[self._seen] + self._may.sums(room)[self._seen]
         able = bound + self._threshold() > self._price[self._seen]
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
@@ -247,29 +290,17 @@ class _Search:
         """
         if not len(candidates):
             return np.zeros(0), np.zeros(0)
-        rates = self._rates.copy()
-        if without is not None:
-            rates[self._rows_of(without)] -= self._found[without]
-            np.maximum(rates, self._background, out=rates)
-        counts = self._ends[candidates] - self._starts[candidates]
-        shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
-        rows = self._row[np.arange(int(counts.sum())) + shift]
-        owner = np.repeat(np.arange(len(candidates)), counts)
-        floor = self._floor(without)[rows]
-        base = np.maximum(self._likelihood(rates[rows], rows), floor)
-        cuts = np.cumsum(counts) - counts
+        rates, floor = self._rates_without(without), self._floor(without)
 
         def gains(grid: Floats) -> Floats:
             """(candidates, rates tried) for a grid of shape (candidates, rates tried)."""
-            there = self._likelihood(rates[rows][:, None] + grid[owner], rows)
-            gained = np.maximum(there, floor[:, None]) - base[:, None]
-            lossy = np.add.reduceat(gained, cuts, axis=0)
-            each = np.minimum(grid * self._clean_each[candidates][:, None], self._outlier)
-            return np.asarray(lossy - self._clean[candidates][:, None] * each)
+            sure = self._sure_gain(candidates, grid, rates, floor)
+            may = self._may_gains(candidates, grid, rates, floor)
+            return np.asarray(sure + np.maximum(may.max(axis=0), 0.0))
 
         grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
         rate = grid[np.arange(len(candidates)), np.argmax(gains(grid), axis=1)]
-        for width in (_STEP, _STEP / 4):
+        for width in (_STEP, _STEP / 4, _STEP / 16):
             fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
             value = gains(fine)
             place = np.argmax(value, axis=1)
@@ -278,16 +309,46 @@ class _Search:
         others = len(self._found) - (without is not None)
         return gain - self._price[candidates] + np.log1p(others), rate
 
+    def _sure_gain(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
+        """Nats gained by paths that surely cross, (candidates, rates tried)."""
+        rows, owner, times = self._entries.all_of(candidates)
+        low = floor[rows]
+        base = np.maximum(self._likelihood(rates[rows], rows), low)
+        there = self._likelihood(rates[rows][:, None] + grid[owner] * times[:, None], rows)
+        lossy = _per_owner(np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates))
+        each = np.minimum(grid * self._clean_each[candidates][:, None], self._outlier)
+        return np.asarray(lossy - self._clean[candidates][:, None] * each)
+
+    def _may_gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
+        """Nats gained by paths that may cross, (shares, candidates, rates tried)."""
+        rows, owner, _ = self._may.all_of(candidates)
+        gains = np.zeros((len(SHARES), *grid.shape))
+        if not len(rows):
+            return gains
+        low = floor[rows][:, None]
+        plain = self._likelihood(rates[rows], rows)[:, None]
+        there = self._likelihood(rates[rows][:, None] + grid[owner], rows)
+        come = np.exp(-grid * self._may_clean_each[candidates][:, None])
+        for place, share in enumerate(SHARES.tolist()):
+            with np.errstate(divide="ignore"):
+                mixed = np.maximum(np.log1p(-share) + plain, np.log(share) + there)
+                clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
+            lossy = np.maximum(mixed, low) - np.maximum(plain, low)
+            gains[place] = _per_owner(lossy, owner, len(candidates))
+            gains[place] += self._may_clean[candidates][:, None] * clean
+        return gains
+
     def _refit(self) -> None:
-        """All found rates again, each given the others, and the background."""
+        """All found rates again, each given the others, and the background, until it settles."""
         self._set_background()
-        if len(self._found) < 2:
-            return
         for _ in range(_SWEEPS):
+            before = self._background
             for candidate in list(self._found):
                 _, rate = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-                self._found[candidate] = float(rate[0])
+                self._take(candidate, float(rate[0]), self._rates_without(candidate))
                 self._set_background()
+            if abs(self._background - before) <= _SETTLED * before:
+                break
 
     def _exchange(self) -> None:
         """Replace each found one by a rival that explains more, once others are found."""
@@ -296,15 +357,19 @@ class _Search:
             best = int(np.argmax(gain))
             own = gain[np.flatnonzero(rivals == candidate)[0]]
             if rivals[best] != candidate and gain[best] > own + 1e-6:
-                del self._found[candidate]
-                self._found[int(rivals[best])] = float(rate[best])
+                rest = self._rates_without(candidate)
+                self._drop(candidate)
+                self._take(int(rivals[best]), float(rate[best]), rest)
                 self._refit()
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
         """Candidates on the same lossy paths (itself among them), their gains and rates."""
-        near = np.unique(self._crossings[self._rows_of(candidate)])
+        rows = np.zeros(len(self._lost), dtype=np.bool_)
+        rows[self._held[candidate][0]] = True
+        near = np.union1d(self._entries.owners(rows), self._may.owners(rows))
+        near = np.union1d(near, [candidate])
         taken = [other for other in self._found if other != candidate]
-        rivals = near[(near >= 0) & ~np.isin(near, taken)].astype(np.intp)
+        rivals = near[~np.isin(near, taken)].astype(np.intp)
         gain, rate = self._score(rivals, without=candidate)
         return rivals, gain, rate
 
@@ -313,7 +378,7 @@ class _Search:
         for candidate in list(self._found):
             gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
             if gain[0] <= 0:
-                del self._found[candidate]
+                self._drop(candidate)
                 self._refit()
                 if candidate == newest:
                     return False
@@ -323,19 +388,64 @@ class _Search:
         rivals, gain, _ = self._rivals(candidate)
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
         rate = self._found[candidate]
-        rows = self._rows_of(candidate)
-        weight = np.exp(np.clip(gain - own, -700, 50))
+        rows, times = self._held[candidate]
+        weight = np.exp(np.minimum(gain - own, 50))
+        total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")
-        close = [int(rivals[i]) for i in order if gain[i] > own - CLOSE_NATS]
+        close = [i for i in order if gain[i] > own - CLOSE_NATS and rivals[i] != candidate]
         return LossFinding(
             candidate=candidate,
             loss=float(-np.expm1(-rate)),
             nats=own,
-            confidence=float(1.0 / (weight.sum() + np.exp(-max(own, 0.0) - 1.0))),
-            lost=float((self._lost[rows] * rate / self._rates[rows]).sum()),
+            confidence=1.0 / total,
+            lost=float((self._lost[rows] * rate * times / self._rates[rows]).sum()),
             paths=len(rows),
-            alternatives=tuple(rival for rival in close if rival != candidate),
+            alternatives=tuple(int(rivals[i]) for i in close),
+            probabilities=tuple(float(weight[i]) / total for i in close),
         )
+
+
+class _Entries:
+    """(row, candidate, times) triples, sorted by candidate."""
+
+    def __init__(self, rows: Ints, candidate: Ints, times: Times, candidates: int) -> None:
+        order = np.argsort(candidate, kind="stable")
+        self._rows, self._candidate = rows[order], candidate[order]
+        self._times = times[order].astype(np.float64)
+        counts = np.bincount(candidate, minlength=candidates)
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
+
+    def of(self, candidate: int) -> tuple[Index, Floats]:
+        """Rows, and how many times each crosses it."""
+        part = slice(self._starts[candidate], self._ends[candidate])
+        return self._rows[part], self._times[part]
+
+    def all_of(self, candidates: Index) -> tuple[Index, Index, Floats]:
+        """Rows of these, to which of them (its place) each belongs, and how often it crosses."""
+        counts = self._ends[candidates] - self._starts[candidates]
+        shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
+        place = np.arange(int(counts.sum())) + shift
+        owner = np.repeat(np.arange(len(candidates)), counts)
+        return self._rows[place], owner, self._times[place]
+
+    def owners(self, rows: NDArray[np.bool_]) -> Ints:
+        """Candidates of any of these rows, (rows,)."""
+        return np.unique(self._candidate[rows[self._rows]])
+
+    def sums(self, values: Floats) -> Floats:
+        """Per candidate the sum over its rows, (candidates,)."""
+        total = np.concatenate(([0.0], np.cumsum(values[self._rows])))
+        return np.asarray(total[self._ends] - total[self._starts])
+
+
+def _per_owner(values: Floats, owner: Index, owners: int) -> Floats:
+    """Sums over the rows of each owner, (owners, columns); rows come sorted by owner."""
+    found = np.zeros((owners, values.shape[1]))
+    if len(owner):
+        cuts = np.flatnonzero(np.diff(owner, prepend=-1))
+        found[owner[cuts]] = np.add.reduceat(values, cuts, axis=0)
+    return found
 
 
 def _entropy(lost: Floats, sent: Floats) -> Floats:

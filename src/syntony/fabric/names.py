@@ -15,6 +15,9 @@ ARROW = "->"
 CABLE = "--"
 GROUP = ".."
 ANY = "*"
+REPLIES_OF = "replies of "
+OR = " or "
+"""Between the names of what no path can tell apart."""
 
 
 class ComponentKind(enum.StrEnum):
@@ -58,6 +61,8 @@ _WORDS = {
     "gpu": ComponentKind.HOST,
 }
 
+_MARKS = {GROUP: ComponentKind.GROUP, ARROW: ComponentKind.LINK, CABLE: ComponentKind.CABLE}
+
 
 def link_name(a: str, b: str) -> str:
     """The direction from `a` to `b`."""
@@ -68,6 +73,11 @@ def cable_name(a: str, b: str) -> str:
     """Both directions; the same whichever end is told first."""
     first, second = sorted((a, b))
     return f"{first}{CABLE}{second}"
+
+
+def replies_name(nic: str) -> str:
+    """What a NIC, or a host, answers with."""
+    return f"{REPLIES_OF}{nic}"
 
 
 def link_ends(name: str) -> tuple[str, str] | None:
@@ -81,12 +91,11 @@ def link_ends(name: str) -> tuple[str, str] | None:
 
 def guess_kind(name: str) -> ComponentKind:
     """The kind that a name suggests, where no topology tells it."""
-    if GROUP in name:
-        return ComponentKind.GROUP
-    if ARROW in name:
-        return ComponentKind.LINK
-    if CABLE in name:
-        return ComponentKind.CABLE
+    if name.startswith(REPLIES_OF):
+        return ComponentKind.REPLIES
+    for mark, kind in _MARKS.items():
+        if mark in name:
+            return kind
     host, slash, _ = name.partition("/")
     if slash and host:
         # The lab and most tools call a NIC HOST/NIC, and a switch port SWITCH/PORT.
@@ -100,10 +109,35 @@ def guess_kind(name: str) -> ComponentKind:
     return kinds[0] if kinds else ComponentKind.COMPONENT
 
 
-def crosses(name: str, components: Collection[str]) -> bool:
-    """Whether a path with these components (links by direction) crosses one called `name`, a cable
-    in either direction."""
+def suspects(subject: str) -> tuple[str, ...]:
+    """The components that a subject names: several where they cannot be told apart."""
+    return tuple(subject.split(OR))
+
+
+def same_place(names: Collection[str]) -> bool:
+    """Whether one repair serves all of these: a NIC, its cable and its host; a link and its
+    cable."""
+    return len({_place(name) for name in names}) == 1
+
+
+def _place(name: str) -> str:
     ends = link_ends(name)
-    if ends is None or CABLE not in name:
-        return name in components
-    return link_name(*ends) in components or link_name(*ends[::-1]) in components
+    if ends is None:
+        return name.partition("/")[0]
+    edge = next((end for end in ends if "/" in end), "")
+    return edge.partition("/")[0] or cable_name(*ends)
+
+
+def crosses(subject: str, components: Collection[str]) -> bool:
+    """Whether a path with these components (links by direction) crosses what `subject` names, a
+    cable in either direction; of several suspects, any."""
+    for name in suspects(subject):
+        ends = link_ends(name)
+        names = (name,) if ends is None or ARROW in name else _directions(*ends)
+        if any(each in components for each in names):
+            return True
+    return False
+
+
+def _directions(a: str, b: str) -> tuple[str, str]:
+    return link_name(a, b), link_name(b, a)

@@ -117,7 +117,7 @@ def _own_past(observed: Observed) -> Floats:
     path, value = observed.path[order], observed.p50_ns[order]
     starts = np.flatnonzero(np.concatenate(([True], path[1:] != path[:-1])))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        for place in range(start + MIN_BASE_WINDOWS, end):
+        for place in range(start, end):
             past = value[start:place]
             past = past[np.isfinite(past)]
             if len(past) >= MIN_BASE_WINDOWS:

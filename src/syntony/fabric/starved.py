@@ -17,7 +17,7 @@ from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
 from syntony.fabric.locate import OVER_NATS
-from syntony.fabric.names import ComponentKind, link_ends
+from syntony.fabric.names import ComponentKind, link_ends, replies_name
 from syntony.model.findings import Finding
 
 _AT_HOSTS = frozenset(
@@ -55,7 +55,12 @@ def _late(found: Finding, flows: Sequence[Way], window: Window) -> Finding | Non
     if not own.any() or not _fares_better(_fate(window, own), _fate(window, asked)):
         return None
     return msgspec.structs.replace(
-        found, component=f"replies of {edge}", kind=ComponentKind.REPLIES.value, alternatives=()
+        found,
+        component=replies_name(edge),
+        kind=ComponentKind.REPLIES.value,
+        alternatives=(),
+        probabilities=(),
+        twins=0,
     )
 
 

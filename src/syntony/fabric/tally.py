@@ -7,6 +7,7 @@ path but searched through a few thousand rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,56 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Crossings = NDArray[np.int32]
 """Shape (paths, width): the candidates each path crosses, each once, padded with -1."""
+Times = NDArray[np.int8]
+"""Shape of `Crossings`: how many times each path crosses the candidate. A round trip crosses what
+lies on both its ways twice. Negative for a clock at the beginning of a path."""
+
+
+class PartlyLearnt(NamedTuple):
+    """What paths may cross where they are not learnt in full."""
+
+    combo: Ints
+    """Per path a row of `members`; -1 for one that is learnt in full, (paths,)."""
+    members: Crossings
+    """(combos, width): candidates, each once, padded with -1."""
+
+    @classmethod
+    def of(cls, combo: Ints, members: Sequence[Sequence[int]]) -> PartlyLearnt:
+        width = max(map(len, members), default=0)
+        padded = np.full((len(members), width), -1, dtype=np.int32)
+        for row, each in enumerate(members):
+            padded[row, : len(each)] = each
+        return cls(combo, padded)
+
+    @classmethod
+    def nothing(cls, paths: int) -> PartlyLearnt:
+        """All paths are learnt in full."""
+        return cls.of(np.full(paths, -1, dtype=np.int64), ())
+
+    def chosen(self, paths: NDArray[np.bool_]) -> PartlyLearnt:
+        """Of these paths only, (paths,)."""
+        return PartlyLearnt(self.combo[paths], self.members)
+
+    def pairs(self, crossings: Crossings) -> tuple[Ints, Ints]:
+        """(path, candidate) that may cross; without those that surely do.
+
+        Args:
+            crossings: what the same paths surely cross, (paths, width).
+        """
+        rows = np.flatnonzero(self.combo >= 0)
+        across = self.members[self.combo[rows]]
+        place, column = np.nonzero(across >= 0)
+        path, candidate = rows[place], across[place, column].astype(np.int64)
+        sure = (crossings[path] == candidate[:, None]).any(axis=1)
+        return path[~sure], candidate[~sure]
 
 
 class LossTally(NamedTuple):
     """One window's losses. `lossy` paths are those that lost at least one probe."""
 
     crossings: Crossings
+    """Of the lossy paths."""
+    times: Times
     """Of the lossy paths."""
     sent: Floats
     """(lossy,)."""
@@ -30,11 +75,17 @@ class LossTally(NamedTuple):
     clean_paths: Floats
     """Per candidate: paths across it that lost nothing, (candidates,)."""
     clean_probes: Floats
-    """… and the probes these carried, (candidates,)."""
+    """… and the probes these carried, each as many times as it crossed, (candidates,)."""
     paths: int
     """That sent anything, lossy ones included."""
     total_sent: float
     total_lost: float
+    partly: PartlyLearnt
+    """Of the lossy paths."""
+    partly_clean_paths: Floats
+    """Per candidate: paths that may cross it and lost nothing, (candidates,)."""
+    partly_clean_probes: Floats
+    """… and the probes these carried, (candidates,)."""
 
     @property
     def candidates(self) -> int:
@@ -42,7 +93,15 @@ class LossTally(NamedTuple):
         return len(self.clean_paths)
 
 
-def tally_losses(crossings: Crossings, sent: Ints, lost: Ints, candidates: int) -> LossTally:
+def tally_losses(
+    crossings: Crossings,
+    sent: Ints,
+    lost: Ints,
+    candidates: int,
+    partly: PartlyLearnt | None = None,
+    *,
+    times: Times | None = None,
+) -> LossTally:
     """Counts per path to a tally. Paths that sent nothing say nothing.
 
     Args:
@@ -50,16 +109,21 @@ def tally_losses(crossings: Crossings, sent: Ints, lost: Ints, candidates: int) 
         sent: probes that entered each path, (paths,).
         lost: of these, how many did not come out, (paths,).
         candidates: how many there are.
+        partly: what paths may cross beside that; None: nothing.
+        times: how many times each path crosses each, (paths, width); None: once.
     """
+    partly = partly or PartlyLearnt.nothing(len(crossings))
+    times = np.ones(crossings.shape, dtype=np.int8) if times is None else times
     used = sent > 0
     lossy = used & (lost > 0)
     clean = used & ~lossy
     across = crossings[clean]
     real = across >= 0
     flat = across[real]
-    probes = np.broadcast_to(sent[clean][:, None], across.shape)[real]
+    probes = (sent[clean][:, None] * times[clean])[real]
     return LossTally(
         crossings=crossings[lossy],
+        times=times[lossy],
         sent=sent[lossy].astype(np.float64),
         lost=lost[lossy].astype(np.float64),
         clean_paths=np.bincount(flat, minlength=candidates).astype(np.float64),
@@ -67,18 +131,35 @@ def tally_losses(crossings: Crossings, sent: Ints, lost: Ints, candidates: int) 
         paths=int(np.count_nonzero(used)),
         total_sent=float(sent[used].sum()),
         total_lost=float(lost[used].sum()),
+        partly=partly.chosen(lossy),
+        partly_clean_paths=_spread(partly, clean, np.ones(len(sent)), candidates),
+        partly_clean_probes=_spread(partly, clean, sent.astype(np.float64), candidates),
     )
+
+
+def _spread(
+    partly: PartlyLearnt, paths: NDArray[np.bool_], value: Floats, candidates: int
+) -> Floats:
+    """Per candidate the sum over the chosen paths that may cross it."""
+    chosen = paths & (partly.combo >= 0)
+    per_combo = np.bincount(partly.combo[chosen], value[chosen], minlength=len(partly.members))
+    combo, column = np.nonzero(partly.members >= 0)
+    member = partly.members[combo, column]
+    return np.bincount(member, per_combo[combo], minlength=candidates).astype(np.float64)
 
 
 def merge(tallies: list[LossTally]) -> LossTally:
     """Tallies of different paths over the same candidates, as one."""
     width = max(tally.crossings.shape[1] for tally in tallies)
-    padded = [
-        np.pad(t.crossings, ((0, 0), (0, width - t.crossings.shape[1])), constant_values=-1)
-        for t in tallies
-    ]
+    pads = [((0, 0), (0, width - tally.crossings.shape[1])) for tally in tallies]
     return LossTally(
-        crossings=np.concatenate(padded),
+        crossings=np.concatenate(
+            [
+                np.pad(t.crossings, pad, constant_values=-1)
+                for t, pad in zip(tallies, pads, strict=True)
+            ]
+        ),
+        times=np.concatenate([np.pad(t.times, pad) for t, pad in zip(tallies, pads, strict=True)]),
         sent=np.concatenate([tally.sent for tally in tallies]),
         lost=np.concatenate([tally.lost for tally in tallies]),
         clean_paths=np.sum([tally.clean_paths for tally in tallies], axis=0),
@@ -86,4 +167,16 @@ def merge(tallies: list[LossTally]) -> LossTally:
         paths=sum(tally.paths for tally in tallies),
         total_sent=sum(tally.total_sent for tally in tallies),
         total_lost=sum(tally.total_lost for tally in tallies),
+        partly=_merged([tally.partly for tally in tallies]),
+        partly_clean_paths=np.sum([tally.partly_clean_paths for tally in tallies], axis=0),
+        partly_clean_probes=np.sum([tally.partly_clean_probes for tally in tallies], axis=0),
     )
+
+
+def _merged(parts: list[PartlyLearnt]) -> PartlyLearnt:
+    members: list[list[int]] = []
+    combos = []
+    for part in parts:
+        combos.append(np.where(part.combo >= 0, part.combo + len(members), -1))
+        members += [[n for n in row if n >= 0] for row in part.members.tolist()]
+    return PartlyLearnt.of(np.concatenate(combos), members)

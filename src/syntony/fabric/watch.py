@@ -1,16 +1,18 @@
 """The same localisation, second by second: flows' counts and learnt paths in, findings out. Pure.
 
-A flow gives three observations: its requests' way, its replies' way, and, where it is not known in
-which of the two round trips broke, both ways together as one path. Which it is follows from what
-the target heard (`heard_1s`), per NIC pair and window: if all the requests that broke a pair's
-round trips are known to have arrived, the way back lost them; if none arrived, the way there;
-otherwise nobody can say, and the pair's broken flows speak as round trips only.
+A flow gives four observations: its requests' way, its replies' way, both ways together as one path
+where it is not known in which of the two a round trip broke, and, where none broke but others to
+the same target did, what the target answered. The direction follows from the requests that the
+target received (`heard_1s`), per NIC pair and window: if all requests of a pair's broken round
+trips arrived, the way back lost them; if none arrived, the way there. Otherwise the direction is
+unknown, and the pair's broken flows count as round trips only. The last observation keeps that
+choice fair: flows count as round trips *because* they broke, so without the others a target would
+seem to answer none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -23,7 +25,7 @@ from syntony.fabric.delay import LATE_SIGMAS
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
-from syntony.fabric.names import ComponentKind
+from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.tally import Floats, Ints
 from syntony.model.findings import Finding
 
@@ -34,29 +36,16 @@ MIN_FLOWS = 500
 """More than `MAX_GONE` times the flows that report (or so many): time to forget the others."""
 SLACK = 2
 SLACK_S = 0.1
-"""Requests heard in another window than sent, per pair: a few, or what a tenth of a second brings,
-since the two ends cut their seconds by their own ticks."""
+"""Requests received in another window than sent, per pair: a few, or what a tenth of a second
+brings, since the two ends cut their seconds by their own ticks. Where few are received at all, few
+can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
+OBSERVATIONS = 4
+"""Paths of one flow, in this order: there, back, both, answered."""
 MIN_CHANGE_NS = 20_000.0
 """Online, smaller changes of delay are queueing; `fabric locate` looks for less."""
-
-
-class FlowCounts(NamedTuple):
-    """One flow's second, as the store tells it."""
-
-    way: Way
-    """Of its requests."""
-    sent: int
-    lost: int
-    sent_back: int
-    lost_back: int
-    unresolved: int
-    delay_ns: float
-    """Median; NaN if none was measured."""
-    delay_back_ns: float
-    clk_err_ns: float
 
 
 class Watch:
@@ -67,32 +56,50 @@ class Watch:
         self._flows: dict[Way, int] = {}
         self._pairs: dict[tuple[str, str], int] = {}
         self._pair_of: list[int] = []
+        self._nics: dict[str, int] = {}
+        self._ends: list[tuple[int, int]] = []
+        """Of each pair, its NICs."""
+        self._numbering = 0
         self._history = FlowHistory()
         self._endings = Endings()
         self._candidates: Candidates | None = None
         self._made_for = (-1, -1)
         self._age_s = 0
 
-    def add(self, flows: Iterable[FlowCounts], heard: Mapping[tuple[str, str], int]) -> None:
-        """The next second: every flow's counts, and per NIC pair the requests heard."""
-        rows = list(flows)
+    def begin(self, reporting: int) -> int:
+        """Begin a second of which so many flows report. Returns the numbering in force: while it
+        stays the same, flows and pairs keep their numbers."""
         self._age_s += 1
-        if len(self._flows) > MAX_GONE * max(len(rows), MIN_FLOWS):
+        if len(self._flows) > MAX_GONE * max(reporting, MIN_FLOWS):
             self._start_anew()
-        places = np.array([self._place(row.way) for row in rows], dtype=np.intp)
-        counts = np.zeros((history.FIELDS, len(self._flows)), dtype=np.int64)
-        delay_ns = np.full((2, len(self._flows)), np.nan)
-        clk_err_ns = np.zeros(len(self._flows))
-        if rows:
-            counts[:5, places] = np.array([row[1:6] for row in rows], dtype=np.int64).T
-            delay_ns[:, places] = np.array([row[6:8] for row in rows]).T
-            clk_err_ns[places] = [row.clk_err_ns for row in rows]
-        by_pair = np.zeros(len(self._pairs), dtype=np.int64)
-        for pair, received in heard.items():
-            if pair in self._pairs:
-                by_pair[self._pairs[pair]] = received
-        counts[history.HEARD] = by_pair[np.array(self._pair_of, dtype=np.intp)]
-        self._history.add(SecondCounts(counts, delay_ns, clk_err_ns))
+        return self._numbering
+
+    def number(self, way: Way) -> tuple[int, int]:
+        """The numbers of a flow and of its pair of NICs; a new one comes behind the others."""
+        place = self._flows.get(way)
+        if place is None:
+            place = self._flows[way] = len(self._flows)
+            pair = self._pairs.setdefault((way.src, way.dst), len(self._pairs))
+            self._pair_of.append(pair)
+            if pair == len(self._ends):
+                src, dst = (self._nics.setdefault(nic, len(self._nics)) for nic in way[:2])
+                self._ends.append((src, dst))
+        return place, self._pair_of[place]
+
+    @property
+    def flows(self) -> int:
+        """Numbered flows."""
+        return len(self._flows)
+
+    @property
+    def pairs(self) -> int:
+        """Numbered pairs of NICs."""
+        return len(self._pairs)
+
+    def take(self, second: SecondCounts, heard: Ints) -> None:
+        """The second that was begun: counts of all flows, and requests heard of all pairs."""
+        second.counts[history.HEARD] = heard[np.array(self._pair_of, dtype=np.intp)]
+        self._history.add(second)
 
     def findings(self) -> tuple[Finding, ...]:
         """What is to blame, by all windows together."""
@@ -114,7 +121,7 @@ class Watch:
 
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
         """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
-        crossed = ending.paths.reshape(3, len(self._flows)).any(axis=0)
+        crossed = ending.paths.reshape(OBSERVATIONS, len(self._flows)).any(axis=0)
         pair = np.array(self._pair_of, dtype=np.intp)
         return np.asarray(np.isin(pair, pair[crossed]))
 
@@ -147,30 +154,25 @@ class Watch:
         """Delays there and back, (2, flows), as a window without losses; what is less than
         `least_ns` is nothing."""
         flows = len(self._flows)
-        nothing = np.zeros(3 * flows, dtype=np.int64)
-        both = np.full(flows, np.nan)
-        late = np.concatenate((delay_ns[0], delay_ns[1], both))
-        sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), 3)
+        nothing = np.zeros(OBSERVATIONS * flows, dtype=np.int64)
+        unknown = np.full(len(nothing) - 2 * flows, np.nan)
+        late = np.concatenate((delay_ns[0], delay_ns[1], unknown))
+        sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), OBSERVATIONS)
         return WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)
 
     def _start_anew(self) -> None:
         """Most flows known are probed no more: a plan was replaced. Their places are given back."""
+        self._numbering += 1
         self._flows.clear()
         self._pairs.clear()
         self._pair_of.clear()
+        self._nics.clear()
+        self._ends.clear()
         self._history = FlowHistory()
         self._candidates = None
 
-    def _place(self, way: Way) -> int:
-        place = self._flows.get(way)
-        if place is None:
-            place = self._flows[way] = len(self._flows)
-            pair = self._pairs.setdefault((way.src, way.dst), len(self._pairs))
-            self._pair_of.append(pair)
-        return place
-
     def _numbered(self) -> Candidates:
-        """Candidates of all flows: there, back, and both ways, in this order."""
+        """Candidates of all flows' `OBSERVATIONS`."""
         now = (self.book.version, len(self._flows))
         grown = now[1] != self._made_for[1]
         due = self._age_s >= REBUILD_S and now != self._made_for
@@ -179,7 +181,8 @@ class Watch:
             there = [self.book.components(way) for way in self._flows]
             back = [self.book.components(reply(way)) for way in self._flows]
             both = [a + b for a, b in zip(there, back, strict=True)]
-            listing = Listing.of([*there, *back, *both])
+            answered = [(replies_name(way.dst),) for way in self._flows]
+            listing = Listing.of([*there, *back, *both, *answered])
             self._candidates = make_candidates(listing, self.book.kind_of)
             self._made_for = now
         return self._candidates
@@ -196,8 +199,11 @@ class Watch:
         back_lost = np.where(open_flows, 0, lost_back + lost_here)
         both_sent = np.where(open_flows, sent, 0)
         both_lost = np.where(open_flows, np.minimum(lost + lost_back + broken, sent), 0)
-        all_sent = np.concatenate((there_sent, back_sent, both_sent))
-        all_lost = np.concatenate((there_lost, back_lost, both_lost))
+        target = np.array([self._ends[pair][1] for pair in self._pair_of], dtype=np.intp)
+        doubted = np.bincount(target, open_flows, minlength=len(self._nics)) > 0
+        answered = np.where(doubted[target] & (broken == 0), sent_back, 0)
+        all_sent = np.concatenate((there_sent, back_sent, both_sent, answered))
+        all_lost = np.concatenate((there_lost, back_lost, both_lost, np.zeros_like(answered)))
         nothing = np.full(len(all_sent), np.nan)
         # Rows of two ends can disagree by what was under way: never more lost than sent.
         all_lost = np.minimum(all_lost, all_sent)
@@ -217,14 +223,27 @@ class Watch:
         heard = np.zeros(size, dtype=np.int64)
         heard[pair] = counts[history.HEARD]
         missing = sent - per_pair(counts[history.LOST]) - heard
-        slack = SLACK + SLACK_S * sent / window.seconds
+        slack = SLACK + SLACK_S * heard / window.seconds
         telling = broken_of_pair > 2 * slack
-        all_there = telling & (missing >= broken_of_pair - slack)
-        all_back = telling & (missing <= slack)
+        all_there = missing >= broken_of_pair - slack
+        all_back = missing <= slack
+        clear = (
+            telling & (all_there | all_back) & ~self._shares_end(telling & ~all_there & ~all_back)
+        )
+        all_there &= clear
+        all_back &= clear
         any_broken = broken > 0
         there = np.where(all_there[pair], broken, 0)
         back = np.where(all_back[pair], broken, 0)
         return there, back, any_broken & ~(all_there | all_back)[pair]
+
+    def _shares_end(self, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Pairs with a NIC that one of these has, too, (pairs,). Where a NIC loses both ways, pairs
+        that happened to lose all of theirs one way prove nothing."""
+        ends = np.array(self._ends, dtype=np.intp).reshape(-1, 2)
+        doubted = np.zeros(len(self._nics), dtype=np.bool_)
+        doubted[ends[mixed]] = True
+        return np.asarray(doubted[ends].any(axis=1))
 
 
 def reply(way: Way) -> Way:

@@ -35,6 +35,8 @@ class JoinListeners:
     def __init__(self, port: int) -> None:
         self._port = port
         self._listeners: dict[tuple[str, int], socket.socket] = {}
+        self.fault: MissingError | None = None
+        """Why an address is not listened on, as of the last `keep`."""
 
     def close(self) -> None:
         """Connections that have been joined stay."""
@@ -47,11 +49,10 @@ class JoinListeners:
         these `ports`.
 
         Returns:
-            New listeners, to be watched for `refuse`, and old ones that are closed.
-
-        Raises:
-            MissingError: no MPTCP in this kernel, or the agents' port is taken.
+            New listeners, to be watched for `refuse`, and old ones that are closed. `fault` says
+            why one that is wanted could not be opened; the next call tries it again.
         """
+        self.fault = None
         gone = [
             key for key in self._listeners if key[0] not in addresses or key[1] not in
             {self._port, *ports}
@@ -64,11 +65,9 @@ class JoinListeners:
 
     def also(self, address: str, port: int) -> socket.socket | None:
         """Listen at one more port, unless we or the application do already."""
-        try:
-            return self._add(address, port)
-        except MissingError as error:
-            _log.debug("no listener of ours reason=%s", error)
-            return None
+        known, listener = self.fault, self._add(address, port)
+        self.fault = known
+        return listener
 
     def _add(self, address: str, port: int) -> socket.socket | None:
         if (address, port) in self._listeners:
@@ -76,6 +75,9 @@ class JoinListeners:
         try:
             listener = self._listeners[address, port] = self._open(address, port)
         except _AddressGoneError:
+            return None
+        except MissingError as error:
+            self.fault = error
             return None
         return listener
 

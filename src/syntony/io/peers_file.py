@@ -26,11 +26,14 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_peers(directory: Path, peers: Peers) -> None:
-    """Replaces the file in one step."""
+    """Replaces the file in one step. Raises `MissingError`: it cannot be written."""
     beside = directory / f"{FILE}.new"
-    beside.write_bytes(msgspec.json.encode(peers))
-    beside.chmod(0o644)
-    beside.replace(directory / FILE)
+    try:
+        beside.write_bytes(msgspec.json.encode(peers))
+        beside.chmod(0o644)
+        beside.replace(directory / FILE)
+    except OSError as error:
+        raise MissingError(f"{directory / FILE}: cannot be written: {error.strerror}") from error
 
 
 def read_peers(directory: Path) -> Peers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -12,12 +12,12 @@ import numpy as np
 from syntony.errors import MissingError, SyntonyError, UsageError
 from syntony.io._library import dtype_of, ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
-from syntony.io.packet import KEY_BYTES, Key
+from syntony.io.packet import KEY_BYTES, Key, c_key
 from syntony.model import MS, US, S
 from syntony.model.paths import LivenessEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,6 +72,15 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """They have been silent for 20 ms, and at least six probes of them for their round trip."""
 
 
+class PeerKeys(NamedTuple):
+    """What authenticates packets to and from one remote NIC."""
+
+    sends: Key
+    """Sent with, and accepted."""
+    accepts: Key | None = None
+    """Accepted as well, while keys are rotated."""
+
+
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
     """One local NIC to probe from and to reflect on."""
 
@@ -80,6 +89,7 @@ class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
     nic_id: int
     """Its number on the wire, fleet-wide unique."""
     address: str
+    """Empty: it is attached later."""
     port: int
     """UDP port of its reflector."""
     stamping: str = "auto"
@@ -146,7 +156,7 @@ class ProbeEngine:
         min_gap_ns: int = MIN_GAP_NS,
         stall_ns: int = STALL_NS,
     ) -> None:
-        self._nics = tuple(nics)
+        self._nics = list(nics)
         self._index = {nic.name: index for index, nic in enumerate(self._nics)}
         self._clock = clock
         self._library = library()
@@ -157,10 +167,16 @@ class ProbeEngine:
             "stall_ns": stall_ns,
             "ring_records": ring_records,
         }
+        c_nics = {nic.name: _c_nic(nic) for nic in self._nics if nic.address}
         self._engine = self._open(options)
+        try:
+            for name, c_nic in c_nics.items():
+                self._attach(name, c_nic)
+        except SyntonyError:
+            self.close()
+            raise
 
     def _open(self, options: dict[str, int]) -> Any:
-        c_nics = ffi.new("struct syn_probe_nic[]", [_c_nic(nic) for nic in self._nics])
         try:
             c_options = ffi.new("struct syn_probe_options *", options)
         except OverflowError as error:
@@ -168,9 +184,7 @@ class ProbeEngine:
         clock = self._clock.handle if isinstance(self._clock, SyntheticClock) else ffi.NULL
         code = ffi.new("int *")
         message = ffi.new("char[]", _MESSAGE_BYTES)
-        engine = self._library.syn_probe_open(
-            c_nics, len(self._nics), c_options, clock, code, message
-        )
+        engine = self._library.syn_probe_open(len(self._nics), c_options, clock, code, message)
         if engine == ffi.NULL:
             raise _error(code[0], message)
         return engine
@@ -195,13 +209,53 @@ class ProbeEngine:
         if engine is not None:
             self._library.syn_probe_close(engine)
 
-    def set_keys(self, current: Key, previous: Key | None = None) -> None:
-        """Authenticate with `current`; packets under `previous` are accepted as well."""
-        for key in (current, previous):
-            if key is not None and (len(key[1]) != KEY_BYTES or not 0 <= key[0] < 1 << 32):
-                raise UsageError("a probe key is a 32-bit id and 16 bytes")
-        old_id, old = previous if previous is not None else (0, ffi.NULL)
-        self._library.syn_probe_set_keys(self._alive(), *current, old_id, old)
+    def attach(self, name: str, address: str, nic_id: int, stamping: str = "") -> None:
+        """Open a NIC as it is now, or again: after its driver came back, with another address.
+
+        What watches it goes on. A number on the wire must not change while flows are set on it.
+
+        Args:
+            name: of one of the engine's NICs.
+            address: to bind to.
+            nic_id: its number on the wire.
+            stamping: another than it was made with.
+
+        Raises:
+            UsageError, MissingError: it stays detached.
+        """
+        nic = self._nics[self._index[name]]
+        nic = msgspec.structs.replace(nic, address=address, nic_id=nic_id)
+        self._attach(name, _c_nic(msgspec.structs.replace(nic, stamping=stamping or nic.stamping)))
+        self._nics[self._index[name]] = nic
+
+    def _attach(self, name: str, c_nic: dict[str, Any]) -> None:
+        config = ffi.new("struct syn_probe_nic *", c_nic)
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_attach(self._alive(), self._index[name], config, message)
+        if code:
+            raise _error(code, message)
+
+    def detach(self, name: str) -> None:
+        """Close a NIC's sockets; watched paths on it fall silent."""
+        self._library.syn_probe_detach(self._alive(), self._index[name])
+
+    def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
+        """Whom to probe and to answer, instead of before: number of a remote NIC → the keys that
+        this host shares with that NIC's host. Nothing else is sent or accepted.
+
+        Raises:
+            UsageError: a number or a key does not fit.
+        """
+        try:
+            c_peers = ffi.new(
+                "struct syn_probe_peer[]", [_c_peer(nic, keys) for nic, keys in peers.items()]
+            )
+        except OverflowError as error:
+            raise UsageError(f"a peer has a number out of range: {error}") from error
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_set_peers(self._alive(), c_peers, len(c_peers), message)
+        if code:
+            raise _error(code, message)
 
     def set_flows(self, flows: Sequence[ProbeFlow]) -> None:
         """Replace all flows, or none of them if one is wrong; unchanged flows keep their state."""
@@ -352,6 +406,17 @@ class ProbeEngine:
             "interval_ns": flow.interval_ns,
             "dst_address": packed,
         }
+
+
+def _c_peer(nic_id: int, keys: PeerKeys) -> dict[str, Any]:
+    sends, accepts = c_key(keys.sends), c_key(keys.accepts or (0, bytes(KEY_BYTES)))
+    return {
+        "nic_id": nic_id,
+        "key_id": sends["id"],
+        "key": sends["bytes"],
+        "other_id": accepts["id"],
+        "other": accepts["bytes"],
+    }
 
 
 def _c_nic(nic: ProbeNic) -> dict[str, Any]:

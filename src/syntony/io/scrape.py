@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.errors import ConfigError, MissingError
+from syntony.io.credentials import certificate_file
+from syntony.wire.enrol import Revocations
 
 if TYPE_CHECKING:
     import ssl
@@ -59,6 +61,8 @@ class ScrapeServer:
         address, port = check_address(listen, tls=tls is not None)
         self._page = page
         self._tls = tls
+        self.revocations: Callable[[], Revocations] = Revocations
+        """Certificates that are not served; asked for at every connection."""
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._closing = threading.Event()
         family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -99,7 +103,11 @@ class ScrapeServer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(TIMEOUT_S)
-            secured = connection if self._tls is None else _secured(connection, self._tls)
+            secured = (
+                connection
+                if self._tls is None
+                else _secured(connection, self._tls, self.revocations())
+            )
             with secured:
                 _answer(secured, self._page)
         except (OSError, ConfigError, MissingError) as error:
@@ -149,7 +157,7 @@ def check_address(
     return address, number
 
 
-def _secured(connection: socket.socket, tls: ServerTls) -> ssl.SSLSocket:
+def _secured(connection: socket.socket, tls: ServerTls, revocations: Revocations) -> ssl.SSLSocket:
     """The connection after the handshake, in which both sides have shown a certificate."""
     if sys.modules.get("ssl", ...) is None:
         del sys.modules["ssl"]  # the agent goes without OpenSSL until it is really needed
@@ -157,14 +165,18 @@ def _secured(connection: socket.socket, tls: ServerTls) -> ssl.SSLSocket:
 
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(tls.cert, tls.key)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(certificate_file(tls), tls.key)
         context.load_verify_locations(tls.ca)
         context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
         raise MissingError(f"{tls.cert}, {tls.ca}: cannot be used: {error}") from error
     secured = context.wrap_socket(connection, server_side=True)
-    name = _common_name(secured.getpeercert())
+    shown: Any = secured.getpeercert() or {}
+    name, serial = _common_name(shown), str(shown.get("serialNumber", "")).lower().lstrip("0")
+    if revocations.covers(serial, name):
+        secured.close()
+        raise ConfigError(f"the certificate of {name!r} with serial {serial} has been revoked")
     if tls.clients and name not in tls.clients:
         secured.close()
         raise ConfigError(f"{name!r} is not among the clients that may scrape")
@@ -172,7 +184,7 @@ def _secured(connection: socket.socket, tls: ServerTls) -> ssl.SSLSocket:
 
 
 def _common_name(certificate: Any) -> str:
-    subject = (certificate or {}).get("subject", ())
+    subject = certificate.get("subject", ())
     return next((text for part in subject for key, text in part if key == "commonName"), "")
 
 

@@ -125,9 +125,10 @@ class TcpFlows:
                 rtt_ns=rtt_us * US,
                 pacing_bps=pacing * _BITS_PER_BYTE,
                 delivery_bps=delivery * _BITS_PER_BYTE,
+                busy_ns=busy_us * US,
             )
             for identity, token, inode, acked, received, unacked, notsent, retransmits, backoff,
-                last_ack_ms, rtt_us, pacing, delivery
+                last_ack_ms, rtt_us, pacing, delivery, busy_us
             in zip(_identities(living), *fields, strict=True)
         ]  # fmt: skip
 
@@ -183,7 +184,7 @@ class TcpFlows:
 
 _FIELDS = (
     "token", "inode", "bytes_acked", "bytes_received", "unacked", "notsent_bytes", "retransmits",
-    "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate",
+    "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate", "busy_us",
 )  # fmt: skip
 _IDENTITY_AT = ffi.offsetof("struct syn_flow_sample", "local")
 _IDENTITY = struct.Struct("=16s16sHHB")

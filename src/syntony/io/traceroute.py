@@ -64,7 +64,7 @@ class Traceroute:
     """Sockets of the network namespace of the thread that makes it. Not thread-safe.
 
     Raises:
-        MissingError: raw sockets are not allowed here.
+        MissingError: raw sockets are not allowed here, or an address is not this host's.
     """
 
     def __init__(self, addresses: dict[str, str]) -> None:
@@ -80,11 +80,12 @@ class Traceroute:
                 self._senders[nic] = sender
                 sender.setblocking(False)
                 sender.bind((address, 0))
-        except PermissionError as error:
+        except OSError as error:
             self.close()
-            raise MissingError(
-                "paths cannot be traced without CAP_NET_RAW; grant it to the agent"
-            ) from error
+            what = "paths cannot be traced without CAP_NET_RAW; grant it to the agent"
+            if not isinstance(error, PermissionError):
+                what = f"paths cannot be traced: {error.strerror}"
+            raise MissingError(what) from error
 
     def close(self) -> None:
         for sock in (getattr(self, "_ears", None), *self._senders.values()):

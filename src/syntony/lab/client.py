@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
 _COMMAND_TIMEOUT_S = 60.0
+_CRASHES = 3
+"""Restarts of a daemon from which its own log, not what others miss of it, is the reason."""
 _CREDENTIALS = struct.Struct("3i")
 _reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _R = TypeVar("_R", bound=Reply)
@@ -77,6 +79,21 @@ class Lab:
 
     def status(self) -> Status:
         return self._expect(StatusRequest(), Status)
+
+    def crash_reports(self) -> tuple[str, ...]:
+        """Daemons that do not stay up, each with the last line of its log. Raises `RemoteError`."""
+        return tuple(
+            f"{daemon.name} restarted {daemon.restarts} times, last: {self._last_line(daemon.name)}"
+            for daemon in self.status().daemons
+            if daemon.restarts >= _CRASHES
+        )
+
+    def _last_line(self, daemon: str) -> str:
+        try:
+            log = (self.directory / state.LOGS / f"{daemon}.log").read_text(errors="replace")
+        except OSError as error:
+            return f"its log cannot be read: {error.strerror}"
+        return log.strip().rpartition("\n")[2] or "nothing in its log"
 
     def inject(
         self, kind: str, target: str, options: dict[str, str] | None = None, for_ns: int = 0
@@ -200,13 +217,12 @@ class Lab:
         if not self.controller_socket.exists():
             return ()
         from syntony.controller.client import ask
-        from syntony.wire.clocks import ClockQuery, Clocks
+        from syntony.wire.clocks import ClockQuery
 
         try:
-            answer = ask(f"unix:{self.controller_socket}", ClockQuery())
+            return ask(f"unix:{self.controller_socket}", ClockQuery()).timelines
         except RemoteError:
             return ()
-        return answer.timelines if isinstance(answer, Clocks) else ()
 
     def _connect(self) -> socket.socket:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -26,10 +26,13 @@ from syntony.wire.roles import Role
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from syntony.controller.pki import Authority
+    from syntony.controller.pki import Authority, TlsPaths
     from syntony.lab.messages import LabFile
 
 CONTROLLER_PORT = 8643
+JOIN_PORT = 8644
+TLS = "tls"
+"""Folder of the lab's CA and of everybody's certificates."""
 FRAME_BITS = 1514 * 8
 BUSY_NS = 500 * US
 ANCHOR_BOUND_NS = 1 * US
@@ -57,7 +60,7 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
         raise MissingError(
             f"agents need {error.name}; pip install 'syntony[lab]', or use --no-agents"
         ) from error
-    tls = directory / "tls"
+    tls = directory / TLS
     tls.mkdir(mode=0o700)
     authority = create_authority(tls)
     authority.issue(
@@ -83,7 +86,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         Role.CONTROLLER,
         addresses=[address],
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
-        directory=directory / "tls",
+        directory=directory / TLS,
     )
     map_file = directory / "topology.json"
     map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
@@ -91,6 +94,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     rules = options.pop("rules", "")
     settings: dict[str, Any] = {
         "store": str(directory / "store"),
+        "enrolment": {"listen": f"{address}:{JOIN_PORT}", "authority": str(directory / TLS)},
         "state_dir": str(directory / "state"),
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
@@ -138,13 +142,7 @@ def _queue_ns(file: LabFile) -> int:
 def _agent(
     directory: Path, file: LabFile, plan: Plan, authority: Authority, host: str
 ) -> DaemonSpec:
-    tls = authority.issue(
-        host,
-        Role.AGENT,
-        addresses=[_mgmt(plan, host)],
-        lifetime_ns=CERTIFICATE_LIFETIME_NS,
-        directory=directory / "tls",
-    )
+    tls = issue_agent(directory, plan, authority, host)
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
         host=host,
@@ -164,6 +162,17 @@ def _agent(
         synthetic_clock=file.clocks[host],
     )
     return _daemon(directory, agent_name(host), host, config)
+
+
+def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) -> TlsPaths:
+    """A certificate for a host's agent, in place of the one before."""
+    return authority.issue(
+        host,
+        Role.AGENT,
+        addresses=[_mgmt(plan, host)],
+        lifetime_ns=CERTIFICATE_LIFETIME_NS,
+        directory=directory / TLS,
+    )
 
 
 def _daemon(directory: Path, name: str, node: str, config: msgspec.Struct) -> DaemonSpec:

@@ -61,7 +61,7 @@ class Supervisor:
         self._control = ControlPlane(self._plan)
         self._daemons = Daemons(note)
         self._faults = Registry(
-            Site(self._plan, Ports(self._plan), self._daemons, file.clocks), note
+            Site(self._plan, Ports(self._plan), self._daemons, file.clocks, directory), note
         )
         self._ports = {p.index: p for link in self._plan.links for p in (link.a, link.b)}
         self._timer: asyncio.TimerHandle | None = None

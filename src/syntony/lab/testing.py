@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SYNTONY = (sys.executable, "-m", "syntony")
 _ECHO = (sys.executable, "-m", "syntony.lab.udp_echo")
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _COMMAND_TIMEOUT_S = 60.0
 _LOOK = (
     "ip -br link; ip -br address; ip rule; ip -6 rule; ip route show table all; "

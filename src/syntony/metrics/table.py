@@ -55,7 +55,18 @@ _BOTH = (
            "CPU time of this process, all threads", Role.BOTH),
     Metric("process_resident_memory_bytes", "gauge", (HOST, "role"),
            "resident memory of this process", Role.BOTH),
+    Metric("certificate_expiry_seconds", "gauge", (HOST, "role"),
+           "until this process's certificate expires; 0: it has, or cannot be read", Role.BOTH),
 )  # fmt: skip
+
+_PARTS = (
+    _agent(
+        "agent_part_up",
+        "gauge",
+        "part",
+        "1 while this part of the agent runs; `syntony agent parts` says why one does not",
+    ),
+)
 
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
@@ -118,7 +129,8 @@ _PATHS = (
         "times that a plain connection was sent another way, or back",
     ),
     _agent("paths_refused_total", "counter", "order",
-           "orders that the kernel did not carry out, by kind; each is tried again"),
+           "orders that the kernel did not carry out, by kind; all but withdrawals, and what a "
+           "move of a flow has a subflow do, are ordered again"),
     _agent("paths_noted_total", "counter", "", "changes decided on and not made, with the reason"),
     _agent("paths_events_lost_total", "counter", "",
            "times the kernel had to leave out events for us"),
@@ -151,13 +163,24 @@ _UPLINK = (
     _agent("spool_batches_stored_total", "counter", "",
            "batches the controller has stored, over the spool's life"),
     _agent("dropped_total", "counter", "where",
-           "shed: rows at the spool, records at the pipeline or ring, rows of path events"),
+           "shed rows: spool, paths, early (no fleet time yet); shed records: pipeline, ring"),
 )  # fmt: skip
 
 _FLEET = (
+    _controller("controller_epoch", "gauge", "", "raised at each start of a controller"),
+    _controller("controller_later_epoch", "gauge", "",
+                "highest epoch that agents have told of; above the one before: they obey another"),
+    _controller("certificates_revoked", "gauge", "", "revoked certificates not expired yet"),
     _controller("agents", "gauge", "state", "agents by state: connected, absent"),
     _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),
-    _controller("agent_silent_seconds", "gauge", "host", "since the agent last said something"),
+    _controller(
+        "agent_silent_seconds", "gauge", "host",
+        "since the agent last said something, while the controller listened",
+    ),
+    _controller(
+        "controller_away_seconds_total", "counter", "",
+        "time in which this controller did not run, in gaps of 3 s and more",
+    ),
     _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
     _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
     _controller("plan_flows", "gauge", "", "paths it probes"),
@@ -254,6 +277,7 @@ _AUDITS = (
 
 GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Process", _BOTH),
+    ("Parts of the agent", _PARTS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),
     ("Paths of jobs", _PATHS),

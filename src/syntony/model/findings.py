@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import msgspec
 
 
@@ -20,7 +22,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     delay_ns: float
     """How much later packets are than before."""
     confidence: float
-    """Posterior probability of this component against its alternatives and against chance."""
+    """Posterior probability of this component; with `probabilities` at most one in all, the rest
+    being what chance would explain, or less likely components."""
     window: str
     """The stretch of time that shows it most clearly."""
     explains: float
@@ -28,7 +31,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     paths: int
     """Paths across it that suffered."""
     alternatives: tuple[str, ...]
-    """What else would explain (nearly) the same, best first."""
+    """What else would explain (nearly) the same: twins first, then best first."""
+    probabilities: tuple[float, ...] = ()
+    """Posterior probability of each alternative."""
+    twins: int = 0
+    """The first so many alternatives are crossed by exactly the same paths: no number of probes on
+    these paths can tell them from the component."""
+
+    def odds(self) -> tuple[str, ...]:
+        """Every suspect with its probability, for people; without it where a peer of an older
+        version did not tell it."""
+        others = zip_longest(self.alternatives, self.probabilities[: len(self.alternatives)])
+        told = ((self.component, self.confidence), *others)
+        return tuple(name if odds is None else f"{name} {odds:.0%}" for name, odds in told)
 
 
 class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,6 +98,8 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: int
     pacing_bps: int
     delivery_bps: int
+    busy_ns: int = 0
+    """How long data have been under way or waiting to be, since the flow began (in ticks)."""
 
 
 class StallEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.pair import PairEstimator
 from syntony.clock.samples import PairSamples
 from syntony.model import Edge, S, Timeline
+from syntony.model.clocks import BOUND_SIGMAS
 from syntony.sim import queues, stamps
 from syntony.sim.clocks import EPOCH_NS, STEADY, ClockKind, SimulatedClocks
 
@@ -130,6 +132,15 @@ class Reading(NamedTuple):
     bound_ns: float
 
 
+class PairReading(NamedTuple):
+    """One pair's edge in the middle of a window."""
+
+    error_ns: float
+    """Its offset minus the true one."""
+    bound_ns: float
+    """Four sigmas of random error, doubt and drift."""
+
+
 class SimulatedFleet:
     """Nodes ``n0``… in a ring of neighbours, estimated and solved window by window."""
 
@@ -149,6 +160,8 @@ class SimulatedFleet:
         self.clocks = SimulatedClocks(nodes, seed=seed, kind=kind)
         self.solver = AnchoredSolver(anchors)
         self.window = 0
+        self.edges: list[Edge] = []
+        """Of the last window."""
         self.dead: set[int] = set()
         self.lies: Mapping[int, Callable[[int], int]] = {}
         """Liar to what it adds to every stamp it gives a peer, ns."""
@@ -165,12 +178,12 @@ class SimulatedFleet:
     def step(self, traffic: Traffic) -> list[Reading]:
         """One window of probing, estimated and solved; readings at its end."""
         start_ns = EPOCH_NS + self.window * self._window_ns
-        edges = [
+        self.edges = [
             edge for ends in self._ends if (edge := self._edge(ends, start_ns, traffic)) is not None
         ]
         self.window += 1
         now_ns = self.window * self._window_ns
-        self.solver.update(edges, now_ns)
+        self.solver.update(self.edges, now_ns)
         return self.readings(self.solver.solve(now_ns), EPOCH_NS + now_ns)
 
     def readings(self, lines: tuple[Timeline, ...], true_ns: int) -> list[Reading]:
@@ -188,6 +201,18 @@ class SimulatedFleet:
             Reading(line, error - middles[line.component], line.bound_ns(local))
             for line, error, local in zip(lines, raw, at, strict=True)
         ]
+
+    def pair_readings(self) -> list[PairReading]:
+        """Edges of the last window against the truth in its middle."""
+        instant = np.array([EPOCH_NS + self.window * self._window_ns - self._window_ns // 2])
+        return [self._pair_reading(edge, instant) for edge in self.edges]
+
+    def _pair_reading(self, edge: Edge, instant: NDArray[np.int64]) -> PairReading:
+        a, b = (int(self.clocks.read(int(node[1:]), instant)[0]) for node in (edge.a, edge.b))
+        away_ns = a - edge.ref_ns
+        theta_ns = edge.theta_ns + edge.drift_ppb * 1e-9 * away_ns
+        sigma_ns = math.hypot(edge.sigma_ns, edge.doubt_ns, edge.drift_sigma_ppb * 1e-9 * away_ns)
+        return PairReading(theta_ns - (b - a), BOUND_SIGMAS * sigma_ns)
 
     def reboot(self, node: int, offset_ns: float) -> None:
         """Its agent starts over, with its clock elsewhere."""

@@ -15,7 +15,7 @@ from syntony.clock.fit import WindowFitter, fit_window
 from syntony.model import ClockState
 from syntony.sim import queues, stamps
 from syntony.sim.clocks import STEADY, ClockKind
-from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Traffic, Way
+from syntony.sim.fleet import QUIET, PairReading, Reading, SimulatedFleet, Traffic, Way
 
 WINDOWS = 10
 LATE = 4
@@ -39,6 +39,8 @@ class Outcome(NamedTuple):
     """Readings of every clock after every window, but those that claim nothing."""
 
     readings: list[Reading]
+    pairs: list[PairReading]
+    """Of every pair in the middle of every window."""
     claims: int
     """Readings there would have been had every clock claimed something."""
 
@@ -56,13 +58,12 @@ def run(
     traffic = regime.traffic(rng)
     fleet = SimulatedFleet(seed=seed, nodes=regime.nodes, kind=regime.kind, noise=noise, fit=fit)
     claims = (ClockState.SYNCHRONIZED, ClockState.HOLDOVER)
-    readings = [
-        reading
-        for _ in range(regime.windows)
-        for reading in fleet.step(traffic)
-        if reading.line.state in claims
-    ]
-    return Outcome(readings, regime.windows * regime.nodes)
+    readings: list[Reading] = []
+    pairs: list[PairReading] = []
+    for _ in range(regime.windows):
+        readings += [each for each in fleet.step(traffic) if each.line.state in claims]
+        pairs += fleet.pair_readings()
+    return Outcome(readings, pairs, regime.windows * regime.nodes)
 
 
 def everywhere(there: Way, back: Way | None = None) -> Callable[[np.random.Generator], Traffic]:

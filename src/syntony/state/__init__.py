@@ -1,5 +1,6 @@
 """Control state: what was ordered, allowed and keyed. Transactional, and apart from telemetry."""
 
-from syntony.state.control import ControlState, ProbeKey
+from syntony.state.control import ControlState, log_change
+from syntony.state.database import Connection, LeaseLostError, upsert
 
-__all__ = ["ControlState", "ProbeKey"]
+__all__ = ["Connection", "ControlState", "LeaseLostError", "log_change", "upsert"]

@@ -1,92 +1,160 @@
-"""The SQLite file of control state: opening, checking, numbered migrations."""
+"""What control state needs of a database: transactions, migrations, one controller at a time.
+
+`syntony.state.sqlite` and `syntony.state.postgresql` implement it. SQL is written once, in the
+subset that both understand, with ``?`` for values.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from collections.abc import Iterator
+import os
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import resources
-from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from syntony.errors import ConfigError, StateError
 
-FILE = "control.db"
-_BUSY_S = 5.0
-"""How long a transaction waits for another process, for example a backup, to let go of the file."""
 _MIGRATIONS = "migrations"
 
 
-def connect(directory: Path | None) -> sqlite3.Connection:
-    """Open `FILE` in `directory` with the newest schema; in memory when `directory` is None.
+class LeaseLostError(StateError):
+    """Another controller has taken over this control state: this one must stop."""
 
-    A commit has reached the disk when it returns (``synchronous=FULL``).
 
-    Raises:
-        ConfigError: the file cannot be opened, is damaged, or a newer version wrote it. A damaged
-            file is never replaced: it may hold a stop order.
+class Cursor(Protocol):
+    """Rows of an answer."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    @property
+    def rowcount(self) -> int: ...
+
+
+class Connection(Protocol):
+    """An open transaction. Its errors become a `StateError` at the end of the transaction."""
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Cursor: ...
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    number: int
+    script: str
+
+
+class Database(ABC):
+    """An open database whose schema is the newest, held by this process alone.
+
+    Thread-safe: one transaction or query at a time. Built with the lease held and the schema known
+    to be usable.
     """
-    place = ":memory:" if directory is None else str(directory / FILE)
-    try:
-        if directory is not None:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One lock in `ControlState` serialises all threads.
-        database = sqlite3.connect(
-            place, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-    except (sqlite3.Error, OSError) as error:
-        raise ConfigError(f"control state {place}: {error}; check state_dir") from error
-    try:
-        # Checked first: a file that is refused stays as it is.
-        damage = [row[0] for row in database.execute("PRAGMA quick_check(1)") if row[0] != "ok"]
-        if damage:
-            raise sqlite3.DatabaseError(damage[0])
-        _migrate(database, place)
-    except sqlite3.Error as error:
-        database.close()
-        raise ConfigError(
-            f"control state {place} is unusable: {error}; restore it from a backup, or move it "
-            "away: agents keep the orders they have"
-        ) from error
-    except ConfigError:
-        database.close()
-        raise
-    return database
+
+    epoch: int
+    """Grows with every controller that opens this control state."""
+    durable: bool
+    """Whether it outlives the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All of the block's changes, on disk when it ends, or none.
+
+        Raises:
+            StateError: the disk is full, the database is locked, gone or damaged.
+            LeaseLostError: another controller has taken over.
+        """
+        with self._lock, self._errors("written"), self._begin() as connection:
+            yield connection
+
+    def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query. Raises `StateError`, `LeaseLostError`."""
+        with self._lock, self._errors("read"):
+            return self._query(sql, values)
+
+    def check(self) -> None:
+        """Ask the database whether this controller still holds it. Raises as `read` does."""
+        self.read("SELECT 1")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go; another controller may take over at once."""
+
+    @abstractmethod
+    def _begin(self) -> AbstractContextManager[Connection]:
+        """A transaction that commits at the end of the block, or rolls back."""
+
+    @abstractmethod
+    def _query(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        """Turns the driver's errors into `StateError`."""
 
 
-@contextlib.contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """All of the block's changes, or none.
+def upsert(
+    connection: Connection, table: str, row: Mapping[str, object], *, key: str = "id"
+) -> None:
+    """Write one row, in place of the one with the same `key`."""
+    names, marks = ", ".join(row), ", ".join("?" * len(row))
+    rest = ", ".join(f"{name} = excluded.{name}" for name in row if name != key)
+    connection.execute(
+        f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {rest}",
+        tuple(row.values()),
+    )
 
-    Raises:
-        StateError: the disk is full, the file is locked for long, or damaged; nothing changed.
+
+def take_number(connection: Connection, name: str) -> int:
+    """The next number of a name, from 1; none is given out twice."""
+    row = connection.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
+    number = 1 if row is None else int(row[0]) + 1
+    upsert(connection, "counter", {"name": name, "value": number}, key="name")
+    return number
+
+
+def next_epoch(connection: Connection) -> int:
+    """Number a controller that begins to hold this control state."""
+    row = connection.execute("SELECT epoch FROM lease").fetchone()
+    epoch = 1 if row is None else int(row[0]) + 1
+    upsert(connection, "lease", {"id": 1, "epoch": epoch, "holder": holder()})
+    return epoch
+
+
+def holder() -> str:
+    """Names this process to the operator of another one."""
+    return f"{socket.gethostname()} pid {os.getpid()}"
+
+
+def migrations(dialect: str) -> list[Migration]:
+    """The steps of the schema in order, as ``sqlite`` or ``postgresql`` reads them.
+
+    A step is ``NNNN_name.sql`` and, for what the dialects write differently,
+    ``NNNN_name.DIALECT.sql`` after it.
     """
-    try:
-        database.execute("BEGIN IMMEDIATE")
-        with database:  # commits, or rolls back
-            yield database
-    except sqlite3.Error as error:
-        raise StateError(f"control state cannot be written: {error}") from error
+    folder = resources.files("syntony.state") / _MIGRATIONS
+    scripts: dict[int, list[str]] = {}
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name.removesuffix(".sql")):
+        stem, _, of = entry.name.removesuffix(".sql").partition(".")
+        if entry.name.endswith(".sql") and of in {"", dialect}:
+            scripts.setdefault(int(stem.partition("_")[0]), []).append(entry.read_text())
+    return [Migration(number, "\n".join(parts)) for number, parts in sorted(scripts.items())]
 
 
-def _migrate(database: sqlite3.Connection, place: str) -> None:
-    scripts = migrations()
-    found: int = database.execute("PRAGMA user_version").fetchone()[0]
-    if found > len(scripts):
+def missing(place: str, steps: Iterable[Migration], applied: Iterable[int]) -> list[Migration]:
+    """Steps that a database lacks. Raises `ConfigError`: it has some that this version lacks."""
+    steps, applied = list(steps), frozenset(applied)
+    unknown = applied - {step.number for step in steps}
+    if unknown:
         raise ConfigError(
-            f"control state {place} has schema {found}, this version knows up to {len(scripts)}; "
+            f"control state {place} has schema {max(unknown)}, this version does not know it; "
             "start the version that wrote it, or a newer one"
         )
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    for number, script in enumerate(scripts[found:], start=found + 1):
-        database.executescript(
-            f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
-        )
-
-
-def migrations() -> list[str]:
-    """SQL scripts in order; script N takes the schema from version N-1 to N."""
-    folder = resources.files("syntony.state") / _MIGRATIONS
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")),
-                   key=lambda entry: entry.name)  # fmt: skip
-    return [entry.read_text() for entry in files]
+    return [step for step in steps if step.number not in applied]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.errors import StoreError, UsageError
 from syntony.model.names import is_name
-from syntony.store.engine import Row, first_line, parse_rows
+from syntony.store.engine import Row, bounded, first_line, parse_rows
 from syntony.store.native import encode_block
 from syntony.wire.tables import Column
 
@@ -95,7 +95,7 @@ class ClickHouseEngine:
         self._post(sql)
 
     def select(self, sql: str) -> list[Row]:
-        return parse_rows(self._post(f"{sql} FORMAT JSONCompact"))
+        return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact"))
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         names = ", ".join(column.name for column in columns)

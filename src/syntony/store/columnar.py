@@ -17,11 +17,9 @@ from syntony.store.interface import MAX_POINTS, Recorded
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
+from syntony.store.migrations import migrate
 from syntony.store.schema import (
     DAY_NS,
-    add_columns,
-    capabilities,
-    create_table,
     partition_ns,
     stored_columns,
 )
@@ -37,7 +35,7 @@ _NONE = Correction()
 
 
 class ColumnarStore:
-    """Implements `Store`. Opening it makes the tables that are not there yet."""
+    """Implements `Store`. Opening it brings its schema to the newest version."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -45,12 +43,7 @@ class ColumnarStore:
         self._fabric = FabricRows(engine)
         self._latency = LatencyRows(engine)
         self._incidents = IncidentRows(engine)
-        can = capabilities(str(engine.select("SELECT version()")[0][0]))
-        for table in TABLES.values():
-            engine.execute(create_table(table, can))
-            present = {str(row[0]) for row in engine.select(queries.columns(table))}
-            for statement in add_columns(table, present, can):
-                engine.execute(statement)
+        migrate(engine)
 
     @property
     def links(self) -> LinkRows:

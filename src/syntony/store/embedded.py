@@ -7,10 +7,10 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from syntony.errors import MissingError, StoreError
-from syntony.store.engine import Row, first_line, parse_rows
+from syntony.store.engine import STATEMENT_BUDGET_NS, Row, bounded, first_line, parse_rows
 from syntony.wire.tables import Column
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ _BLOCK_SETTINGS = (
 
 
 class EmbeddedEngine:
-    """One directory, one process: a second one is refused. Thread-safe, one statement at a time."""
+    """One directory, one process: a second one is refused. Thread-safe, one statement at a time,
+    and beside it one of people's questions."""
 
     def __init__(self, directory: Path) -> None:
         """Open, creating what is not there.
@@ -57,21 +58,23 @@ class EmbeddedEngine:
         if "?" in str(directory):
             raise StoreError(f"store {directory}: choose a path without a question mark")
         self._lock_fd = _claim(directory)
-        self._lock = threading.Lock()
         try:
-            self._session = Session(f"{directory / 'chdb'}?config-file={self._configured()}")
+            place = f"{directory / 'chdb'}?config-file={self._configured()}"
+            self._own, self._asked = _Connection(Session(place)), _Connection(Session(place))
         except RuntimeError as error:
             os.close(self._config_fd)
             os.close(self._lock_fd)
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        self.execute(f"USE {DATABASE}")
+        for each in (self._own, self._asked):
+            each.query(f"USE {DATABASE}")
 
     def execute(self, sql: str) -> None:
-        self._query(sql)
+        self._own.query(sql)
 
     def select(self, sql: str) -> list[Row]:
-        return parse_rows(self._query(sql))
+        connection = self._asked if STATEMENT_BUDGET_NS.get() else self._own
+        return parse_rows(connection.query(bounded(sql)))
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         import pyarrow as pa
@@ -84,7 +87,7 @@ class EmbeddedEngine:
         try:
             with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
                 writer.write_table(rows.combine_chunks())
-            self._query(
+            self._own.query(
                 f"INSERT INTO {table} ({names}) SELECT {names} "
                 f"FROM file('{path}', 'ArrowStream') {_BLOCK_SETTINGS}"
             )
@@ -92,10 +95,10 @@ class EmbeddedEngine:
             os.close(fd)
 
     def close(self) -> None:
-        with self._lock:
-            self._session.close()
-            os.close(self._config_fd)
-            os.close(self._lock_fd)
+        self._asked.close()
+        self._own.close()
+        os.close(self._config_fd)
+        os.close(self._lock_fd)
 
     def _configured(self) -> str:
         """The engine's configuration as a file: so settings of tables can be told as well, and to
@@ -111,13 +114,25 @@ class EmbeddedEngine:
         os.write(self._config_fd, text.encode())
         return f"/proc/self/fd/{self._config_fd}"
 
-    def _query(self, sql: str) -> bytes:
+
+class _Connection:
+    """One statement at a time."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+
+    def query(self, sql: str) -> bytes:
         with self._lock:
             try:
                 result = self._session.query(sql, "JSONCompact")
             except RuntimeError as error:
                 raise StoreError(f"store: {first_line(str(error))}") from error
             return bytes(result.bytes() or b"") if result is not None else b""
+
+    def close(self) -> None:
+        with self._lock:
+            self._session.close()
 
 
 def _claim(directory: Path) -> int:

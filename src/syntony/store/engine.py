@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from syntony.errors import StoreError
+from syntony.model import S
 from syntony.wire.tables import Column
 
 if TYPE_CHECKING:
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
 Scalar = int | float | str | None
 Value = Scalar | list[Scalar]
 Row = list[Value]
+
+
+STATEMENT_BUDGET_NS: ContextVar[int] = ContextVar("statement budget", default=0)
+"""Set where statements are a person's question: each is ended after so long, and those of ingest
+and decisions do not wait for it. 0: a statement of our own."""
+
+
+def bounded(sql: str) -> str:
+    """The query, ended by the engine when the budget is spent."""
+    budget_ns = STATEMENT_BUDGET_NS.get()
+    return f"{sql} SETTINGS max_execution_time = {-(-budget_ns // S)}" if budget_ns else sql
 
 
 class Engine(Protocol):

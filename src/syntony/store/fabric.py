@@ -1,4 +1,4 @@
-"""What the store knows of the fabric: flows' seconds, learnt paths, what was to blame."""
+"""What the store knows of the fabric: learnt paths, what was to blame, what changed."""
 
 from __future__ import annotations
 
@@ -6,27 +6,10 @@ from typing import NamedTuple
 
 from syntony.model.findings import Finding
 from syntony.store.engine import Engine, Row, integer, real
-from syntony.store.queries import SECOND, window
+from syntony.store.queries import window
 from syntony.store.schema import quote
 from syntony.wire.fabric import MAX_CHANGES, FabricChange
-from syntony.wire.tables import FABRIC_CHANGE, FINDING, HEARD, PATH, PROBE
-
-
-class FlowSecond(NamedTuple):
-    """One flow's requests (`prober` is `src`) or replies in one second."""
-
-    src: str
-    dst: str
-    prober: str
-    sport: int
-    second: int
-    sent: int
-    lost: int
-    unresolved: int
-    measured: int
-    """Delays measured; 0 makes `owd_p50_ns` void."""
-    owd_p50_ns: int
-    clk_err_ns: float
+from syntony.wire.tables import FABRIC_CHANGE, FINDING, PATH
 
 
 class PathRow(NamedTuple):
@@ -46,32 +29,6 @@ class FabricRows:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    def flow_seconds(self, first_ns: int, last_ns: int) -> tuple[FlowSecond, ...]:
-        """Every row of probing in the window, by flow, direction and second; in no order."""
-        rows = self._engine.select(_flow_seconds(first_ns, last_ns))
-        return tuple(
-            FlowSecond(
-                str(row[0]),
-                str(row[1]),
-                str(row[2]),
-                integer(row[3]),
-                integer(row[4]),
-                integer(row[5]),
-                integer(row[6]),
-                integer(row[7]),
-                integer(row[8]),
-                integer(row[9]),
-                # An error that is not finite arrives as null: not known.
-                real(0.0 if row[10] is None else row[10]),
-            )
-            for row in rows
-        )
-
-    def heard(self, first_ns: int, last_ns: int) -> dict[tuple[str, str, int], int]:
-        """Requests heard: (prober, target, second) to their number."""
-        rows = self._engine.select(_heard(first_ns, last_ns))
-        return {(str(src), str(dst), integer(second)): integer(n) for src, dst, second, n in rows}
 
     def learnt_paths(
         self, first_ns: int, last_ns: int, *, proto: str = "udp"
@@ -106,26 +63,6 @@ class FabricRows:
         )
 
 
-def _flow_seconds(first_ns: int, last_ns: int) -> str:
-    """Rows of probing: src, dst, prober, sport, second, sent, lost, unresolved, count, p50 and
-    clock error.
-    """
-    return (
-        f"SELECT src, dst, prober, sport, {SECOND} AS second, sum(sent), sum(lost), "
-        "sum(unresolved), sum(count), max(owd_p50_ns), max(clk_err_ns) "
-        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} "
-        "GROUP BY src, dst, prober, sport, second"
-    )
-
-
-def _heard(first_ns: int, last_ns: int) -> str:
-    """Requests heard: src, dst, second, number."""
-    return (
-        f"SELECT src, dst, {SECOND} AS second, sum(received) FROM {HEARD.name} "
-        f"WHERE {window(first_ns, last_ns)} GROUP BY src, dst, second"
-    )
-
-
 def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:
     """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
     # Agents before there were TCP paths told of no protocol.
@@ -146,7 +83,8 @@ def _findings(first_ns: int, last_ns: int) -> str:
 
 
 def _finding(row: Row) -> Finding:
-    _, component, kind, fault, loss, delay_ns, confidence, span, explains, paths, others = row
+    _, component, kind, fault, loss, delay_ns, confidence, span, explains, paths, *suspects = row
+    others, probabilities, twins = suspects
     return Finding(
         component=str(component),
         kind=str(kind),
@@ -158,4 +96,6 @@ def _finding(row: Row) -> Finding:
         explains=real(explains),
         paths=integer(paths),
         alternatives=tuple(name for name in str(others).split(", ") if name),
+        probabilities=tuple(float(each) for each in str(probabilities).split(", ") if each),
+        twins=integer(twins),
     )

@@ -43,7 +43,7 @@ class Store(Protocol):
 
     @property
     def fabric(self) -> FabricRows:
-        """Flows' seconds, learnt paths, what was to blame."""
+        """Learnt paths, what was to blame, what changed."""
 
     @property
     def latency(self) -> LatencyRows:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from syntony.errors import UsageError
+from syntony.errors import StoreError, UsageError
 from syntony.store.columnar import ColumnarStore
+from syntony.store.engine import Engine
 from syntony.store.interface import Store
 
 _EMBEDDED = "chdb:"
@@ -22,11 +23,19 @@ def open_store(url: str) -> Store:
     if url.startswith(("clickhouse://", "clickhouses://")):
         from syntony.store.clickhouse import ClickHouseEngine, parse_url
 
-        return ColumnarStore(ClickHouseEngine(parse_url(url)))
+        return _opened(ClickHouseEngine(parse_url(url)))
     if "://" in url or not url:
         raise UsageError(
             f"store {url!r}: write a directory, chdb:PATH or clickhouse://user@host:port/database"
         )
     from syntony.store.embedded import EmbeddedEngine
 
-    return ColumnarStore(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))
+    return _opened(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))
+
+
+def _opened(engine: Engine) -> Store:
+    try:
+        return ColumnarStore(engine)
+    except StoreError:
+        engine.close()
+        raise

@@ -151,5 +151,8 @@ def newest(table: Table, partition: int) -> str:
 
 
 def count_rows() -> str:
-    """Rows kept in this database."""
-    return "SELECT sum(rows) FROM system.parts WHERE active AND database = currentDatabase()"
+    """Rows of telemetry kept in this database."""
+    return (
+        "SELECT sum(rows) FROM system.parts "
+        "WHERE active AND database = currentDatabase() AND table != 'schema_version'"
+    )

@@ -47,13 +47,29 @@ class State(enum.Enum):
     UP = enum.auto()
 
 
+class Slowness:
+    """What `standby` has found of one subflow."""
+
+    __slots__ = ("before_bps", "excess_ns", "reason", "since_window")
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        """Why it is on standby; None: it is not."""
+        self.since_window = 0
+        """Its own window in which a subflow of the connection was put there, or taken back."""
+        self.before_bps = 0.0
+        """What the connection sent when it was put there; 0 once it is clear that it gained."""
+        self.excess_ns = 0
+        """How much longer its round trip was than the fastest one's then."""
+
+
 class Subflow:
     """One way of a connection."""
 
     __slots__ = (
         "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "one_of", "rate_bps",
-        "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "stalled", "state",
-        "told",
+        "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "slow", "stalled",
+        "state", "told",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -74,6 +90,7 @@ class Subflow:
         self.acked_ns = now_ns
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
+        self.slow = Slowness()
         self.requested: Create | None = None
         """The order by which it is coming."""
         self.one_of = False
@@ -86,6 +103,11 @@ class Subflow:
     def pair(self) -> tuple[str, str]:
         """The local NIC, "" for one that we do not manage, and the remote address."""
         return self.nic or "", self.flow.remote
+
+    @property
+    def on_standby(self) -> bool:
+        """Whether it shall carry data only when no other subflow can."""
+        return self.slow.reason is not None
 
     def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
         """What the kernel says of it now; whether it is stalled since this very sample.
@@ -169,11 +191,13 @@ a thousand cases."""
 class Attempts:
     """Failed attempts in a row: to make a subflow over one pair, or to have one order obeyed."""
 
-    __slots__ = ("count", "next_ns", "taken")
+    __slots__ = ("count", "failed_ns", "next_ns", "taken")
 
     def __init__(self) -> None:
         self.count = 0
         self.next_ns = 0
+        self.failed_ns = 0
+        """When the last one did."""
         self.taken = 0
         """Ports drawn that were somebody else's."""
 
@@ -192,7 +216,12 @@ class Attempts:
         """One more in vain: after so many at once the next waits, longer each time."""
         wait_ns = policy.join_ns << min(self.count - at_once, 32) if self.count >= at_once else 0
         self.count += 1
+        self.failed_ns = now_ns
         self.next_ns = now_ns + min(wait_ns, policy.join_max_ns)
+
+    def free_from_ns(self, revived_ns: int) -> int:
+        """When the next one may be made over a path that was seen alive again at an instant."""
+        return self.next_ns if self.failed_ns >= revived_ns else 0
 
     def succeeded(self) -> None:
         """It is up."""
@@ -223,6 +252,10 @@ class Connection:
         """Pairs that were given up, and why."""
         self.stalls: dict[tuple[str, str], HoldDown] = {}
         """Pairs on which a subflow stalled; the first time is free, then it is held down."""
+        self.slow: dict[tuple[str, str], HoldDown] = {}
+        """Pairs whose subflow was put on standby: how long it is left as it is then."""
+        self.streams: dict[tuple[str, str], HoldDown] = {}
+        """… and how long it is not tried with a job that seems to stream."""
         self.local = ""
         """Address of its first subflow: of the family that all others have."""
         self.local_port = 0
@@ -240,6 +273,8 @@ class Connection:
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
+        self.inherited = False
+        """Found in the kernel's listing: an agent before us may have put subflows on standby."""
         self.moving: dict[tuple[str, str], Moving] = {}
         """Moves under way, one at most for each pair of NIC and remote address."""
         self.guards: dict[FourTuple, Guard] = {}
@@ -295,6 +330,11 @@ class Connection:
         stall = self.stalls.get((nic, remote))
         held_ns = stall.until_ns if stall is not None and stall.repeated else 0
         return max(self.tries(nic, remote).next_ns, held_ns)
+
+    def slow_until_ns(self, pair: tuple[str, str]) -> int:
+        """Until when a pair's subflow is left as it is, on standby or not."""
+        hold = self.slow.get(pair)
+        return hold.until_ns if hold is not None else 0
 
     def withdrawn(self, remote: str) -> Reason | None:
         """Whether the peer has given an address up."""

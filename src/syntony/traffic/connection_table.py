@@ -29,6 +29,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.joins import join_failed, join_succeeded
 from syntony.traffic.policy import Policy, is_named
+from syntony.traffic.standby import refused_standby
 
 FORGET_NS = 5 * S
 """What the kernel's own listing has not shown for so long is gone: the event was lost."""
@@ -89,7 +90,9 @@ class ConnectionTable:
         the initiator, by the application for the other."""
         ours = sample.flow.local_port == self._policy.port
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
-        return Connection(sample.token, sample.at_ns, accepted=accepted)
+        conn = Connection(sample.token, sample.at_ns, accepted=accepted)
+        conn.inherited = True
+        return conn
 
     def forget(self, now_ns: int) -> None:
         """Drop what the kernel no longer lists."""
@@ -218,6 +221,8 @@ class ConnectionTable:
             conn.announced = {nic: at for nic, at in conn.announced.items() if at != order.local_id}
         elif isinstance(order, Destroy) and order.flow in conn.ended:
             conn.ended.remove(order.flow)  # listed again, it is ended again
+        elif isinstance(order, Retire) and order.flow in conn.subflows:
+            refused_standby(conn.subflows[order.flow], order)
         retry = conn.refusals(order)
         retry.failed(event.at_ns, self._policy, at_once=0)
         gone = event.errno in _CONNECTION_GONE  # of its end we shall hear, or miss it in the list
@@ -230,7 +235,7 @@ class ConnectionTable:
         self._ports.avoid(flow.local, flow.remote, flow.local_port)
         if subflow is None:
             return ()
-        tries = conn.tries(subflow.nic or "", flow.remote)
+        tries = conn.tries(*subflow.pair)
         taken = event.errno == errno.EADDRINUSE
         (tries.port_taken if taken else tries.failed)(event.at_ns, self._policy)
         why = f"refused by this kernel: {event.text}"

@@ -8,7 +8,7 @@ correctness.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.model import MS, S
 from syntony.model.paths import (
@@ -114,14 +114,7 @@ class Failover:
     def _of_machine(self, event: LinkEvent | LivenessEvent | StallEvent) -> list[Instruction]:
         match event:
             case LivenessEvent():
-                back = self.health.liveness(event)
-                if not event.alive:
-                    # A death is concluded by `tick`: before it the jobs' own data are looked at.
-                    flow = self.health.plan.flows.get(event.flow_id)
-                    return self._sound_dying([(flow.nic, flow.remote)] if flow else [], event.at_ns)
-                if back:
-                    return self._settle_all(event.at_ns)
-                return self.plain.settle_stranded(event.at_ns)
+                return self._liveness(event)
             case LinkEvent():
                 return self._link(event)
             case StallEvent():
@@ -140,6 +133,17 @@ class Failover:
         told = self.table.take(conn, event)
         self._watch(event.at_ns)
         return [*told, *self._settle(conn, event.at_ns)]
+
+    def round_trips(self, rtts: Mapping[int, int], now_ns: int) -> list[Instruction]:
+        """How long probes take, to be told every `round_trips.LOOK_NS`.
+
+        Args:
+            rtts: probed flows that are answered, to their round trip in ns.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self.steering.round_trips.take(self.health.plan.shortest(rtts))
+        concerned = [c for c in self.connections.values() if self.steering.standby.concerns(c)]
+        return [order for conn in concerned for order in self._settle(conn, now_ns)]
 
     def heard(self, until_ns: int) -> None:
         """All that the kernel told until then has been handled. Whoever has a thousand connections
@@ -214,6 +218,19 @@ class Failover:
         self._watch(event.at_ns)
         return [*out, *self._settle_all(event.at_ns), *self.plain.replan(event.at_ns)]
 
+    def _liveness(self, event: LivenessEvent) -> list[Instruction]:
+        back = self.health.liveness(event)
+        if not event.alive:
+            # A death is concluded by `tick`: before it the jobs' own data are looked at.
+            flow = self.health.plan.flows.get(event.flow_id)
+            return self._sound_dying([(flow.nic, flow.remote)] if flow else [], event.at_ns)
+        if back:
+            return self._settle_all(event.at_ns)
+        # Where all died at once no pair was given up, and who has no path left need not wait.
+        stranded = [c for c in self.connections.values() if c.alone_ns is not None]
+        settled = [order for conn in stranded for order in self._settle(conn, event.at_ns)]
+        return [*settled, *self.plain.settle_stranded(event.at_ns)]
+
     def _stall(self, event: StallEvent) -> list[Instruction]:
         self.health.stall(event)
         self.table.excuse(event.at_ns)
@@ -233,7 +250,7 @@ class Failover:
         conn, subflow = self.table.sampled(sample)
         if subflow is None:
             return []
-        torn_ns = self.health.torn_ns(subflow.nic or "", sample.flow.remote)
+        torn_ns = self.health.torn_ns(*subflow.pair)
         stalled = subflow.take(sample, self._policy, torn_ns)
         out = self._settle(conn, sample.at_ns) if stalled else []
         return out + self._doubt(subflow.flow, sample, subflow.acked_ns) if conn.job else out

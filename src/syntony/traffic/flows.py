@@ -59,7 +59,7 @@ def job_flows(
                 nic=subflow.nic,
                 flow=subflow.flow,
                 dialled=not conn.accepted,
-                movable=movable,
+                movable=movable and not subflow.on_standby,
                 moving=(subflow.nic, subflow.flow.remote) in conn.moving,
                 tx_bps=subflow.meter.tx_bps,
                 rx_bps=subflow.meter.rx_bps,

@@ -102,6 +102,11 @@ class Health:
                 elif pair.died_ns is None and not any(pair.alive.values()):
                     pair.died_ns = now_ns
 
+    def add(self, nic: LocalNic) -> None:
+        """A NIC that was missing is there. One that is known keeps its state."""
+        if all(nic.name != known.configured for known in self._nics.values()):
+            self._nics[nic.name] = _Nic(nic)
+
     def nic_of(self, address: str) -> str | None:
         """The NIC that has a local address."""
         for nic in self._nics.values():
@@ -186,6 +191,8 @@ class Health:
         if pair.died_ns is not None and at_ns - pair.died_ns < BRIEF_NS:
             pair.brief = min(BRIEF_STEPS, pair.brief_now(at_ns) + 1)
             pair.brief_ns = at_ns
+        if pair.died_ns is not None:
+            pair.revived_ns = at_ns
         pair.died_ns = pair.dead = None
         pair.presumed = self.isolated = False
         return back
@@ -406,6 +413,15 @@ class Health:
         """Whether probes on this very path go unanswered, believed dead or not yet."""
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return pair is not None and pair.died_ns is not None
+
+    def revived_ns(self, nic: str, remote: str) -> int:
+        """When a path was seen alive again: what failed on it before says nothing of it now."""
+        state = self._nics.get(nic)
+        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        return max(
+            state.changed_ns if state is not None and state.up else 0,
+            pair.revived_ns if pair is not None else 0,
+        )
 
     def torn_ns(self, nic: str, remote: str) -> int | None:
         """When the fabric began to lose some of what goes between two NICs; None: nobody knows that

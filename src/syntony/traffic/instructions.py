@@ -37,6 +37,8 @@ class Cause(enum.StrEnum):
     """Nothing failed: the controller has a better path for this flow."""
     DEGRADED = "degraded"
     """Nothing new failed: a rail has had no living path for some seconds."""
+    SLOW = "slow"
+    """It lives, but its delay costs the connection more than it carries."""
     REFUSED = "refused"
     """The kernel would not do what was ordered."""
     DEAD_MAN = "dead-man"

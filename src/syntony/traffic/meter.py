@@ -1,6 +1,10 @@
-"""How fast one subflow goes, both ways, over its last whole window. Pure."""
+"""How fast one subflow goes, both ways, over its last whole windows. Pure."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample
@@ -8,12 +12,26 @@ from syntony.model.paths import FlowSample
 WINDOW_NS = 400 * MS
 """Shortest window: several steps of a job, so that its beat is not taken for contention; below the
 500 ms between two accounts of all flows (`agent.steering.flows.ALL_NS`)."""
+RECENT = 4
+"""Windows that are kept: two seconds."""
+
+
+class Window(NamedTuple):
+    """What happened in one."""
+
+    tx_bits: int
+    """Acknowledged by the peer."""
+    busy_ns: int
+    """With data to send or unacknowledged."""
+    elapsed_ns: int
+    delivery_bps: int
+    """What the path carried when the subflow last had enough to send (tcpi_delivery_rate)."""
 
 
 class Meter:
     """Counters in, bits per second out."""
 
-    __slots__ = ("_acked", "_began_ns", "_received", "rx_bps", "tx_bps", "windows")
+    __slots__ = ("_before", "_began_ns", "recent", "rx_bps", "tx_bps", "windows")
 
     def __init__(self) -> None:
         self.tx_bps = 0
@@ -21,22 +39,48 @@ class Meter:
         self.rx_bps = 0
         self.windows = 0
         """Whole windows so far; 0: the rates mean nothing yet."""
+        self.recent: deque[Window] = deque(maxlen=RECENT)
         self._began_ns = -1
-        self._acked = self._received = 0
+        self._before: FlowSample | None = None
 
     @property
     def bps(self) -> int:
         """Both ways together."""
         return self.tx_bps + self.rx_bps
 
+    @property
+    def recent_bps(self) -> float:
+        """Acknowledged by the peer, over all recent windows."""
+        return _share(self.recent, sum(each.tx_bits for each in self.recent)) * S
+
+    @property
+    def busy(self) -> float:
+        """Share of the recent windows with data to send or unacknowledged."""
+        return min(1.0, _share(self.recent, sum(each.busy_ns for each in self.recent)))
+
+    @property
+    def capacity_bps(self) -> int:
+        """What the path can carry: the least that the kernel told at the ends of recent windows,
+        for a burst through a shaper's bucket looks faster than the path is."""
+        return min((each.delivery_bps for each in self.recent), default=0)
+
     def take(self, sample: FlowSample) -> None:
         """One look at the counters, whenever it is."""
         elapsed_ns = sample.at_ns - self._began_ns
         if self._began_ns >= 0 and elapsed_ns < WINDOW_NS:
             return
-        if self._began_ns >= 0:
-            self.tx_bps = max(0, sample.bytes_acked - self._acked) * 8 * S // elapsed_ns
-            self.rx_bps = max(0, sample.bytes_received - self._received) * 8 * S // elapsed_ns
+        before = self._before
+        if before is not None:
+            tx_bits = max(0, sample.bytes_acked - before.bytes_acked) * 8
+            self.tx_bps = tx_bits * S // elapsed_ns
+            received = max(0, sample.bytes_received - before.bytes_received)
+            self.rx_bps = received * 8 * S // elapsed_ns
+            busy_ns = sample.busy_ns - before.busy_ns
+            self.recent.append(Window(tx_bits, busy_ns, elapsed_ns, sample.delivery_bps))
             self.windows += 1
-        self._began_ns = sample.at_ns
-        self._acked, self._received = sample.bytes_acked, sample.bytes_received
+        self._began_ns, self._before = sample.at_ns, sample
+
+
+def _share(windows: Iterable[Window], amount: int) -> float:
+    """Of the windows' time."""
+    return amount / max(1, sum(each.elapsed_ns for each in windows))

@@ -95,9 +95,7 @@ class Model:
         return max((*loads, *map(float, sums.values())), default=0.0)
 
     def alive(self, row: int) -> bool:
-        return bool((self.links(row) >= 0).all()) and bool(
-            (self._problem.capacity[self.links(row)] > 0).all()
-        )
+        return bool((self._problem.capacity[self.links(row)] > 0).all())
 
     def background(self, fresh: Fresh, policy: MovePolicy, choice: Choice) -> Floats:
         """Traffic of others on each link, bits per second: what was measured there less what our

@@ -109,6 +109,8 @@ class PairState:
         self.misses = 0
         self.died_ns: int | None = None
         """When the last of its flows died; None while any lives."""
+        self.revived_ns = 0
+        """When it was answered again after all of its flows had died."""
         self.brief = 0
         """Deaths that healed at once, of late."""
         self.brief_ns = 0

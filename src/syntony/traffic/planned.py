@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from syntony.traffic.pairs import WatchedFlow
+from syntony.traffic.pairs import Pair, WatchedFlow
 
 
 class Planned:
@@ -33,6 +33,16 @@ class Planned:
         return Planned(
             flow._replace(nic=new) if flow.nic == old else flow for flow in self.flows.values()
         )
+
+    def shortest(self, rtts: Mapping[int, int]) -> dict[Pair, int]:
+        """The least of each pair's figures, of those of its flows."""
+        found: dict[Pair, int] = {}
+        for flow_id, rtt_ns in rtts.items():
+            flow = self.flows.get(flow_id)
+            if flow is not None:
+                pair = flow.nic, flow.remote
+                found[pair] = min(rtt_ns, found.get(pair, rtt_ns))
+        return found
 
     def probed(self, remote: str) -> str:
         """The address of a remote NIC that is probed, for any that it has."""

@@ -85,8 +85,7 @@ def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) 
     number = {name: place for place, name in enumerate(links)}
     first = np.cumsum([0] + [len(flow.paths) for flow in flows])
     paths = [[number[link] for link in path.links] for flow in flows for path in flow.paths]
-    hops = max((len(path) for path in paths), default=0)
-    ways = np.full((len(paths), max(hops, 1)), -1, dtype=np.int32)
+    ways = np.full((len(paths), max([1, *map(len, paths)])), -1, dtype=np.int32)
     for row, path in enumerate(paths):
         ways[row, : len(path)] = path
     return Problem(
@@ -107,8 +106,7 @@ def _wanted(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Fl
         for way in mine[1:]:
             common &= set(way.tolist())
         unavoidable.append(sorted(common - {-1}))
-    hops = max((len(each) for each in unavoidable), default=0)
-    links = np.full((len(flows), max(hops, 1)), -1, dtype=np.int32)
+    links = np.full((len(flows), max([1, *map(len, unavoidable)])), -1, dtype=np.int32)
     for number, each in enumerate(unavoidable):
         links[number, : len(each)] = each
     demand = np.array([np.inf if f.demand_bps is None else f.demand_bps for f in flows])

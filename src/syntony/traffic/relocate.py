@@ -133,13 +133,13 @@ class Relocation:
         retire_ns = new.since_ns + WARM_NS
         if turn.now_ns < retire_ns:
             turn.dues.append(retire_ns)
-        elif moving.retired_ns is None:
+            return
+        if moving.retired_ns is None:
             moving.retired_ns = turn.now_ns
             turn.out.append(
                 Retire(token=turn.conn.token, job=turn.job, flow=old.flow, reason=reason)
             )
-            turn.dues.append(turn.now_ns + DRAIN_NS)
-        elif turn.now_ns < moving.retired_ns + DRAIN_NS:
+        if turn.now_ns < moving.retired_ns + DRAIN_NS:
             turn.dues.append(moving.retired_ns + DRAIN_NS)
         else:
             self._steering.end(turn, old, reason)
@@ -151,10 +151,10 @@ class Relocation:
     def _done(self, turn: Turn, moving: Moving, new: Subflow) -> None:
         del turn.conn.moving[moving.pair]
         if moving.order.cause is Cause.DEAD_MAN:
-            turn.conn.placed.pop((new.nic or "", new.flow.remote), None)
+            turn.conn.placed.pop(new.pair, None)
             self._tell(moving.order, "reverted", turn.now_ns)
             return
-        turn.conn.placed[new.nic or "", new.flow.remote] = new.flow.local_port
+        turn.conn.placed[new.pair] = new.flow.local_port
         due_ns = turn.now_ns + self._policy.confirm_ns
         turn.conn.guards[new.flow] = Guard(moving.order, moving.before_bps, due_ns)
         turn.dues.append(due_ns)
@@ -184,7 +184,7 @@ class Relocation:
                 del conn.guards[flow]
             elif turn.now_ns < guard.due_ns:
                 turn.dues.append(guard.due_ns)
-            elif (subflow.nic or "", flow.remote) not in conn.moving:
+            elif subflow.pair not in conn.moving:
                 del conn.guards[flow]
                 if subflow.meter.bps < WORSE * guard.before_bps and self.movable(conn):
                     self._revert(turn, subflow, guard)

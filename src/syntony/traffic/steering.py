@@ -34,6 +34,8 @@ from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import Peers, Way, join_port, remote_at
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.redundancy import Redundancy
+from syntony.traffic.round_trips import RoundTrips
+from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
 
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
@@ -53,6 +55,8 @@ class Steering:
         self._peers = Peers(policy, health)
         self._announcer = Announcer(policy, health)
         self._redundancy = Redundancy(health)
+        self.round_trips = RoundTrips()
+        self.standby = Standby(policy, health, self.round_trips)
         self.ports = Ports(policy, seed)
         self.stopped = False
         self.heard_ns: int | None = None
@@ -70,6 +74,7 @@ class Steering:
             self._leave(turn)
             self._renew(turn)
             self._count_alone(turn)
+            self.standby.check(turn, self.living(conn), acting=self.acting)
             if self.acting and conn.local:
                 call = conn.accepted and self._helpless(turn)
                 self._announcer.announce(turn, ip_version(conn.local), call=call)
@@ -160,7 +165,7 @@ class Steering:
 
     def end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
         """End one, provided enough others live; else say so, once."""
-        conn, flow, nic = turn.conn, subflow.flow, subflow.nic or ""
+        conn, flow, pair = turn.conn, subflow.flow, subflow.pair
         others = [each for each in self.living(conn) if each is not subflow]
         sure = [each for each in others if not self._doubtful(each)]
         wanted = max(1, self._policy.min_paths)
@@ -178,13 +183,14 @@ class Steering:
             return
         del conn.subflows[flow]
         if reason.cause not in _WILLING:
-            conn.lost[nic, flow.remote] = reason
+            conn.lost[pair] = reason
         if reason.cause is Cause.FABRIC:
-            conn.stalls.setdefault((nic, flow.remote), HoldDown()).failed(turn.now_ns, self._policy)
+            conn.stalls.setdefault(pair, HoldDown()).failed(turn.now_ns, self._policy)
         new = sure[0].flow
         conn.ended.append(flow)
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
         # After the destruction: the kernel sends it over the first subflow it has.
+        nic, _ = pair
         in_use = any(each.nic == nic for each in others)
         if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced and not in_use:
             number = conn.announced.pop(nic)
@@ -246,7 +252,7 @@ class Steering:
             self._tell(turn, subflow, "keep-last-path", reason)
             return
         way = Way(subflow.nic or "", flow.local, remote)
-        due_ns = turn.conn.free_from_ns(*way.pair)
+        due_ns = self._alone_from_ns(turn.conn, way)
         if turn.now_ns < due_ns:
             turn.dues.append(due_ns)
         else:
@@ -263,8 +269,7 @@ class Steering:
         for way in self._peers.wanted(conn, family):
             if conn.uses(way.pair) or self._health.dead(*way.pair) is not None:
                 continue
-            held_ns = 0 if alone else self._health.usable_from_ns(*way.pair)
-            due_ns = max(conn.free_from_ns(*way.pair), held_ns, self._peers.given_back_ns(way))
+            due_ns = self._alone_from_ns(conn, way) if alone else self._joined_from_ns(conn, way)
             if turn.now_ns < due_ns:
                 turn.dues.append(due_ns)
             else:
@@ -276,6 +281,21 @@ class Steering:
             for way in self._peers.wanted(conn, family)
         ):
             self._join_across(turn, family)
+
+    def _joined_from_ns(self, conn: Connection, way: Way) -> int:
+        """When to join over a pair while other paths live: hold-downs are waited for."""
+        return max(
+            conn.free_from_ns(*way.pair),
+            self._health.usable_from_ns(*way.pair),
+            self._peers.given_back_ns(way),
+        )
+
+    def _alone_from_ns(self, conn: Connection, way: Way) -> int:
+        """When to join over a pair while nothing else lives: the first path that is seen alive is
+        used at once; only joins that failed since then are a reason to wait."""
+        sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
+        due_ns = conn.tries(*way.pair).free_from_ns(self._health.revived_ns(*way.pair))
+        return due_ns if sure else max(due_ns, self._peers.given_back_ns(way))
 
     def _join_across(self, turn: Turn, family: int) -> None:
         """No rail is left whose both NICs live, as far as anyone knows: one rail's NIC here and
@@ -392,8 +412,8 @@ class Steering:
         if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
             return lost  # another way between the same NICs: nothing has come back
         if self._health.is_torn(*pair):
-            told = f"{lost.cause}, {away_ns // MS} ms ago, but other ports are answered"
-            return Reason(Cause.FABRIC, told, now_ns, lost.since_ns)
+            told = f"{lost.cause}, {away_ns // MS} ms ago; some source ports are still silent"
+            return Reason(Cause.RETURN, told, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
     def _port(self, conn: Connection, way: Way) -> int:

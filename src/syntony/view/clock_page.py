@@ -79,7 +79,7 @@ def _span(story: Story) -> str:
     oldest_s = min((clock.at_s[0] for clock in story.clocks if clock.at_s), default=0.0)
     seconds = max(1, round(story.step_ns / 1e9))
     return (
-        f"{len(story.clocks)} clocks over {-oldest_s:.0f} s, one sample per clock and "
+        f"{len(story.clocks)} clocks over {abs(oldest_s):.0f} s, one sample per clock and "
         f"{'second' if seconds == 1 else f'{seconds} s'} at most, as the controller stored them."
     )
 

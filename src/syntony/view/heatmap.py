@@ -94,7 +94,8 @@ def _shade(owd_ns: float, scale: tuple[float, float]) -> str:
 
 def _microseconds(owd_ns: float) -> str:
     micros = owd_ns / 1e3
-    return f"{micros:.1f}" if abs(micros) < 100 else f"{micros:.0f}"
+    # 99.95 and more would be rounded to five characters, and touch the next column.
+    return f"{micros:.1f}" if abs(micros) < 99.95 else f"{micros:.0f}"
 
 
 def _legend(scale: tuple[float, float]) -> Text:

@@ -5,17 +5,20 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from syntony.view.throughput_chart import drawn, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {
     "ecmp": "#8d99ae", "dlb": "#c97b63", "redraw": "#d1495b", "load-aware": "#edae49",
     "syntony": "#00798c",
 }  # fmt: skip
+_SIZE_IN = (9.2, 4.6)
 _INK, _FAINT = "#22303c", "#5c6b7a"
 
 
@@ -29,21 +32,17 @@ def render(
         subtitle: of what it is made.
         lines: policy to the mean part of the optimum before each epoch.
         kind: ``svg`` or ``png``.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}
-    with rc_context(style):
-        figure = Figure(figsize=(9.2, 4.6), facecolor="white")
-        axes = figure.add_axes((0.075, 0.12, 0.76, 0.68))
-        _draw(axes, lines)
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
+
+    def draw(figure: Figure) -> None:
+        _draw(figure.add_axes((0.075, 0.12, 0.76, 0.68)), lines)
         figure.text(0.075, 0.93, title, fontsize=13, fontweight="bold", color=_INK)
         figure.text(0.075, 0.865, subtitle, fontsize=9, color=_FAINT)
-        out = io.BytesIO()
-        options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 160}
-        figure.savefig(out, format=kind, **options)
-        return out.getvalue()
+
+    return drawn(_SIZE_IN, draw, kind)
 
 
 def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
@@ -64,9 +63,4 @@ def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     axes.set_ylim(min(min(values) for values in lines.values()) - 0.05, 1.02)
     axes.set_xlabel("epochs", color=_FAINT)
     axes.set_ylabel("mean rate, part of the optimum", color=_FAINT)
-    axes.grid(axis="y", color="#e9edf2")
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_FAINT, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color("#c5cdd8")
+    plain(axes)

@@ -75,13 +75,11 @@ def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) 
     """
     check()
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     # Text stays text in the SVG, and the same picture gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
         figure = Figure(figsize=size_in, dpi=_DPI, facecolor="white")
-        FigureCanvasAgg(figure)
         draw(figure)
         out = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.errors import WireError
-from syntony.wire.messages import MAX_MESSAGE_BYTES
+from syntony.wire.coding import MAX_MESSAGE_BYTES
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 1 << 18
 """Rows of one batch: far above an agent's second, far below what would stall an insert."""
 
+_UNKNOWN: Mapping[str, str | float] = {"string": "", "float32": math.nan, "float64": math.nan}
+"""What a column has, by its type, where the sender does not know it."""
 Values = NDArray[Any] | Sequence[str] | Sequence[int] | Sequence[float]
 
 
@@ -65,6 +68,9 @@ def _schemas(table: Table) -> tuple[Any, list[Any]]:
 def decode_columns(table: Table, data: bytes) -> pa.Table:
     """An Arrow IPC stream as a table with exactly the schema's columns, in its order, no nulls.
 
+    What another version of the sender has more is left out; a text or float column that it does not
+    have yet is empty, or not a number: as unknown as the store has it in old rows.
+
     Raises:
         WireError: not Arrow, not this table, nulls, invalid text, or too many rows.
     """
@@ -81,10 +87,21 @@ def decode_columns(table: Table, data: bytes) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
-    for column, values in zip(table.columns, rows.columns, strict=True):
+    fitted = pa.table(
+        [_column(column, rows) for column in table.columns], schema=arrow_schema(table)
+    )
+    for column, values in zip(table.columns, fitted.columns, strict=True):
         if values.null_count:
             raise WireError(f"{table.name}: nulls in column {column.name}")
-    return rows
+    return fitted
+
+
+def _column(column: Column, rows: pa.Table) -> Any:
+    import pyarrow as pa
+
+    if column.name in rows.column_names:
+        return rows.column(column.name)
+    return pa.repeat(pa.scalar(_UNKNOWN[column.type], _arrow_type(column)), rows.num_rows)
 
 
 def _check_size(table: Table, data: bytes) -> None:
@@ -151,17 +168,24 @@ def _arrow_type(column: Column) -> pa.DataType:
 
 
 def _check_schema(table: Table, found: pa.Schema) -> None:
+    import pyarrow as pa
+
     wanted = arrow_schema(table)
-    if found.names != wanted.names:
-        raise WireError(f"{table.name}: columns {found.names} are not {wanted.names}")
     if found.equals(wanted):
         return
-    for field in wanted:
-        if found.field(field.name).type != field.type:
+    needed = {column.name for column in table.columns if column.type not in _UNKNOWN}
+    needed |= {*table.order, *filter(None, [table.owner])}
+    if not needed <= set(found.names) or len(set(found.names)) < len(found.names):
+        raise WireError(f"{table.name}: columns {found.names} are not {wanted.names}")
+    for field in found:
+        known = field.name in wanted.names
+        if known and field.type != wanted.field(field.name).type:
             raise WireError(
-                f"{table.name}: column {field.name} is {found.field(field.name).type}, "
-                f"not {field.type}"
+                f"{table.name}: column {field.name} is {field.type}, "
+                f"not {wanted.field(field.name).type}"
             )
+        if not known and not (pa.types.is_primitive(field.type) or field.type == pa.string()):
+            raise WireError(f"{table.name}: column {field.name[:40]!r} is {field.type}")
 
 
 def _common_length(table: Table, columns: Mapping[str, Values]) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from syntony.wire.query import Query
+
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True, tag="audit-report"):
     """What came of an audit's order; never spooled."""
@@ -36,20 +38,20 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     by: str
 
 
-class AuditCommand(msgspec.Struct, frozen=True, kw_only=True, tag="audit-command"):
+class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-command"):
     """A command: agents audit their hosts."""
 
     hosts: tuple[str, ...] = ()
     """Empty: all that are connected."""
     checks: tuple[str, ...] = ()
-    limits: dict[str, dict[str, Any]] = {}
+    limits: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - msgspec copies it
     active: bool = False
     deadline_ns: int = 60_000_000_000
     by: str
     """Who says so, beside the name in the certificate."""
 
 
-class AuditReportsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
+class AuditReportsQuery(Query["AuditReports"], frozen=True, kw_only=True, tag="audit-reports"):
     """Reports of an audit that have come in since the first `after`."""
 
     order: str

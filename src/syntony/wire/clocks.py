@@ -6,6 +6,7 @@ import msgspec
 
 from syntony.model.clocks import ClockState, Edge, Timeline
 from syntony.model.utc import Utc, UtcReading
+from syntony.wire.query import Query
 
 
 class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
@@ -29,11 +30,11 @@ class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
     since this controller started."""
 
 
-class ClockQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
+class ClockQuery(Query["Clocks"], frozen=True, kw_only=True, tag="clock"):
     """Current timelines."""
 
 
-class ClockHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history"):
+class ClockHistoryQuery(Query["ClockHistory"], frozen=True, kw_only=True, tag="clock-history"):
     """Past solutions of one clock, or of every clock when `node` is empty."""
 
     node: str = ""
@@ -42,7 +43,7 @@ class ClockHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-hi
     """At most one sample per clock and this much time; 0: as fine as fits an answer."""
 
 
-class PairsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):
+class PairsQuery(Query["Pairs"], frozen=True, kw_only=True, tag="clock-pairs"):
     """What agents last said of their own pairs of clocks."""
 
 

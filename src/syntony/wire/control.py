@@ -6,8 +6,26 @@ from typing import NamedTuple
 
 import msgspec
 
+from syntony.wire.query import Query
+
 CHANGES_LIMIT = 1_000
 """Changes of one answer."""
+MAX_EPOCH = (1 << 62) - 1
+"""Of a controller; epochs count starts."""
+
+
+class TakeoverCommand(Query["EpochRaised"], frozen=True, kw_only=True, tag="takeover"):
+    """Put this controller in charge of agents that have obeyed a later one: its control state was
+    restored from a backup."""
+
+    above: int
+    """The epoch that agents have seen."""
+    by: str
+    comment: str = ""
+
+
+class EpochRaised(msgspec.Struct, frozen=True, kw_only=True, tag="epoch"):
+    epoch: int
 
 
 class Issuer(NamedTuple):
@@ -19,7 +37,7 @@ class Issuer(NamedTuple):
     """The peer's address as gRPC words it, or ``local`` for the local socket."""
 
 
-class ChangesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="changes"):
+class ChangesQuery(Query["Changes"], frozen=True, kw_only=True, tag="changes"):
     """The audit log: changes of the last `window_ns`, the newest `limit` of them."""
 
     window_ns: int = 86_400_000_000_000

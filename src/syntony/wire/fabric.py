@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from syntony.model.findings import Finding
+from syntony.wire.query import Query
 
 MAX_CHANGES = 5_000
 
 
-class FabricChangesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fabric-changes"):
+class FabricChangesQuery(Query["FabricChanges"], frozen=True, kw_only=True, tag="fabric-changes"):
     """What became of the fabric over the last `window_ns`, as learnt paths showed it."""
 
     window_ns: int = 86_400_000_000_000
@@ -33,11 +34,11 @@ class FabricChanges(msgspec.Struct, frozen=True, kw_only=True, tag="fabric-chang
     """Oldest first, the newest `MAX_CHANGES`."""
 
 
-class FindingsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
+class FindingsQuery(Query["Findings"], frozen=True, kw_only=True, tag="findings"):
     """What is to blame now."""
 
 
-class PathsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+class PathsQuery(Query["LearntPaths"], frozen=True, kw_only=True, tag="paths"):
     """The learnt paths, as names of components."""
 
 

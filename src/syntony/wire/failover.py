@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.wire.query import Query
+
 
 class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     """One way of a connection."""
@@ -11,7 +13,8 @@ class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """``host/nic:port > host/nic:port``."""
     state: str
-    """``up``, ``coming``, ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
+    """``up``, ``standby`` (slower than the others, carries data only when they cannot), ``coming``,
+    ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
     another port), ``detour``, ``stalled``."""
     rate_bps: int
     """Acknowledged by the peer, over the last second or so."""
@@ -51,14 +54,14 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     by: str
 
 
-class ConnectionsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="connections"):
+class ConnectionsQuery(Query["FleetConnections"], frozen=True, kw_only=True, tag="connections"):
     """Connections of managed jobs, as agents last reported them."""
 
     job: str = ""
     host: str = ""
 
 
-class FailoverLogQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log"):
+class FailoverLogQuery(Query["FailoverLog"], frozen=True, kw_only=True, tag="failover-log"):
     """What was done to paths over the last `window_ns`, newest last."""
 
     window_ns: int = 3_600_000_000_000
@@ -67,11 +70,13 @@ class FailoverLogQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-
     limit: int = 1_000
 
 
-class FailoverStatusQuery(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
+class FailoverStatusQuery(
+    Query["FailoverStatus"], frozen=True, kw_only=True, tag="failover-status"
+):
     """The stop switch, and every agent's mode."""
 
 
-class SwitchCommand(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
+class SwitchCommand(Query["FailoverStatus"], frozen=True, kw_only=True, tag="switch"):
     """Throw the stop switch."""
 
     stopped: bool

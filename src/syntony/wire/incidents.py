@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from syntony.wire.query import Query
 
-class IncidentsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
+
+class IncidentsQuery(Query["IncidentsReply"], frozen=True, kw_only=True, tag="incidents"):
     """Incidents that are live, or one and what it explains."""
 
     number: int = 0
@@ -17,11 +19,11 @@ class IncidentsQuery(msgspec.Struct, frozen=True, kw_only=True, tag="incidents")
     """Those that anything happened to in so long, from the store: also long ago."""
 
 
-class RulesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+class RulesQuery(Query["RulesReply"], frozen=True, kw_only=True, tag="rules"):
     """The rules in force."""
 
 
-class IncidentAction(msgspec.Struct, frozen=True, kw_only=True, tag="incident-action"):
+class IncidentAction(Query["IncidentsReply"], frozen=True, kw_only=True, tag="incident-action"):
     """A command: somebody is on an incident (``ack``), or says that it is over (``resolve``)."""
 
     number: int
@@ -31,7 +33,7 @@ class IncidentAction(msgspec.Struct, frozen=True, kw_only=True, tag="incident-ac
     comment: str = ""
 
 
-class SilenceAction(msgspec.Struct, frozen=True, kw_only=True, tag="silence-action"):
+class SilenceAction(Query["IncidentsReply"], frozen=True, kw_only=True, tag="silence-action"):
     """A command: no pages for matching incidents for a while, or an end to that."""
 
     rule: str = ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.wire.query import Query
 
-class LinksQuery(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
+
+class LinksQuery(Query["Links"], frozen=True, kw_only=True, tag="links"):
     """Every port, with its losses of carrier over the window."""
 
     window_ns: int = 3_600_000_000_000
 
 
-class LinkHistoryQuery(msgspec.Struct, frozen=True, kw_only=True, tag="link-history"):
+class LinkHistoryQuery(Query["LinkHistory"], frozen=True, kw_only=True, tag="link-history"):
     """What happened to one port (``host/name``), or to all where `nic` is empty."""
 
     nic: str = ""

@@ -3,92 +3,60 @@
 One gRPC service, ``syntony.Fleet``, with two methods and no generated code (see docs/decisions):
 
 * ``Attach`` (stream ↔ stream): `AgentMessage` up, `ControllerMessage` down.
-* ``Query`` (unary): `Query` up, `Answer` down.
+* ``Query`` (request → stream): a `syntony.wire.query.Query` up, its answer down, in pages.
 
-Unknown fields are ignored, so that an older peer can read a newer one.
+Peers of two successive versions understand each other: unknown fields are ignored, unknown kinds of
+messages are skipped, and new fields have defaults (docs/decisions/0186).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
 from syntony.errors import WireError
 from syntony.wire.audit import (
-    AuditCommand,
     AuditOrder,
     AuditReport,
-    AuditReports,
-    AuditReportsQuery,
-    AuditStarted,
 )
 from syntony.wire.clocks import (
-    ClockHistory,
-    ClockHistoryQuery,
-    ClockQuery,
-    Clocks,
     Edges,
-    Pairs,
-    PairsQuery,
     Timelines,
 )
-from syntony.wire.control import Changes, ChangesQuery
-from syntony.wire.fabric import (
-    FabricChanges,
-    FabricChangesQuery,
-    Findings,
-    FindingsQuery,
-    LearntPaths,
-    PathsQuery,
+from syntony.wire.coding import MAX_MESSAGE_BYTES, decode, encode
+from syntony.wire.enrol import (
+    AuthorityQuery,
+    JoinRequest,
+    Revocations,
 )
 from syntony.wire.failover import (
-    ConnectionsQuery,
-    FailoverLog,
-    FailoverLogQuery,
-    FailoverStatus,
-    FailoverStatusQuery,
-    FleetConnections,
     PathsReport,
     Switch,
-    SwitchCommand,
 )
-from syntony.wire.incidents import (
-    IncidentAction,
-    IncidentsQuery,
-    IncidentsReply,
-    RulesQuery,
-    RulesReply,
-    SilenceAction,
+from syntony.wire.fragments import MAX_ASSEMBLED_BYTES, Fragment
+from syntony.wire.parts import PartsReport, PartStatus
+from syntony.wire.probes import (
+    KeysHeld,
+    Plan,
+    ProbeKeys,
 )
-from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
-from syntony.wire.probes import Matrix, MatrixQuery, Plan, PlanQuery, ProbePlan, Series, SeriesQuery
-from syntony.wire.sla import (
-    Queues,
-    QueuesQuery,
-    SlaChecked,
-    SlaCheckQuery,
-    SlaReport,
-    SlaReportQuery,
-)
+from syntony.wire.query import Query
 from syntony.wire.traffic import (
     FlowsReport,
-    MoveList,
     Moves,
-    MovesQuery,
     Paces,
-    PlacementCommand,
-    Traffic,
-    TrafficQuery,
 )
 
-PROTOCOL = 2
-READABLE = frozenset({1, 2})
-"""What a controller understands: agents of protocol 1 send each message by itself."""
+PROTOCOL = 3
+"""What this version speaks. It goes up where a peer must be answered differently, not for what it
+can ignore."""
+OLDEST = 3
+"""What this version still understands: one below `PROTOCOL` at least, once there is a protocol 4.
+Agents before protocol 3 know one probe key for the whole fleet."""
 ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
-MAX_MESSAGE_BYTES = 16 << 20
 BUNDLE_BYTES = 256 << 10
 """Of messages that are sent as one; what is larger goes by itself."""
 MAX_VIEWS = 2_000
@@ -120,11 +88,19 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """First message of every stream."""
 
     protocol: int
+    """The newest that the agent speaks; with a controller of an older one, that one's."""
+    oldest: int = 0
+    """The oldest that the agent speaks; 0: no other than `protocol`."""
     version: str
     host: str
     nics: tuple[NicInfo, ...]
     stream: str
-    """Identity of the agent's spool; batch numbers count within it."""
+    """What the batches of this connection belong to; their numbers count within it."""
+    backlog: bool = False
+    """Whether an earlier process of the agent began the stream: then the store may have any batch
+    of it, however many there are."""
+    epoch: int = 0
+    """The highest epoch of a controller that it has obeyed, 0 for none."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
@@ -139,7 +115,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
     """One Arrow IPC stream."""
 
 
-AgentMessage = Hello | Batch | Edges | PathsReport | FlowsReport | AuditReport
+AgentMessage = (
+    Hello | Batch | Edges | PathsReport | FlowsReport | AuditReport | PartsReport | KeysHeld
+)
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True, tag="bundle"):
@@ -165,46 +143,43 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
     reason: str
 
 
-ControllerMessage = Plan | Ack | Timelines | Refuse | Switch | AuditOrder | Moves | Paces
+class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
+    """One of `DECISIONS`, with who made it. Moves, paces and audit orders expire by themselves; of
+    plans, timelines and the switch the newest counts."""
+
+    issuer: str
+    """The controller's name in its certificate."""
+    epoch: int
+    """Of the controller: raised at each start."""
+    message: bytes
+    """As it would be sent by itself."""
+
+
+DECISIONS = (Plan, Timelines, Switch, AuditOrder, Moves, Paces, ProbeKeys)
+ControllerMessage = (
+    Plan
+    | ProbeKeys
+    | Ack
+    | Timelines
+    | Refuse
+    | Switch
+    | AuditOrder
+    | Moves
+    | Paces
+    | Decision
+    | Revocations
+    | Fragment
+)
 
 # --- questions from the command line ---------------------------------------------------------
 
 
-class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
+class FleetQuery(Query["Fleet"], frozen=True, kw_only=True, tag="fleet"):
     """Agents, their NICs, connection and counters."""
 
 
-Query = (
-    MatrixQuery
-    | SeriesQuery
-    | ClockQuery
-    | ClockHistoryQuery
-    | PairsQuery
-    | FleetQuery
-    | PlanQuery
-    | LinksQuery
-    | LinkHistoryQuery
-    | FindingsQuery
-    | FabricChangesQuery
-    | PathsQuery
-    | IncidentsQuery
-    | RulesQuery
-    | IncidentAction
-    | SilenceAction
-    | ConnectionsQuery
-    | FailoverLogQuery
-    | FailoverStatusQuery
-    | SwitchCommand
-    | TrafficQuery
-    | MovesQuery
-    | PlacementCommand
-    | SlaReportQuery
-    | SlaCheckQuery
-    | QueuesQuery
-    | AuditCommand
-    | AuditReportsQuery
-    | ChangesQuery
-)
+Joining = JoinRequest | AuthorityQuery
+"""What the enrolment port takes, without a client certificate."""
 
 
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +197,8 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     probes_per_s: float
     faults: tuple[str, ...] = ()
     """NICs that its agent reports and that are not used, with the reason."""
+    parts: tuple[PartStatus, ...] = ()
+    """As its agent last said."""
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
@@ -230,59 +207,35 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
     probes_per_s: float
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """The query could not be answered; the reason is one line for a person."""
+class Unknown(msgspec.Struct, frozen=True):
+    """A message of a kind that this version does not know: a newer peer sends it, and does without
+    an effect."""
 
-    reason: str
+    kind: str
 
 
-Answer = (
-    Matrix
-    | Series
-    | Clocks
-    | ClockHistory
-    | Pairs
-    | Fleet
-    | ProbePlan
-    | Links
-    | LinkHistory
-    | Findings
-    | FabricChanges
-    | LearntPaths
-    | IncidentsReply
-    | RulesReply
-    | FleetConnections
-    | FailoverLog
-    | FailoverStatus
-    | Traffic
-    | MoveList
-    | SlaReport
-    | SlaChecked
-    | Queues
-    | AuditStarted
-    | AuditReports
-    | Changes
-    | Failure
-)  # fmt: skip
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+_KINDS = frozenset(
+    kind.__struct_config__.tag
+    for union in (AgentMessage | Bundle, ControllerMessage, Joining)
+    for kind in get_args(union)
+)
 _T = TypeVar("_T")
-_encode = msgspec.msgpack.Encoder().encode
 _bundled: msgspec.msgpack.Decoder[AgentMessage | Bundle] = msgspec.msgpack.Decoder(
     AgentMessage | Bundle
 )
+_tagged = msgspec.msgpack.Decoder(_Tagged)
 _agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)
 _controller: msgspec.msgpack.Decoder[ControllerMessage] = msgspec.msgpack.Decoder(ControllerMessage)
-_query: msgspec.msgpack.Decoder[Query] = msgspec.msgpack.Decoder(Query)
-_answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-
-
-def encode(message: AgentMessage | ControllerMessage | Query | Answer) -> bytes:
-    """Any message to bytes."""
-    return _encode(message)
+_joining: msgspec.msgpack.Decoder[Joining] = msgspec.msgpack.Decoder(Joining)
 
 
 def decode_agent(data: bytes) -> AgentMessage:
     """What an agent sent. Raises `WireError` on anything that is not such a message."""
-    return _decode(_agent, data)
+    return decode(_agent, data)
 
 
 def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
@@ -298,37 +251,42 @@ def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _bundle(messages: list[bytes]) -> bytes:
-    return messages[0] if len(messages) == 1 else _encode(Bundle(messages=tuple(messages)))
+    return messages[0] if len(messages) == 1 else encode(Bundle(messages=tuple(messages)))
 
 
-def decode_bundle(data: bytes) -> Iterator[AgentMessage]:
+def decode_bundle(data: bytes) -> Iterator[AgentMessage | Unknown]:
     """What an agent sent, message by message. Raises `WireError` at the first that is none."""
-    message = _decode(_bundled, data)
+    message = _decode_any(_bundled, data)
     if not isinstance(message, Bundle):
         yield message
         return
-    yield from map(decode_agent, message.messages)
+    for part in message.messages:
+        inner = _decode_any(_agent, part)
+        yield inner
 
 
-def decode_controller(data: bytes) -> ControllerMessage:
-    """What a controller sent. Raises `WireError`."""
-    return _decode(_controller, data)
+def decode_controller(data: bytes) -> ControllerMessage | Unknown:
+    """What a controller sent, perhaps in fragments. Raises `WireError`."""
+    return _decode_any(_controller, data, MAX_ASSEMBLED_BYTES)
 
 
-def decode_query(data: bytes) -> Query:
-    """A question. Raises `WireError`."""
-    return _decode(_query, data)
+def decode_joining(data: bytes) -> Joining:
+    """A request to the enrolment port. Raises `WireError`."""
+    return decode(_joining, data)
 
 
-def decode_answer(data: bytes) -> Answer:
-    """An answer. Raises `WireError`."""
-    return _decode(_answer, data)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[_T], data: bytes) -> _T:
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise WireError(f"message of {len(data)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+def _decode_any(
+    decoder: msgspec.msgpack.Decoder[_T], data: bytes, limit: int = MAX_MESSAGE_BYTES
+) -> _T | Unknown:
     try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise WireError(f"not a message of this protocol: {error}") from error
+        return decode(decoder, data, limit)
+    except WireError:
+        if len(data) > limit:
+            raise
+        try:
+            kind = _tagged.decode(data).type
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            kind = None
+        if kind is None or kind in _KINDS:
+            raise
+        return Unknown(kind=kind)

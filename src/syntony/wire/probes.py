@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.wire.query import Query
+
 
 class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One probed path: local NIC → remote NIC with one entropy."""
@@ -34,21 +36,72 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     """Every NIC that may probe this agent: number → ``host/nic``."""
     clocks: dict[str, str]
     """NIC (``host/nic``) → clock node, for every NIC in the flows."""
-    key_id: int
-    key: bytes
-    """16 bytes: authenticates probe packets."""
     flows: tuple[ProbeFlow, ...]
     others: dict[str, tuple[str, ...]] = {}
     """NIC (``host/nic``) in the flows → addresses it has beside the probed one."""
 
 
-class MatrixQuery(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
+class PairKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """What the receiving host and one other share; nobody else has it."""
+
+    host: str
+    nics: tuple[int, ...]
+    """The other's NICs, by their numbers on the wire."""
+    keys: tuple[bytes, ...]
+    """16 bytes for each of `ProbeKeys.epochs`."""
+
+
+class ProbeKeys(msgspec.Struct, frozen=True, kw_only=True, tag="probe-keys"):
+    """Authentication of probe packets. Replaces what was sent before, but a peer that is not
+    listed keeps the keys of epochs that are still accepted."""
+
+    epochs: tuple[int, ...]
+    """Accepted: one, or two while keys are rotated; the number of each in packets."""
+    sending: int
+    """Which of them to send with."""
+    pairs: tuple[PairKeys, ...]
+
+
+class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
+    """The agent has carried out `ProbeKeys`."""
+
+    epochs: tuple[int, ...]
+    sending: int
+
+
+class KeysQuery(Query["KeysStatus"], frozen=True, kw_only=True, tag="probe-keys-status"):
+    """How the rotation of probe keys stands."""
+
+
+class RotateKeys(Query["KeysStatus"], frozen=True, kw_only=True, tag="rotate-probe-keys"):
+    """Begin to rotate the probe keys now."""
+
+    by: str = ""
+    why: str = ""
+
+
+class KeysStatus(msgspec.Struct, frozen=True, kw_only=True, tag="probe-keys-status"):
+    """Epochs of probe keys, never the keys."""
+
+    epochs: tuple[int, ...]
+    sending: int
+    phase: str
+    """``steady``, ``spreading``, ``switching`` or ``draining``."""
+    age_ns: int
+    """Since this phase began."""
+    waiting: tuple[str, ...]
+    """Hosts whose agents have not said yet that they have carried it out."""
+    left_behind: tuple[str, ...] = ()
+    """Hosts that had not when their time was over: they get the new keys when they come back."""
+
+
+class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
     """The delay matrix over the last `window_ns` of fleet time."""
 
     window_ns: int = 10_000_000_000
 
 
-class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
+class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
     """Per-second history of one NIC pair, or of every pair when `src`/`dst` are empty."""
 
     src: str = ""
@@ -56,7 +109,7 @@ class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
     window_ns: int = 60_000_000_000
 
 
-class PlanQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
+class PlanQuery(Query["ProbePlan"], frozen=True, kw_only=True, tag="probe-plan"):
     """The probe plan in force."""
 
 

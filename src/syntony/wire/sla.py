@@ -6,9 +6,10 @@ import msgspec
 
 from syntony.model.findings import Queue
 from syntony.model.sla import SlaItem, SlaRow, SlaStatus
+from syntony.wire.query import Query
 
 
-class SlaReportQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"):
+class SlaReportQuery(Query["SlaReport"], frozen=True, kw_only=True, tag="sla-report"):
     """Latency against what it should be."""
 
     by: str = "pair"
@@ -16,14 +17,14 @@ class SlaReportQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-report"
     window_ns: int = 60_000_000_000
 
 
-class SlaCheckQuery(msgspec.Struct, frozen=True, kw_only=True, tag="sla-check"):
+class SlaCheckQuery(Query["SlaChecked"], frozen=True, kw_only=True, tag="sla-check"):
     """Is a host where the topology says, and as fast as its place?"""
 
     host: str
     window_ns: int = 60_000_000_000
 
 
-class QueuesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+class QueuesQuery(Query["Queues"], frozen=True, kw_only=True, tag="queues"):
     """Links at which packets wait now."""
 
 

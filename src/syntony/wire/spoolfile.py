@@ -1,8 +1,9 @@
 """The agent's spool on disk: segments of framed records, and a small state file.
 
-A segment is the magic line and then frames, each ``crc32 · payload length · seq · rows · table-name
-length`` (little-endian) followed by the name and the payload. The CRC covers everything after
-itself; a frame cut short by a crash, or a byte gone wrong, costs that frame, and is counted.
+A segment is a header, which names the stream that its frames belong to, and then frames, each
+``crc32 · payload length · seq · rows · table-name length`` (little-endian) followed by the name and
+the payload. The CRC covers everything after itself; a frame cut short by a crash, or a byte gone
+wrong, costs that frame, and is counted.
 
 The state file is two fixed slots written in turn, in place: it needs no new disk block, so that an
 acknowledgement can be noted when the disk is full, and a torn write leaves the other slot.
@@ -15,17 +16,20 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from syntony.wire.messages import MAX_MESSAGE_BYTES
+import numpy as np
 
-SEGMENT_MAGIC = b"syntony-spool-1\n"
+from syntony.wire.coding import MAX_MESSAGE_BYTES
+
+SEGMENT_BYTES = 16
+"""Of a segment's header."""
+_MAGIC = b"syntony2"
+STREAM_BYTES = SEGMENT_BYTES - len(_MAGIC)
 _HEADER = struct.Struct("<IIQIH")
 _SLOT = struct.Struct("<IQQQ16s")
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
 _SEQ_AT = 8
 """Where a frame's number stands in its header."""
-_MAX_BRIDGED = 64
-"""Consecutive frames that may be damaged before the rest of a segment is given up."""
 
 
 class Frame(NamedTuple):
@@ -44,7 +48,21 @@ class SpoolState(NamedTuple):
     acknowledged: int
     dropped_rows: int
     stream: bytes
-    """16 random bytes: the identity of this spool."""
+    """16 random bytes: the stream of segments that name none."""
+
+
+def pack_header(stream: str) -> bytes:
+    """A segment's header. Raises ValueError for a stream that is not 16 hexadecimal digits."""
+    identity = bytes.fromhex(stream)
+    if len(identity) != STREAM_BYTES:
+        raise ValueError(f"{stream[:80]!r} is not a stream of this version")
+    return _MAGIC + identity
+
+
+def read_stream(data: bytes) -> str | None:
+    """The stream that a segment's frames belong to; None: it names none, as those of version 1."""
+    header = data[:SEGMENT_BYTES]
+    return header[len(_MAGIC) :].hex() if header.startswith(_MAGIC) else None
 
 
 def pack_frame(frame: Frame) -> bytes:
@@ -88,14 +106,14 @@ class Entry(NamedTuple):
 
 
 def index_segment(data: bytes, first_seq: int) -> Iterator[Entry]:
-    """Every number from `first_seq` to the segment's last readable frame.
+    """Every number from `first_seq` to the segment's last frame.
 
     Frames are numbered one after the other, so damage in the middle is bridged: the next intact
-    frame is found by its number, and the numbers between are reported as lost. Damage at the end,
-    for example a frame that a crash cut short, is reported as one lost frame if its header names
-    the next number.
+    frame is found by its number, and the numbers between are reported as lost. Whatever follows
+    the last intact frame, for example a frame that a crash cut short, is reported as one lost
+    frame: how many there were can no longer be known.
     """
-    offset, seq = len(SEGMENT_MAGIC), first_seq
+    offset, seq = SEGMENT_BYTES, first_seq
     while offset < len(data):
         found = read_frame(data, offset)
         if found is not None and found[0].seq == seq:
@@ -103,39 +121,37 @@ def index_segment(data: bytes, first_seq: int) -> Iterator[Entry]:
             yield Entry(seq, frame.rows, offset, end, intact=True)
             offset, seq = end, seq + 1
             continue
-        after = _next_intact(data, offset + 1, seq + 1)
-        if after is None:
-            if (rows := _claimed_rows(data, offset, seq)) is not None:
-                yield Entry(seq, rows, offset, len(data), intact=False)
-            return
-        place, next_seq = after
+        place, next_seq = _next_intact(data, offset, seq + 1) or (len(data), seq + 1)
         for lost in range(seq, next_seq):
-            rows = _claimed_rows(data, offset, lost) or 1
+            rows = _claimed_rows(data, offset, lost)
             yield Entry(lost, rows, offset, place, intact=False)
             offset = place
         seq = next_seq
 
 
 def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
-    """Offset and number of the first intact frame after damage, numbered `seq` or a little more."""
-    for number in range(seq, seq + _MAX_BRIDGED):
-        needle = struct.pack("<Q", number)
-        place = data.find(needle, start + _SEQ_AT)
-        while place >= 0:
-            found = read_frame(data, place - _SEQ_AT)
-            if found is not None and found[0].seq == number:
-                return place - _SEQ_AT, number
-            place = data.find(needle, place + 1)
+    """Offset and number of the first intact frame from `start` on, numbered `seq` or more: no more
+    than there is room for between."""
+    found: list[int] = []
+    for shift in range(8):
+        numbers = np.frombuffer(data, "<i8", (len(data) - shift) // 8, shift)
+        room = seq + np.arange(shift, shift + 8 * len(numbers), 8) // _HEADER.size
+        places = np.flatnonzero((numbers >= seq) & (numbers <= room)) * 8 + shift - _SEQ_AT
+        found += places[places >= start].tolist()
+    for place in sorted(found):
+        frame = read_frame(data, place)
+        if frame is not None and frame[0].seq >= seq:
+            return place, frame[0].seq
     return None
 
 
-def _claimed_rows(data: bytes, offset: int, seq: int) -> int | None:
-    """Rows of a damaged frame as its header has them; None if its number is damaged too. A row
-    takes a byte at least: more rows than that are damage as well."""
+def _claimed_rows(data: bytes, offset: int, seq: int) -> int:
+    """Rows of a damaged frame as its header has them; 1, the least there can be, if its number is
+    damaged too. A row takes a byte at least: more rows than that are damage as well."""
     if offset + _HEADER.size > len(data):
-        return None
+        return 1
     _, length, claimed, rows, _ = _HEADER.unpack_from(data, offset)
-    return max(1, min(rows, length, len(data) - offset)) if claimed == seq else None
+    return max(1, min(rows, length, len(data) - offset)) if claimed == seq else 1
 
 
 def pack_state(state: SpoolState) -> bytes:

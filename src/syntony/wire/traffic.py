@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.wire.query import Query
+
 # --- agent to controller ---
 
 
@@ -130,20 +132,20 @@ class Paces(msgspec.Struct, frozen=True, kw_only=True, tag="paces"):
 # --- questions and commands from the command line ---
 
 
-class TrafficQuery(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
+class TrafficQuery(Query["Traffic"], frozen=True, kw_only=True, tag="traffic"):
     """Jobs' flows, the links they fill, and whether anybody may move them."""
 
     job: str = ""
 
 
-class MovesQuery(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
+class MovesQuery(Query["MoveList"], frozen=True, kw_only=True, tag="moves"):
     """The newest moves of flows, newest last."""
 
     job: str = ""
     limit: int = 200
 
 
-class PlacementCommand(msgspec.Struct, frozen=True, kw_only=True, tag="placement"):
+class PlacementCommand(Query["Traffic"], frozen=True, kw_only=True, tag="placement"):
     """Observe or act from now on, until the controller is started again."""
 
     what: str = "placement"

@@ -1,26 +1,27 @@
-"""The validity period of a PEM certificate, and nothing else of it.
+"""What a PEM certificate says of its holder: identity, serial number, validity, addresses.
 
-An agent wants to say "expired" in one clear line before it dials, without loading a cryptography
-library into every host's memory. This walks the DER (X.690) of an RFC 5280 certificate down to its
-Validity field; it verifies nothing: TLS does.
+Nothing here verifies a signature: TLS does, before any of this is asked.
 """
 
 from __future__ import annotations
 
-import binascii
 import datetime as dt
-import re
+from functools import lru_cache
 from typing import NamedTuple
 
-from syntony.errors import WireError
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
-_SEQUENCE = 0x30
-_VERSION = 0xA0
-_UTC_TIME = 0x17
-_GENERALIZED_TIME = 0x18
-_FIELDS_BEFORE_VALIDITY = 3
-"""serialNumber, signature, issuer (RFC 5280, 4.1), after the optional version."""
+from syntony.errors import WireError
+from syntony.model import US, S
+from syntony.wire.roles import Identity, identity
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+BACKDATE_NS = 300 * S
+"""Certificates begin this much before they are issued, for hosts whose clocks are a little behind.
+"""
+_REMEMBERED = 4096
+"""Parsed certificates kept: every peer of a large fleet asks again and again with the same one."""
 
 
 class Validity(NamedTuple):
@@ -29,6 +30,60 @@ class Validity(NamedTuple):
     not_before: dt.datetime
     not_after: dt.datetime
 
+    @property
+    def expires_ns(self) -> int:
+        """The last instant, ns since 1970 of civil time."""
+        return civil_ns(self.not_after)
+
+    @property
+    def lifetime_ns(self) -> int:
+        """As it was asked for: without the minutes that it was dated back by."""
+        return self.expires_ns - civil_ns(self.not_before) - BACKDATE_NS
+
+    @property
+    def renewal_ns(self) -> int:
+        """Civil time at which its holder should ask for the next one: two thirds of its life."""
+        return self.expires_ns - self.lifetime_ns // 3
+
+
+class Certificate(NamedTuple):
+    """A certificate as authorisation needs it."""
+
+    serial: str
+    """Hexadecimal, lower case."""
+    identity: Identity
+    validity: Validity
+    addresses: tuple[str, ...]
+    """IP addresses and DNS names other than the holder's own name."""
+
+
+def civil_ns(instant: dt.datetime) -> int:
+    """Nanoseconds since 1970, UTC."""
+    return (instant - _EPOCH) // dt.timedelta(microseconds=1) * US
+
+
+@lru_cache(_REMEMBERED)
+def read_certificate(pem: bytes) -> Certificate:
+    """The first certificate in `pem`.
+
+    Raises:
+        WireError: no certificate, or one without a single valid identity.
+    """
+    certificate = _load(pem)
+    try:
+        common_name, names = _subject(certificate), _names(certificate)
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise WireError(f"not a usable certificate: {error}") from error
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    addresses += [name for name in names.get_values_for_type(x509.DNSName) if name != common_name]
+    return Certificate(
+        serial=format(certificate.serial_number, "x"),
+        identity=identity(common_name, uris),
+        validity=_validity(certificate),
+        addresses=tuple(addresses),
+    )
+
 
 def read_validity(pem: bytes) -> Validity:
     """The validity of the first certificate in `pem`.
@@ -36,14 +91,7 @@ def read_validity(pem: bytes) -> Validity:
     Raises:
         WireError: no certificate, or not one of RFC 5280's form.
     """
-    match = _PEM.search(pem)
-    if match is None:
-        raise WireError("no PEM certificate in it")
-    try:
-        der = binascii.a2b_base64(match[1])
-        return _validity(der)
-    except (binascii.Error, IndexError, ValueError) as error:
-        raise WireError(f"not an X.509 certificate: {error}") from error
+    return _validity(_load(pem))
 
 
 def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
@@ -59,7 +107,7 @@ def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
     if now > validity.not_after:
         raise WireError(
             f"certificate {name} expired on {validity.not_after:%Y-%m-%d %H:%M:%S} UTC; issue a "
-            "new one from the fleet's CA and put it in its place"
+            "new one (syntony enrol token, then syntony enrol join)"
         )
     if now < validity.not_before:
         raise WireError(
@@ -68,37 +116,28 @@ def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
         )
 
 
-def _validity(der: bytes) -> Validity:
-    certificate, _ = _element(der, _SEQUENCE)
-    fields, _ = _element(certificate, _SEQUENCE)
-    if fields[:1] == bytes([_VERSION]):
-        _, fields = _element(fields, _VERSION)
-    for _ in range(_FIELDS_BEFORE_VALIDITY):
-        _, fields = _element(fields, fields[0])
-    validity, _ = _element(fields, _SEQUENCE)
-    not_before, rest = _element(validity, validity[0])
-    not_after, _ = _element(rest, rest[0])
-    return Validity(_instant(validity[0], not_before), _instant(rest[0], not_after))
+def _load(pem: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except (ValueError, x509.InvalidVersion) as error:
+        raise WireError(f"not an X.509 certificate: {error}") from error
 
 
-def _element(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The contents of the element at the start of `data`, and what follows it."""
-    if data[0] != tag:
-        raise ValueError(f"tag {data[0]:#x} where {tag:#x} belongs")
-    length, start = data[1], 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(data[2:start])
-    if start + length > len(data):
-        raise ValueError("cut short")
-    return data[start : start + length], data[start + length :]
+def _validity(certificate: x509.Certificate) -> Validity:
+    try:
+        return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    except ValueError as error:
+        raise WireError(f"not an X.509 certificate: {error}") from error
 
 
-def _instant(tag: int, text: bytes) -> dt.datetime:
-    digits = text.decode("ascii")
-    if tag == _UTC_TIME:
-        # RFC 5280, 4.1.2.5.1: two-digit years from 50 on are of the twentieth century.
-        digits = ("19" if digits[:2] >= "50" else "20") + digits
-    elif tag != _GENERALIZED_TIME:
-        raise ValueError(f"tag {tag:#x} is not a time")
-    return dt.datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=dt.UTC)
+def _subject(certificate: x509.Certificate) -> str:
+    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""
+
+
+def _names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return x509.SubjectAlternativeName([])
+    return extension.value

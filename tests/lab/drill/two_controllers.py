@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.fleet.waiting import await_true
 
-from syntony.controller.client import ask_for
+from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.testing import SYNTONY
-from syntony.wire.traffic import Traffic, TrafficQuery
+from syntony.wire.traffic import TrafficQuery
 
 PORTS = (("8643", "8653"), ("9862", "9872"))
 """Of the lab's controller, and of the other one in the same namespace."""
@@ -69,7 +69,7 @@ class Watch:
     @staticmethod
     def _deciding(socket: Path) -> bool:
         try:
-            return ask_for(f"unix:{socket}", TrafficQuery(), Traffic).deciding
+            return ask(f"unix:{socket}", TrafficQuery()).deciding
         except RemoteError:  # it is starting
             return False
 

@@ -147,6 +147,15 @@ def test_the_same_fabric_by_rule_and_by_cables_is_the_same() -> None:
     assert net.position.tolist() == rule.position.tolist()
 
 
+def test_cables_have_100_gbps_unless_told_otherwise() -> None:
+    for kind in (LeafSpine, ThreeTier):
+        assert set(kind().capacity.tolist()) == {100.0}
+        thick = kind(gbps=400, uplink_gbps=800)
+        assert set(thick.capacity[: 2 * thick.nics].tolist()) == {400.0}
+        assert set(thick.capacity[2 * thick.nics :].tolist()) == {800.0}
+    assert set(GraphNet(parse_topology(TOML)).capacity.tolist()) == {40.0, 100.0}
+
+
 def test_dead_cables_are_on_no_path() -> None:
     net = LeafSpine(leaves=2, hosts_per_leaf=2, spines=2)
     assert damage(net, ["leaf0--spine1"], [], 1) == ["leaf0--spine1"]

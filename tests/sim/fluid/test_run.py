@@ -143,6 +143,7 @@ def test_dead_cables_cost_ours_no_more_than_they_must() -> None:
     assert answer.settled.share.min() >= 0.95 * answer.optimum.pinned_min
 
 
+@pytest.mark.slow
 def test_very_many_flows_are_placed_by_colouring_and_fare_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,3 +184,13 @@ def test_the_optimum_of_a_fabric_with_two_uplinks_for_three() -> None:
     field, _ = make_policy("ecmp", net, traffic, SETTINGS, Tools())
     best = optimum(field, traffic.first_wave)
     assert best == pytest.approx((2 / 3, 2 / 3, 0.5))
+
+
+def test_epochs_and_moves_are_counted() -> None:
+    net = LeafSpine(leaves=8, hosts_per_leaf=8, spines=8)
+    done = finish(net, preset("rings-random", net), "load-aware")
+    assert done.moves > 0
+    assert done.epochs == pytest.approx(done.end_ns.max() / SETTINGS.epoch_ns, rel=0.05)
+    assert done.events >= done.epochs
+    still = finish(net, preset("rings-random", net), "ecmp")
+    assert (still.moves, still.epochs) == (0, 0)

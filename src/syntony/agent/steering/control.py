@@ -57,6 +57,7 @@ from syntony.traffic.instructions import (
 from syntony.traffic.moving import Order
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.round_trips import LOOK_NS
 from syntony.traffic.silence import AWAY_NS
 from syntony.wire.probes import ProbeFlow
 
@@ -89,6 +90,12 @@ class Source(Protocol):
         ...
 
 
+class OwnSource(Source, Protocol):
+    """A source that path control closes."""
+
+    def close(self) -> None: ...
+
+
 class PathControl:
     """One per agent; what other threads may call comes first, the rest runs on its own.
 
@@ -101,7 +108,7 @@ class PathControl:
     Where there is no MPTCP, plain connections are managed all the same: `no_mptcp` says why.
 
     Raises:
-        MissingError: the join port is taken, or neither kind of connection can be managed.
+        MissingError: neither kind of connection can be managed.
     """
 
     def __init__(
@@ -111,7 +118,7 @@ class PathControl:
         nics: Sequence[LocalNic],
         *,
         stopped: bool,
-        sources: Sequence[Source] = (),
+        sources: Sequence[OwnSource] = (),
     ) -> None:
         self._policy = policy
         self._failover = Failover(policy, nics, seed=time.monotonic_ns())
@@ -130,7 +137,7 @@ class PathControl:
             self._failover.health.nic_of,
             self._listen_to_wires,
         )
-        self._sources: tuple[Source, ...] = (*sources, self._flows)
+        self._sources: tuple[OwnSource, ...] = (*sources, self._flows)
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._untold = False
@@ -149,8 +156,13 @@ class PathControl:
         self._listeners = JoinListeners(policy.port)
         self.no_mptcp = ""
         self._routine_ns = self._note_ns = self._flows_ns = self._began_ns = 0
+        self._round_trips_ns = 0
         self._thread = threading.Thread(target=self._run, name="path-control", daemon=True)
-        self._open_mptcp()
+        try:
+            self._open_mptcp()
+        except MissingError:
+            self.close()
+            raise
 
     def _open_mptcp(self) -> None:
         try:
@@ -182,10 +194,16 @@ class PathControl:
             self._managed.release()
         self._listeners.close()
         self._detours.close()
-        for each in (self._actuator, self._kernel, self._routes, self._flows, self._selector):
+        closing = (self._actuator, self._kernel, self._routes, *self._sources, self._selector)
+        for each in closing:
             if each is not None:
                 each.close()
         os.close(self._wake)
+
+    @property
+    def listen_fault(self) -> MissingError | None:
+        """Why peers cannot join connections at all of our addresses."""
+        return self._listeners.fault
 
     def post(self, event: Event) -> None:
         """Something happened, told by another thread."""
@@ -223,6 +241,15 @@ class PathControl:
         self._call(take)
         if not done.wait(HANDOVER_S):
             _log.error("path control does not let go of the probe engine")
+
+    def add_nic(self, nic: LocalNic) -> None:
+        """A NIC that was missing when this was made is there."""
+
+        def take() -> list[Instruction]:
+            self._failover.health.add(nic)
+            return []
+
+        self._call(take)
 
     def stop(self, *, stopped: bool) -> None:
         """The stop switch."""
@@ -293,9 +320,16 @@ class PathControl:
         if ready:
             self._untold = True
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
+        self._periodic(now_ns)
+
+    def _periodic(self, now_ns: int) -> None:
+        """What is done every so often, in whatever turn comes then."""
         if now_ns >= self._flows_ns:
             self._flows_ns, self._untold = now_ns + FLOWS_NS, False
             self.view.take_flows()
+        if now_ns >= self._round_trips_ns and self._liveness is not None:
+            self._round_trips_ns = now_ns + LOOK_NS
+            self._carry_out(self._failover.round_trips(self._liveness.round_trips(), now_ns))
         if now_ns >= self._routine_ns:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)

@@ -112,6 +112,10 @@ class LivenessSource:
         self.interval_ns = max((flow.interval_ns for flow in flows), default=SLOWEST_NS)
         self._prober.watch(flows)
 
+    def round_trips(self) -> dict[int, int]:
+        """Of each watched flow that is answered, smoothed, in ns."""
+        return {each.flow_id: each.rtt_ns for each in self._prober.watched() if each.alive}
+
     def look(self, now_ns: int) -> list[WatchStatus]:
         """All watched flows; while a pair is doubted, to be called again soon."""
         status = self._prober.watched()

@@ -6,13 +6,14 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from syntony.agent.config import AgentConfig
-from syntony.agent.steering.control import PathControl, Source
+from syntony.agent.steering.control import OwnSource, PathControl
 from syntony.agent.steering.liveness import PORTS, Prober
 from syntony.agent.steering.orders import Hops, flows_report, order_of
 from syntony.agent.steering.pacing import PaceKeeper
@@ -42,10 +43,14 @@ class PathService:
 
     Args:
         config: who we are, the policy.
-        sources: what the machine says, beside MPTCP's own events.
+        source: opens what the machine says of carriers, beside MPTCP's own events.
     """
 
-    def __init__(self, config: AgentConfig, sources: Sequence[Source] = ()) -> None:
+    def __init__(self, config: AgentConfig, source: Callable[[], OwnSource]) -> None:
+        self._config = config
+        self._source = source
+        self._prober: Prober | None = None
+        self._plan: Plan | None = None
         self._host = config.host
         self._join_port = config.traffic.port
         self._rails = {nic.name: nic.rail for nic in config.nics}
@@ -56,28 +61,46 @@ class PathService:
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
         self._pacing = PaceKeeper(config.traffic, KernelPacing([nic.name for nic in config.nics]))
-        if config.traffic.mode is Mode.OFF:
-            return
+        if config.traffic.mode is not Mode.OFF:
+            self._mode = "unavailable: not started yet"
+
+    def start(self) -> None:
+        """Begin to manage paths, with the NICs that are there. Raises `MissingError`: this host
+        cannot, now."""
+        config = self._config
         try:
-            self._control = PathControl(
+            control = PathControl(
                 config.host,
                 config.traffic,
-                [
-                    LocalNic(name=nic.name, rail=nic.rail, addresses=addresses(nic.name))
-                    for nic in config.nics
-                ],
+                [nic for each in config.nics if (nic := self._local_nic(each.name)) is not None],
                 stopped=self.stopped,
-                sources=sources,
+                sources=[self._source()],
             )
         except MissingError as error:
-            _log.warning("paths are not managed here reason=%s", error)
             self._mode = f"unavailable: {error}"
-        else:
-            self._control.start()
-            if self._control.no_mptcp:
-                _log.warning("only plain TCP is managed reason=%s", self._control.no_mptcp)
-                self._mode = f"{config.traffic.mode}, plain TCP only: {self._control.no_mptcp}"
-            _log.info("paths managed mode=%s stopped=%s", config.traffic.mode, self.stopped)
+            raise
+        control.start()
+        self._mode = config.traffic.mode
+        if control.no_mptcp:
+            _log.warning("only plain TCP is managed reason=%s", control.no_mptcp)
+            self._mode = f"{config.traffic.mode}, plain TCP only: {control.no_mptcp}"
+        _log.info("paths managed mode=%s stopped=%s", config.traffic.mode, self.stopped)
+        self._control = control
+        control.probe_with(self._prober)
+        if self._plan is not None:
+            self.plan(self._plan)
+
+    def nic_came(self, name: str) -> None:
+        """A NIC that was missing is there."""
+        nic = self._local_nic(name)
+        if nic is not None and self._control is not None:
+            self._control.add_nic(nic)
+
+    def _local_nic(self, name: str) -> LocalNic | None:
+        """None: there is no such interface now."""
+        with suppress(MissingError):
+            return LocalNic(name=name, rail=self._rails[name], addresses=addresses(name))
+        return None
 
     @property
     def stopped(self) -> bool:
@@ -88,6 +111,11 @@ class PathService:
     def control(self) -> PathControl | None:
         """For events that other threads hear; None where paths are not managed."""
         return self._control
+
+    @property
+    def listen_fault(self) -> MissingError | None:
+        """Why peers cannot join connections at all of our addresses."""
+        return self._control.listen_fault if self._control is not None else None
 
     @property
     def counters(self) -> PathCounters:
@@ -102,6 +130,7 @@ class PathService:
 
     def plan(self, plan: Plan) -> None:
         """A new probe plan."""
+        self._plan = plan
         if self._control is not None:
             flows = with_spares(plan.flows, PORTS)
             self._control.plan(
@@ -122,6 +151,7 @@ class PathService:
 
     def probe_with(self, prober: Prober | None) -> None:
         """The probe engine to hear of paths from; None before it is closed."""
+        self._prober = prober
         if self._control is not None:
             self._control.probe_with(prober)
 

@@ -72,4 +72,6 @@ def _plain_state(flow: PlainFlow) -> str:
 def _state(subflow: Subflow) -> str:
     if subflow.state is State.COMING:
         return "coming"
-    return "stalled" if subflow.stalled is not None else "up"
+    if subflow.stalled is not None:
+        return "stalled"
+    return "standby" if subflow.on_standby else "up"

@@ -54,7 +54,8 @@ class HostFacts:
         self._commands = commands
         self._answers = _Once()
         self._contents: dict[str, bytes | FactError] = {}
-        self._top: Path | None = None
+        self._top = root.resolve()
+        self._folders: dict[str, Path] = {}
         self._born_ns = time.monotonic_ns()
 
     @property
@@ -102,7 +103,7 @@ class HostFacts:
         real = self._real(path)
         if not real.exists():
             raise AbsentError(f"no {path}")
-        return "/" + str(real.relative_to(self._root.resolve()))
+        return "/" + str(real.relative_to(self._top))
 
     def run(self, *command: str) -> str:
         return self._answers.get(command, lambda: self._commands.run(command))
@@ -130,15 +131,22 @@ class HostFacts:
 
     def _real(self, path: str) -> Path:
         """The file below the root, links followed; a recorded tree's may not lead out of it."""
-        there = self._root / path.lstrip("/")
-        if self._root == Path("/"):
-            return there.resolve()
-        if self._top is None:
-            self._top = self._root.resolve()
-        root, real = self._top, there.resolve()
-        if not real.is_relative_to(root):
+        folder, name = os.path.split(path)
+        if name in {"", os.curdir, os.pardir}:
+            real = self._below(path)
+        else:
+            # Checks read many files of one directory: links on the way there are followed once.
+            if folder not in self._folders:
+                self._folders[folder] = self._below(folder)
+            real = self._folders[folder] / name
+            if real.is_symlink():
+                real = real.resolve()
+        if not real.is_relative_to(self._top):
             raise UnreadableError(f"{path} leads out of the tree")
         return real
+
+    def _below(self, path: str) -> Path:
+        return (self._root / path.lstrip("/")).resolve()
 
 
 def this_host(

@@ -22,7 +22,6 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
 from syntony.wire.traffic import (
-    MoveList,
     MovesQuery,
     MoveView,
     PlacementCommand,
@@ -354,24 +353,24 @@ def watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
 
 def ask(lab: Lab) -> Traffic:
     """What the controller says of flows now. Raises `RemoteError`."""
-    from syntony.controller.client import ask_for
+    from syntony.controller.client import ask
 
-    return ask_for(f"unix:{lab.controller_socket}", TrafficQuery(), Traffic)
+    return ask(f"unix:{lab.controller_socket}", TrafficQuery())
 
 
 def ask_moves(lab: Lab) -> tuple[MoveView, ...]:
     """The moves that it remembers. Raises `RemoteError`."""
-    from syntony.controller.client import ask_for
+    from syntony.controller.client import ask
 
-    return ask_for(f"unix:{lab.controller_socket}", MovesQuery(), MoveList).moves
+    return ask(f"unix:{lab.controller_socket}", MovesQuery()).moves
 
 
 def command(lab: Lab, mode: str, what: str = "placement") -> None:
     """Observe or act. Raises `RemoteError`."""
-    from syntony.controller.client import ask_for
+    from syntony.controller.client import ask
 
     order = PlacementCommand(what=what, mode=mode, by=_who(), why="drill")
-    ask_for(f"unix:{lab.controller_socket}", order, Traffic)
+    ask(f"unix:{lab.controller_socket}", order)
 
 
 def _who() -> str:

@@ -43,17 +43,17 @@ def wait_ready(lab: Lab) -> None:
     Raises:
         RemoteError: not within two minutes.
     """
-    from syntony.controller.client import ask_for
-    from syntony.wire.clocks import ClockQuery, Clocks
-    from syntony.wire.messages import Fleet, FleetQuery
+    from syntony.controller.client import ask
+    from syntony.wire.clocks import ClockQuery
+    from syntony.wire.messages import FleetQuery
 
     target = f"unix:{lab.controller_socket}"
     hosts = set(lab.status().hosts)
     end_s = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < end_s:
         try:
-            fleet = ask_for(target, FleetQuery(), Fleet)
-            clocks = ask_for(target, ClockQuery(), Clocks)
+            fleet = ask(target, FleetQuery())
+            clocks = ask(target, ClockQuery())
         except RemoteError:  # the controller is still starting
             time.sleep(_LOOK_S)
             continue
@@ -114,12 +114,12 @@ def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
 
 def fleet_ahead_ns(lab: Lab) -> int | None:
     """Fleet time minus CLOCK_MONOTONIC now, as the first host's clock and timeline tell it."""
-    from syntony.controller.client import ask_for
-    from syntony.wire.clocks import ClockQuery, Clocks
+    from syntony.controller.client import ask
+    from syntony.wire.clocks import ClockQuery
 
     truth = lab.truth()[0]
     ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
-    lines = ask_for(f"unix:{lab.controller_socket}", ClockQuery(), Clocks).timelines
+    lines = ask(f"unix:{lab.controller_socket}", ClockQuery()).timelines
     for line in lines:
         if line.node == truth.host:
             return line.to_fleet_ns(truth.at_ns + truth.offset_ns) - truth.at_ns + ahead_ns

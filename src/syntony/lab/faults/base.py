@@ -13,6 +13,7 @@ from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from syntony.lab.daemons import Daemons
     from syntony.lab.ports import Ports
@@ -34,6 +35,8 @@ class Site(NamedTuple):
     ports: Ports
     daemons: Daemons
     clocks: Mapping[str, SyntheticClockSpec]
+    directory: Path
+    """Of the lab."""
 
 
 class Order(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
 from syntony.lab.faults.clocks import ClockStep
+from syntony.lab.faults.identities import CertRevoke, CertRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
 from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
-    CpuHog, ClockStep,
+    CpuHog, ClockStep, CertRevoke, CertRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 

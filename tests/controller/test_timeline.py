@@ -1,4 +1,4 @@
-"""Fleet time over restarts: the file itself, and a real controller killed and started again."""
+"""Fleet time over restarts of a real controller, terminated and killed."""
 
 from __future__ import annotations
 
@@ -10,53 +10,11 @@ import pytest
 from tests.agent_link.test_uplink import attached
 from tests.link import ControllerProcess, wait_until
 
-from syntony.clock.anchored import FleetMemory
 from syntony.controller.client import ask
-from syntony.controller.timeline_file import NAME, TimelineFile
-from syntony.errors import ConfigError
 from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.clocks import ClockQuery, Clocks, Timelines
 
 REF_NS = 1_700_000_000 * S
-MEMORY = FleetMemory(
-    lines=(
-        Timeline(
-            node="p1",
-            ref_ns=REF_NS,
-            offset_ns=12.5,
-            drift_ppb=3.0,
-            sigma_ns=5.0,
-            state=ClockState.SYNCHRONIZED,
-            component="p1",
-        ),
-    )
-)
-
-
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
-    kept = TimelineFile(tmp_path / "state")
-    assert kept.load() is None
-    kept.save(MEMORY)
-    assert TimelineFile(tmp_path / "state").load() == MEMORY
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"lines": [{"node": 3}]}', b"\xff\x00"])
-def test_a_broken_file_is_set_aside_with_a_warning(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / NAME).write_bytes(content)
-    kept = TimelineFile(tmp_path)
-    assert kept.load() is None
-    assert "starts anew" in caplog.text
-    assert (tmp_path / NAME).with_suffix(".bad").read_bytes() == content
-    kept.save(MEMORY)
-    assert kept.load() == MEMORY
-
-
-def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"state_dir .*file"):
-        TimelineFile(tmp_path / "file")
 
 
 def edge(b: str, theta_ns: float) -> Edge:
@@ -98,7 +56,6 @@ def test_fleet_time_goes_on_after_a_restart(tmp_path: Path) -> None:
     try:
         before = solved(controller, [edge("p2", 100.0)])
         controller.end(signal.SIGTERM)
-        assert (tmp_path / "state" / NAME).exists()
         controller.start()
         # One clock more, a second away: the mean of the three would be a third of that.
         after = solved(controller, [edge("p2", 100.0), edge("p3", 1e9)])
@@ -109,6 +66,7 @@ def test_fleet_time_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert after[node].state is ClockState.SYNCHRONIZED
 
 
+@pytest.mark.slow
 def test_fleet_time_survives_kills_at_any_moment(tmp_path: Path) -> None:
     """Within moments of the first timelines that an agent was told. The mean of the clocks that are
     back, where fleet time would begin anew, is far away each time."""

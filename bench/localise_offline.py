@@ -1,0 +1,73 @@
+"""Names of faults on fabrics that Syntony's simulators did not draw, by path knowledge and shape.
+
+Every case is drawn by its seed (`tests.fabric.foreign`); seeds that went wrong are printed. Twins
+are right where they are told as twins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from tests.fabric.foreign import Case, Grade, Shape, draw, grade
+
+from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.locate import WindowCounts, locate
+
+SMALL = Shape(2, 2, 2, 1, 1)
+
+
+def graded(case: Case, *, delays: bool = False) -> Grade:
+    candidates = make_candidates(Listing.of([path.listed for path in case.paths]))
+    change = case.change_ns if delays else np.full(len(case.paths), np.nan)
+    window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
+    found = locate(candidates, [window])
+    told = [(each.component, each.confidence, each.alternatives) for each in found]
+    return grade(case, told)
+
+
+def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bool = False) -> None:
+    verdicts: Counter[str] = Counter()
+    doubled, wrong = 0, []
+    for seed in seeds:
+        case = make(seed)
+        got = graded(case, delays=delays)
+        verdicts[got.verdict] += 1
+        doubled += got.doubled > 0
+        if got.wrong:
+            wrong.append(f"{seed}({case.truth}: {' '.join(got.wrong)})")
+    kinds = ("right", "twin", "vague", "missed", "wrong")
+    told = "  ".join(f"{kind} {verdicts[kind]:3d}" for kind in kinds)
+    print(f"{name:34} {told}  doubled {doubled:3d}  of {len(seeds)}")
+    if wrong:
+        print(f"    wrong at seeds {'; '.join(wrong[:8])}")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    for kind in ("leaf-up", "cable", "spine"):
+        for known in (1.0, 0.5, 0.0):
+            make = partial(draw, shape=SMALL, known=known, fault=kind)
+            tabulate(f"2 leaves x 2 spines, {kind}, {known:.0%} full", seeds, make)
+    tabulate("any shape, fully learnt", seeds, partial(draw, known=1.0))
+    tabulate("any shape, partly learnt", seeds, draw)
+    tabulate("no fault", seeds, partial(draw, fault=""))
+    tabulate("delay, partly learnt", seeds, partial(draw, delay=True), delays=True)
+    tabulate(
+        "no fault, 10 % of paths jitter", seeds,
+        partial(draw, fault="", jitter=0.1), delays=True,
+    )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

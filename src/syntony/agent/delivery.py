@@ -1,0 +1,71 @@
+"""What one connection delivers of the spool: batches of one stream, in their order, acknowledged.
+
+The newest stream has no end. One that an earlier process left is delivered to its end first; then
+the agent connects anew for the next. Acknowledgements may be repeated, come late, and name numbers
+that this host no longer has.
+"""
+
+from __future__ import annotations
+
+from syntony.agent.spool import Spool
+from syntony.wire.messages import MAX_UNACKED, Batch
+
+
+class Delivery:
+    """Of the spool's oldest stream. Used by one sending and one receiving thread.
+
+    Args:
+        spool: where batches wait until they are acknowledged.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self.stream, self._last_seq = spool.oldest_stream()
+        self._sent = 0
+
+    @property
+    def backlog(self) -> bool:
+        """Whether an earlier process left this stream: then the store may have any of it."""
+        return self._last_seq is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether another stream is to be delivered now, on another connection."""
+        if self._last_seq is None:
+            return self.stream != self._spool.stream
+        return self._spool.read_after(0, self.stream)[1] is None
+
+    @property
+    def window_full(self) -> bool:
+        """Whether nothing more may be sent before an acknowledgement."""
+        return self._sent - self._spool.acknowledged >= MAX_UNACKED
+
+    @property
+    def ready(self) -> bool:
+        """Whether a batch can be sent."""
+        last = self._spool.last_seq if self._last_seq is None else self._last_seq
+        return max(self._sent, self._spool.acknowledged) < last and not self.window_full
+
+    def next_batch(self) -> Batch | None:
+        """The next batch to send; None where there is none, or too many are under way."""
+        if not self.ready:
+            return None
+        self._sent, frame = self._spool.read_after(self._sent, self.stream)
+        if frame is None:
+            return None
+        return Batch(
+            seq=frame.seq,
+            table=frame.table,
+            rows=frame.rows,
+            dropped=self._spool.dropped_rows,
+            arrow=frame.payload,
+        )
+
+    def acknowledge(self, seq: int) -> None:
+        """Everything of this stream up to `seq` is in the store."""
+        if self._last_seq is not None:
+            self._spool.acknowledge(min(seq, self._last_seq))
+        elif seq <= self._spool.last_seq:
+            self._spool.acknowledge(seq)
+        elif self.stream == self._spool.stream:
+            self._spool.restart_stream()

@@ -1,0 +1,150 @@
+"""Supervises the parts of an agent: each has a state and a reason, and is started until it runs.
+
+A part that cannot start, or that breaks, costs that part and no other. Pure: time is an argument.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from syntony.errors import ConfigError, MissingError
+from syntony.model import S
+from syntony.wire.parts import PartState, PartStatus
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MIN_BACKOFF_NS, MAX_BACKOFF_NS = 1 * S, 30 * S
+"""Between two attempts to start a part: the pause doubles with each failed one."""
+MAX_REASON = 300
+
+
+class _Part:
+    def __init__(self, name: str, start: Callable[[], None], now_ns: int) -> None:
+        self.name = name
+        self.start = start
+        self.state = PartState.WAITING
+        self.reason = "not started yet"
+        self.since_ns = now_ns
+        self.due_ns = now_ns
+        self.backoff_ns = 0
+
+
+class Parts:
+    """Not thread-safe: of the agent's loop."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, _Part] = {}
+        self._changes = 0
+
+    def add(self, name: str, start: Callable[[], None], now_ns: int) -> None:
+        """Start a part, now and whenever it has failed.
+
+        Args:
+            name: of the part, unique.
+            start: brings it up, also after it ran before; raises where it cannot.
+            now_ns: CLOCK_MONOTONIC.
+
+        Raises:
+            ConfigError: of `start`: no retry would help.
+        """
+        self._parts[name] = _Part(name, start, now_ns)
+        self.retry(now_ns)
+
+    def retry(self, now_ns: int) -> None:
+        """Start what is due. Raises `ConfigError`, as `add` does."""
+        for part in list(self._parts.values()):
+            if part.state is not PartState.RUNNING and now_ns >= part.due_ns:
+                self._start(part, now_ns)
+
+    def restart(self, name: str, now_ns: int) -> None:
+        """Start a part again, if there is such a part: what it rests on has changed."""
+        part = self._parts.get(name)
+        if part is not None:
+            self._start(part, now_ns)
+
+    def fail(self, name: str, error: Exception, now_ns: int) -> None:
+        """A running part has failed, or has been found failed."""
+        part = self._parts[name]
+        if part.state is PartState.RUNNING and now_ns - part.since_ns >= MAX_BACKOFF_NS:
+            part.backoff_ns = 0
+        self._put_off(part, error, now_ns)
+
+    def run(
+        self, name: str, step: Callable[[], _T], now_ns: int, *, always: bool = False
+    ) -> _T | None:
+        """One step of a part; None where it fails in this step, or does not run (but `always`)."""
+        if not (always or self.is_running(name)):
+            return None
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 — supervisor: a part's fault is its own
+            self._log_traceback(name, error)
+            self.fail(name, error, now_ns)
+            return None
+
+    def is_running(self, name: str) -> bool:
+        """Whether the part has started and not failed since."""
+        part = self._parts.get(name)
+        return part is not None and part.state is PartState.RUNNING
+
+    @property
+    def changes(self) -> int:
+        """How many times the state or the reason of a part has changed."""
+        return self._changes
+
+    def statuses(self, now_ns: int) -> tuple[PartStatus, ...]:
+        """Every part, in the order in which they were added."""
+        return tuple(
+            PartStatus(
+                name=part.name,
+                state=part.state,
+                reason=part.reason,
+                age_ns=max(0, now_ns - part.since_ns),
+            )
+            for part in list(self._parts.values())
+        )
+
+    def _start(self, part: _Part, now_ns: int) -> None:
+        try:
+            part.start()
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 — supervisor: a part's fault is its own
+            self._log_traceback(part.name, error)
+            self._put_off(part, error, now_ns)
+        else:
+            self._change(part, PartState.RUNNING, "", now_ns)
+
+    def _put_off(self, part: _Part, error: Exception, now_ns: int) -> None:
+        part.backoff_ns = min(max(2 * part.backoff_ns, MIN_BACKOFF_NS), MAX_BACKOFF_NS)
+        part.due_ns = now_ns + part.backoff_ns
+        state = PartState.WAITING if isinstance(error, MissingError) else PartState.FAILED
+        self._change(part, state, _reason(error), now_ns)
+
+    def _change(self, part: _Part, state: PartState, reason: str, now_ns: int) -> None:
+        if (part.state, part.reason) == (state, reason):
+            return
+        if state is not PartState.RUNNING:
+            _log.warning("part=%s state=%s reason=%s", part.name, state, reason)
+        elif part.backoff_ns:
+            _log.info("part=%s state=%s", part.name, state)
+        if state is not part.state:
+            part.since_ns = now_ns
+        part.state, part.reason = state, reason
+        self._changes += 1
+
+    @staticmethod
+    def _log_traceback(name: str, error: Exception) -> None:
+        """Of errors that nobody foresaw."""
+        if not isinstance(error, MissingError | OSError):
+            _log.error("part=%s broke", name, exc_info=error)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, MissingError | OSError):
+        text = f"{type(error).__name__}: {text}"
+    return text[:MAX_REASON]

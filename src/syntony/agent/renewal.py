@@ -1,0 +1,109 @@
+"""Renews the agent's certificate over its live connection, at two thirds of the certificate's life.
+
+The new one is used from the next connection on: by the uplink, and by scrapers of ``/metrics``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import random
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from syntony.errors import RemoteError, SyntonyError
+from syntony.io.credentials import TlsFiles, load_credentials, new_request, store_credentials
+from syntony.io.process import name_thread
+from syntony.model import MS, S
+from syntony.wire.enrol import Issued, RenewQuery
+from syntony.wire.query import Failure
+from syntony.wire.x509 import Validity, civil_ns, read_certificate, read_validity
+
+_log = logging.getLogger(__name__)
+MIN_WAIT_NS = 500 * MS
+MAX_WAIT_NS = 60 * S
+"""Between two looks at the file: it may be replaced by hand."""
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class Renewal:
+    """A thread of its own.
+
+    Args:
+        files: certificate and key to renew; must be writable.
+        ask: puts a question to the controller; raises `RemoteError` where there is none.
+    """
+
+    def __init__(self, files: TlsFiles, ask: Callable[[RenewQuery], Issued | Failure]) -> None:
+        self._files = files
+        self._ask = ask
+        self._closing = threading.Event()
+        self._reported = ""
+        self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        name_thread("renewal")
+        wait_ns = MIN_WAIT_NS
+        while not self._closing.wait(wait_ns / S):
+            try:
+                wait_ns = self._renew_if_due()
+            except SyntonyError as error:
+                wait_ns = self._failed(error)
+
+    def _renew_if_due(self) -> int:
+        """Returns how long to wait."""
+        certificate = load_credentials(self._files).certificate
+        validity, now_ns = read_validity(certificate), _now_ns()
+        if now_ns < validity.renewal_ns:
+            return min(MAX_WAIT_NS, max(MIN_WAIT_NS, validity.renewal_ns - now_ns))
+        request = new_request(read_certificate(certificate).identity.name)
+        answer = self._ask(RenewQuery(csr=request.csr))
+        if isinstance(answer, Failure):
+            raise RemoteError(f"the controller answered: {answer.reason}")
+        validity = read_validity(answer.certificate)
+        store_credentials(self._files, answer.certificate, request.key)
+        self._reported = ""
+        _log.info("certificate renewed until=%s", f"{validity.not_after:%Y-%m-%d %H:%M:%S}")
+        return MIN_WAIT_NS
+
+    def _failed(self, error: SyntonyError) -> int:
+        """Say so, once for each reason; returns how long to wait."""
+        left_ns = time_left_ns(self._files)
+        if str(error) != self._reported:
+            self._reported = str(error)
+            _log.warning(
+                "certificate not renewed, retrying file=%s expires_in_s=%d reason=%s",
+                self._files.cert, left_ns // S, error,
+            )  # fmt: skip
+        # A tenth of what is left: some twenty tries before the end. Jitter, so that a fleet does
+        # not come at once.
+        wait_ns = min(MAX_WAIT_NS, max(MIN_WAIT_NS, left_ns // 10))
+        return int(wait_ns * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+
+
+def time_left_ns(files: TlsFiles) -> int:
+    """Until the certificate in force expires, ns; 0 where it has, or cannot be read."""
+    try:
+        validity: Validity = read_validity(load_credentials(files).certificate)
+    except SyntonyError:
+        return 0
+    return max(0, validity.expires_ns - _now_ns())
+
+
+def _now_ns() -> int:
+    return civil_ns(dt.datetime.now(dt.UTC))

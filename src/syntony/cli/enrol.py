@@ -1,0 +1,317 @@
+"""`syntony enrol`: join tokens, certificates, revocation."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.agent.config import TlsFiles
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import MissingError, UsageError
+from syntony.model import S, format_ns, parse_duration_ns
+from syntony.wire.enrol import (
+    AuthorityQuery,
+    CertificateView,
+    IdentitiesQuery,
+    JoinRequest,
+    RenewQuery,
+    RevokeCommand,
+    TokenCommand,
+)
+from syntony.wire.roles import Role
+from syntony.wire.x509 import check_validity, read_certificate
+
+_STANDARD_INPUT = "-"
+
+
+@click.group()
+def command() -> None:
+    """Members of the fleet: join tokens, certificates, revocation.
+
+    \b
+    Example:
+      syntony enrol token agent gpu001            (prints a token, once)
+      syntony enrol join gpu001 --at HOST:8444 --ca ca.crt --token TOKEN   (on gpu001)
+      syntony enrol revoke gpu001 --comment "host was sold"
+    """
+
+
+@command.command()
+@click.argument("role", type=click.Choice([str(role) for role in Role]))
+@click.argument("names", nargs=-1, required=True)
+@click.option("--address", "addresses", multiple=True, help="IP or DNS name it serves at.")
+@click.option("--valid", default="1h", show_default=True, help="How long the token is good.")
+@click.option("--lifetime", default="", help="Of its certificates; the fleet's by default.")
+@click.option("--comment", default="", help="Why, for the audit log.")
+@fleet_options
+def token(
+    *,
+    target: FleetTarget,
+    role: str,
+    names: tuple[str, ...],
+    addresses: tuple[str, ...],
+    valid: str,
+    lifetime: str,
+    comment: str,
+    as_json: bool,
+) -> None:
+    """Make a join token: good for one certificate of ROLE, for one of NAMES.
+
+    The token is printed once and not stored; * and ? in a name stand for other characters.
+
+    \b
+    Example:
+      syntony enrol token agent 'gpu*' --valid 30min
+    """
+    order = TokenCommand(
+        role=role,
+        names=names,
+        addresses=addresses,
+        valid_ns=parse_duration_ns(valid),
+        lifetime_ns=parse_duration_ns(lifetime) if lifetime else 0,
+        by=user(),
+        comment=comment,
+    )
+    made = ask(target, order, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(made))
+        return
+    click.echo(made.token)
+    messages.print(f"good until {_instant(made.expires_ns)} UTC, for one certificate")
+    messages.print(f"fingerprint of the CA: {made.fingerprint}")
+
+
+@command.command(name="list")
+@click.option("--all", "everything", is_flag=True, help="Expired and revoked ones, too.")
+@fleet_options
+def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
+    """Certificates, their state and last use; join tokens that wait.
+
+    \b
+    Example:
+      syntony enrol list --json
+    """
+    found = ask(target, IdentitiesQuery(), until=lambda _: True)
+    if as_json:
+        print_json(
+            {
+                "certificates": [
+                    msgspec.to_builtins(each) | {"state": _state(each, found.now_ns)}
+                    for each in found.certificates
+                ],
+                "tokens": msgspec.to_builtins(found.tokens),
+            }
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by",
+                    "serial"):  # fmt: skip
+        table.add_column(heading)
+    for each in found.certificates:
+        state = _state(each, found.now_ns)
+        if everything or state in {"valid", "expiring"}:
+            seen = f"{format_ns(found.now_ns - each.seen_ns)} ago" if each.seen_ns else "never"
+            issued, expires = _instant(each.issued_ns), _instant(each.expires_ns)
+            table.add_row(
+                each.name, each.role, state, issued, expires, seen, each.origin, each.serial
+            )
+    for waiting in found.tokens:
+        expires = _instant(waiting.expires_ns)
+        names = " ".join(waiting.names)
+        table.add_row(names, waiting.role, "token", "", expires, "", waiting.issuer, "")
+    console.print(table)
+
+
+@command.command()
+@click.argument("what", metavar="NAME|SERIAL")
+@click.option("--comment", default="", help="Why, for the audit log.")
+@fleet_options
+def revoke(target: FleetTarget, what: str, comment: str, as_json: bool) -> None:
+    """Refuse every certificate of NAME, or the one with this serial number, from now on.
+
+    Streams that were opened with it are closed. The name can join again with a new token.
+
+    \b
+    Example:
+      syntony enrol revoke gpu001 --comment "stolen"
+    """
+    order = RevokeCommand(what=what, by=user(), comment=comment)
+    revoked = ask(target, order, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(revoked))
+        return
+    known = len(revoked.serials)
+    messages.print(f"{what}: {known} known certificate{'s' if known != 1 else ''} revoked")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--at", "controller", metavar="HOST:PORT", required=True, help="The enrolment port.")
+@click.option("--token", "secret", required=True, help="From `syntony enrol token`; - reads it.")
+@click.option("--ca", type=click.Path(), help="CA certificate of the fleet, PEM.")
+@click.option("--fingerprint", help="SHA-256 of the CA certificate, instead of --ca.")
+@click.option(
+    "--dir", "directory", type=click.Path(), default="/var/lib/syntony/tls", show_default=True,
+    help="Gets ca.crt, NAME.crt and NAME.key; must belong to the daemon's user.",
+)  # fmt: skip
+def join(
+    *,
+    name: str,
+    controller: str,
+    secret: str,
+    ca: str | None,
+    fingerprint: str | None,
+    directory: str,
+) -> None:
+    """Exchange a join token for a certificate. The key is made here and stays here.
+
+    \b
+    Example:
+      syntony enrol join gpu001 --at syntony.example:8444 --ca ca.crt --token syntony-1f…
+    """
+    from syntony.controller import client
+    from syntony.io.credentials import new_request, store_credentials
+    from syntony.io.files import write_atomically
+
+    if (ca is None) == (fingerprint is None):
+        raise UsageError("give --ca FILE or --fingerprint, the one or the other")
+    known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
+    request = new_request(name)
+    given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
+    joining = JoinRequest(token=given, csr=request.csr)
+    place = Path(directory)
+    files = TlsFiles(
+        ca=str(place / "ca.crt"), cert=str(place / f"{name}.crt"), key=str(place / f"{name}.key")
+    )
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(Path(files.ca), known, 0o644)  # found out before the token is used up
+    except OSError as error:
+        raise MissingError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    issued = client.join(controller, joining, known)
+    store_credentials(files, issued.certificate, request.key)
+    got = read_certificate(issued.certificate)
+    role, expires = got.identity.role, _instant(got.validity.expires_ns)
+    messages.print(f"{name} is {role}; certificate {files.cert} until {expires} UTC")
+
+
+@command.command()
+@click.option("--early", is_flag=True, help="Though two thirds of its life are not over.")
+@fleet_options
+def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
+    """Renew the certificate in --cert and --key. Does nothing before two thirds of its life.
+
+    Agents and controllers renew their own. This is for the others: run it from a timer.
+
+    \b
+    Example:
+      syntony enrol renew --controller HOST:8443 --ca ca.crt --cert prometheus.crt \\
+        --key prometheus.key
+    """
+    from syntony.io.credentials import load_credentials, new_request, store_credentials
+
+    files = target.tls
+    if files is None:
+        raise UsageError("a certificate is renewed over the network: give --controller HOST:PORT")
+    pem = load_credentials(files).certificate
+    now = dt.datetime.now(dt.UTC)
+    check_validity(pem, files.cert, now)
+    own = read_certificate(pem)
+    renewed = early or now.timestamp() * S >= own.validity.renewal_ns
+    if renewed:
+        request = new_request(own.identity.name)
+        issued = ask(target, RenewQuery(csr=request.csr), until=lambda _: True)
+        store_credentials(files, issued.certificate, request.key)
+        own = read_certificate(issued.certificate)
+    if as_json:
+        print_json({"renewed": renewed, "expires_ns": own.validity.expires_ns})
+        return
+    what = "renewed" if renewed else "not due yet"
+    messages.print(f"{files.cert}: {what}; until {_instant(own.validity.expires_ns)} UTC")
+
+
+@command.command()
+@click.argument("directory", type=click.Path())
+@click.option("--name", default="controller", show_default=True, help="Of the first controller.")
+@click.option("--address", "addresses", multiple=True, required=True,
+              help="IP or DNS name by which agents reach the controller.")  # fmt: skip
+@click.option("--lifetime", default="24h", show_default=True, help="Of its certificate.")
+def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: str) -> None:
+    """Make the fleet's CA in DIRECTORY, and the controller's first certificate in DIRECTORY/tls.
+
+    A CA that is there already is used. The controller renews its certificate by itself.
+
+    \b
+    Example:
+      syntony enrol authority /var/lib/syntony/ca --address syntony.example
+    """
+    from syntony.controller.pki import create_authority
+
+    place = Path(directory)
+    made = create_authority(place)
+    tls = made.issue(
+        name, Role.CONTROLLER, addresses=addresses, lifetime_ns=parse_duration_ns(lifetime),
+        directory=place / "tls",
+    )  # fmt: skip
+    messages.print(f"CA in {place}; certificate of the controller: {tls.cert}")
+    messages.print(f"fingerprint of the CA: {made.fingerprint}")
+
+
+def _fetch_ca(controller: str, fingerprint: str) -> bytes:
+    """The CA's certificate from the enrolment port, believed for its fingerprint alone."""
+    import ssl
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    from syntony.controller import client
+
+    host, _, port = controller.rpartition(":")
+    try:
+        # The port's own certificate is trusted for this one question only, to which the answer is
+        # either the CA that we know by its fingerprint, or nothing.
+        shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=10)
+    except (OSError, ValueError) as error:
+        raise MissingError(f"no controller answers at {controller}: {error}") from error
+    ca = client.join(controller, AuthorityQuery(), shown.encode()).ca
+    try:
+        found = x509.load_pem_x509_certificate(ca).fingerprint(hashes.SHA256()).hex()
+    except ValueError as error:
+        raise MissingError(f"{controller} shows no CA certificate: {error}") from error
+    if found != fingerprint.lower().replace(":", "").removeprefix("sha256"):
+        raise MissingError(
+            f"the CA at {controller} has the fingerprint {found}, not the one given: another "
+            "fleet, or somebody in between"
+        )
+    return ca
+
+
+def _state(each: CertificateView, now_ns: int) -> str:
+    if each.revoked_ns:
+        return "revoked"
+    if each.expires_ns <= now_ns:
+        return "expired"
+    return (
+        "expiring"
+        if each.expires_ns - now_ns < (each.expires_ns - each.issued_ns) // 4
+        else "valid"
+    )
+
+
+def _instant(civil_ns: int) -> str:
+    if not civil_ns:
+        return ""
+    return dt.datetime.fromtimestamp(civil_ns / S, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MissingError(f"{path}: cannot be read: {error.strerror}") from error

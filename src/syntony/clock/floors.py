@@ -1,0 +1,135 @@
+"""Least one-way delays of a pair's two directions: of one window, and remembered over many."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.clock.fit import WindowFit
+from syntony.clock.samples import Clouds
+
+FLOOR_DEPTH = 5
+"""How many of a direction's lowest points tell its floor: one alone may be a stamp gone wrong."""
+EARLY_SIGMAS = 4.0
+MAX_EARLY = 0.05
+"""The floor is where that many points lie within this many sigmas of stamp noise; up to this share
+of points may lie alone below it: stamps gone wrong."""
+QUEUE_SHARE = 0.01
+"""A doubt beyond this share of the round trip may be a queue, which fills or drains meanwhile."""
+CONFIRMATIONS = 2
+"""Windows with probes of their own that must confirm floors before that doubt is dropped."""
+FORGOTTEN = 0.05
+"""Part of what windows said of the gap that is forgotten with each later one, as floors follow
+those (`FLOOR_UP`): many windows leave no less than 20 would."""
+LEAST_GAP_NS = 0.5
+"""Stamps of both ends are whole nanoseconds."""
+
+Matrix = NDArray[np.float64]
+
+
+class Lows(NamedTuple):
+    """The lowest points of each direction at one slope, ns: heights, or delays once offset."""
+
+    forward_ns: float
+    reverse_ns: float
+    forward_scatter_ns: float
+    """How far the lowest points of that direction lie above each other."""
+    reverse_scatter_ns: float
+
+    @property
+    def scatter_ns(self) -> float:
+        return math.hypot(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
+    def worse_ns(self) -> float:
+        return max(self.forward_scatter_ns, self.reverse_scatter_ns)
+
+    @property
+    def rtt_ns(self) -> float:
+        return self.forward_ns + self.reverse_ns
+
+
+class Floors(NamedTuple):
+    """Least one-way delays, ns: what they sum to was measured, how they share it was assumed."""
+
+    forward_ns: float
+    reverse_ns: float
+    asymmetry_ns: float = 0.0
+    """Half the difference of the paths, known only from rebaselining around a prediction."""
+    doubt_var: float = 0.0
+    """Variance of that half difference: systematic, so no number of windows shrinks it."""
+    scatter_ns: float = math.inf
+    """How far the lowest points scattered, in the worse direction, when both were at the floor."""
+    confirmed: int = 0
+    """Windows with probes of their own that confirmed them."""
+    confirmed_ns: int = 0
+    """When the last of these was."""
+    certain: bool = False
+    """One of these needed no second one."""
+    gap_var: float = math.inf
+    """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
+    leave less by the root of n, as stretches within a window do, and one good one is enough."""
+
+    def confirm(self, fit: WindowFit, now_ns: int) -> Floors:
+        """As one more sharp window makes them."""
+        known = (1 - FORGOTTEN) / self.gap_var + 1 / max(fit.gap_ns, LEAST_GAP_NS) ** 2
+        return self._replace(
+            confirmed=self.confirmed + 1,
+            confirmed_ns=now_ns,
+            certain=self.certain or fit.certain,
+            gap_var=1 / known,
+        )
+
+    @property
+    def remaining_var(self) -> float:
+        """Variance of the offset that the floors leave in doubt, infinite while unconfirmed."""
+        if self.certain or self.confirmed >= CONFIRMATIONS:
+            return self.gap_var
+        return math.inf
+
+    @property
+    def rtt_ns(self) -> float:
+        return self.forward_ns + self.reverse_ns
+
+    def drift_doubt(self, span_ns: float) -> float:
+        """1-sigma of a window's slope, as long as queues may stand: they fill and drain."""
+        doubt_ns = math.sqrt(self.doubt_var)
+        return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
+
+
+def lows_at(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None = None) -> Lows:
+    """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
+    heights = clouds.heights(slope)
+    width_ns = EARLY_SIGMAS * noise_ns
+    lows, rises = [], []
+    sides = (heights[: clouds.forward], heights[clouds.forward :])
+    centres = (-math.inf, -math.inf) if pile is None else pile.line[1:]
+    for side, centre in zip(sides, centres, strict=True):
+        right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
+        floor = _floor(right if len(right) else side, width_ns)
+        lows.append(float(floor.sum()) / len(floor))
+        rises.append(lows[-1] - float(floor[0]))
+    return Lows(lows[0], lows[1], rises[0], rises[1])
+
+
+def fitted_lows(clouds: Clouds, fit: WindowFit, noise_ns: float) -> Lows:
+    """At the window's own slope, and by its own piles where it has any."""
+    if fit.piled:
+        return lows_at(clouds, fit.line.slope, fit.noise_ns, fit)
+    return lows_at(clouds, fit.line.slope, noise_ns)
+
+
+def _floor(side: Matrix, width_ns: float) -> Matrix:
+    """The lowest `FLOOR_DEPTH` heights that lie within a pile's width of each other, ascending.
+
+    Where there are none (no pile, or noise unknown) simply the lowest.
+    """
+    depth = min(FLOOR_DEPTH, len(side))
+    count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))
+    low = np.sort(side)[:count]
+    widths = low[depth - 1 :] - low[: count - depth + 1]
+    first = int((widths <= width_ns).argmax())  # 0, too, where none is
+    return low[first : first + depth]

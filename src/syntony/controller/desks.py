@@ -1,0 +1,46 @@
+"""What requests are answered from and carried out by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syntony.controller.audits import AuditDesk
+    from syntony.controller.batches import Piece
+    from syntony.controller.fleet import Fleet
+    from syntony.controller.incidents import AlertDesk
+    from syntony.controller.leadership import Leadership
+    from syntony.controller.locating import LocateLoop
+    from syntony.controller.membership import Membership
+    from syntony.controller.placement import Placement
+    from syntony.controller.probe_keys import ProbeKeyDistribution
+    from syntony.controller.sessions import Session
+    from syntony.controller.sla import SlaDesk
+    from syntony.controller.solve import SolveLoop
+    from syntony.controller.traffic import TrafficDesk
+    from syntony.state import ControlState
+    from syntony.store import Store
+
+
+class Desks(NamedTuple):
+    """The parts of one controller that requests are about."""
+
+    store: Store
+    state: ControlState
+    fleet: Fleet
+    solving: SolveLoop
+    locating: LocateLoop
+    slas: SlaDesk
+    alerts: AlertDesk
+    traffic: TrafficDesk
+    placement: Placement
+    audits: AuditDesk
+    keys: ProbeKeyDistribution
+    membership: Membership
+    leadership: Leadership
+    sessions: Mapping[str, Session]
+    """Host to its attached agent."""
+    put_local: Callable[[Piece], None]
+    """Queues rows of telemetry that tell of an order."""

@@ -1,0 +1,141 @@
+"""Carries out requests, whichever way they come in: checked, bounded in number, time and size.
+
+Requests that read much have threads of their own, two of them: what they do delays neither ingest
+nor decisions, which have theirs. Those that wait for a thread are bounded too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from syntony.controller import answers, orders
+from syntony.controller.questions import QUESTIONS, Asked, Question, Runs
+from syntony.errors import UsageError
+from syntony.model import format_ns
+from syntony.store.engine import STATEMENT_BUDGET_NS
+from syntony.wire.coding import decode
+from syntony.wire.query import Query, pages
+
+if TYPE_CHECKING:
+    from syntony.controller.access import Caller
+    from syntony.controller.desks import Desks
+
+__all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
+THREADS = 2
+MAX_WAITING = 32
+"""Requests of one kind of thread that are under way or wait for one; more are refused."""
+_T = TypeVar("_T")
+_decoder: msgspec.msgpack.Decoder[Query[Any]] = msgspec.msgpack.Decoder(reduce(or_, QUESTIONS))
+
+
+def decode_query(data: bytes) -> Query[Any]:
+    """A request. Raises `WireError`: none, or none that is known here."""
+    return decode(_decoder, data)
+
+
+def authorise(query: Query[Any], who: Caller) -> Question:
+    """What holds of the request. Raises `UsageError`: the caller's role may not make it."""
+    known = QUESTIONS[type(query)]
+    role, name = who.identity
+    if role not in known.roles:
+        wanted = " or ".join(sorted(known.roles))
+        article = "an" if role[0] in "aeiou" else "a"
+        raise UsageError(
+            f"{type(query).__name__} needs a certificate of role {wanted}; "
+            f"{name!r} is {article} {role}"
+        )
+    return known
+
+
+class Instant(NamedTuple):
+    """When a request is carried out; see `Asked`."""
+
+    fleet_ns: int | None
+    now_ns: int
+
+
+class Dispatcher:
+    """One per controller, on its event loop.
+
+    Args:
+        desks: what requests are about.
+        instant: the time now.
+    """
+
+    def __init__(self, desks: Desks, instant: Callable[[], Instant]) -> None:
+        self._desks = desks
+        self._instant = instant
+        self._quick = _Threads("requests-disk", budget=False)
+        self._store = _Threads("requests-store", budget=True)
+        self._one_order = asyncio.Lock()
+
+    async def carry_out(self, query: Query[Any], who: Caller) -> list[bytes]:
+        """The answer's pages.
+
+        Raises:
+            SyntonyError: it is not allowed, asks for too much, takes too long, or fails.
+        """
+        known = authorise(query, who)
+        known.check(query)
+        asked = Asked(self._desks, who, *self._instant())
+        if known.runs is Runs.ORDERED:
+            async with self._one_order:
+                return list(pages(await known.handler(asked, query)))
+        threads, budget_ns = self._quick, known.budget_ns
+        if known.runs is Runs.LOOP:
+            answer = known.handler(asked, query)
+            return await threads.run(lambda: list(pages(answer)), query, budget_ns)
+        if known.runs is Runs.STORE:
+            threads = self._store
+        return await threads.run(lambda: list(pages(known.handler(asked, query))), query, budget_ns)
+
+    def close(self) -> None:
+        """What waits is given up."""
+        self._quick.close()
+        self._store.close()
+
+
+class _Threads:
+    """A few, with a bounded queue.
+
+    Args:
+        name: of the threads.
+        budget: statements to the store are ended when the request's time is over.
+    """
+
+    def __init__(self, name: str, *, budget: bool) -> None:
+        self._budget = budget
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
+        self._places = threading.BoundedSemaphore(MAX_WAITING)
+
+    async def run(self, work: Callable[[], _T], query: Query[Any], budget_ns: int) -> _T:
+        name = type(query).__name__
+        if not self._places.acquire(blocking=False):
+            raise UsageError(
+                f"{name}: the controller is busy with {MAX_WAITING} requests like it; "
+                "ask again in a while"
+            )
+        context = copy_context()
+        if self._budget:
+            context.run(STATEMENT_BUDGET_NS.set, budget_ns)
+        future = self._pool.submit(context.run, work)
+        future.add_done_callback(lambda _: self._places.release())
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), budget_ns / 1e9)
+        except TimeoutError as error:
+            raise UsageError(
+                f"{name}: no answer within {format_ns(budget_ns)}; ask for a shorter window or "
+                "fewer rows"
+            ) from error
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,241 @@
+"""Seconds of probing as columns, from ingest to localisation, without the store between.
+
+Rows are kept from when they are stored until their second is judged. Flows are told apart by
+numbers: of the plan's NICs, of its pairs, and of source ports.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.controller.batches import Piece
+from syntony.fabric import history
+from syntony.fabric.book import Way
+from syntony.fabric.history import FIELDS, SecondCounts
+from syntony.fabric.watch import Watch
+from syntony.model import S
+from syntony.wire.tables import HEARD, PROBE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ports = Mapping[tuple[str, str], int]
+"""(prober, target) to the target's port, of the plan in force."""
+COLUMNS = {
+    PROBE.name: (
+        "ts_ns", "src", "dst", "prober", "sport", "sent", "lost", "unresolved", "count",
+        "owd_p50_ns", "clk_err_ns",
+    ),
+    HEARD.name: ("ts_ns", "src", "dst", "received"),
+}  # fmt: skip
+MAX_ROWS = 4_000_000
+"""Kept of each table: ten seconds of a fleet of 8,000 NICs. Beyond it the oldest are shed."""
+_PORT_BITS = 16
+
+
+class RowBuffer:
+    """Rows of probing that are not judged yet. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.shed = 0
+        """Rows that were not waited for."""
+        self._lock = threading.Lock()
+        self._kept: dict[str, list[pa.Table]] = {name: [] for name in COLUMNS}
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        """Rows that are in the store now, each batch once."""
+        with self._lock:
+            for piece in pieces:
+                if piece.table.name in COLUMNS:
+                    rows = piece.rows.select(COLUMNS[piece.table.name])
+                    self._kept[piece.table.name].append(rows)
+            for kept in self._kept.values():
+                rows = sum(table.num_rows for table in kept)
+                while rows > MAX_ROWS:
+                    rows -= kept[0].num_rows
+                    self.shed += kept.pop(0).num_rows
+
+    def take(self, name: str, first: int, last: int) -> dict[int, pa.Table]:
+        """The rows of one table by second, from `first` to `last`; earlier ones are let go of."""
+        import pyarrow as pa
+
+        with self._lock:
+            kept, self._kept[name] = self._kept[name], []
+        if not kept:
+            return {}
+        rows = pa.concat_tables(kept)
+        second = rows.column("ts_ns").to_numpy() // S
+        later = rows.filter(pa.array(second > last))
+        if later.num_rows:
+            with self._lock:
+                self._kept[name].insert(0, later)
+        if first == last and (second == first).all():
+            return {first: rows}
+        return {each: rows.filter(pa.array(second == each)) for each in range(first, last + 1)}
+
+
+class FlowSeconds:
+    """Hands seconds to a `Watch`. Used by one thread at a time.
+
+    Args:
+        watch: what judges them.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._ports: Ports = {}
+        self._nics: dict[str, int] = {}
+        self._numbering = -1
+        self._pair_keys = self._pair_places = np.zeros(0, np.int64)
+        """Of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
+        self._flow_keys = self._flow_places = np.zeros(0, np.int64)
+
+    def add(self, probed: pa.Table | None, heard: pa.Table | None, ports: Ports) -> None:
+        """The next second; flows that are not planned are left out.
+
+        Args:
+            probed: rows of `probe_1s`, of requests (`prober` is `src`) and replies.
+            heard: rows of `heard_1s`.
+            ports: of the plan in force; the same object until there is another.
+        """
+        if ports is not self._ports:
+            self._number_pairs(ports)
+        pair, forward, planned = self._pairs_of(probed)
+        numbering = self._watch.begin(int((planned & forward).sum()))
+        if numbering != self._numbering:
+            self._numbering = numbering
+            self._pair_places = np.full(len(self._pair_keys), -1, np.int64)
+            self._flow_keys = self._flow_places = np.zeros(0, np.int64)
+        if probed is None or not planned.any():
+            place = np.zeros(0, np.int64)
+        else:
+            probed, pair, forward = _masked(probed, planned), pair[planned], forward[planned]
+            place = self._places(pair << _PORT_BITS | _numbers(probed, "sport"), forward)
+        second = _counted(probed, place, forward, self._watch.flows)
+        self._watch.take(second, self._heard(heard))
+
+    def _number_pairs(self, ports: Ports) -> None:
+        self._ports = ports
+        names = sorted({name for pair in ports for name in pair})
+        self._nics = {name: number for number, name in enumerate(names)}
+        pairs = ((self._nics[a] * len(names) + self._nics[b]) for a, b in ports)
+        self._pair_keys = np.sort(np.fromiter(pairs, np.int64, len(ports)))
+        self._numbering = -1
+
+    def _pairs_of(self, rows: pa.Table | None) -> tuple[Ints, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Of each row: its pair's number, whether it tells of requests, whether it is planned."""
+        if rows is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+        import pyarrow.compute as pc
+
+        # The prober is one of the two ends: ingest has checked it.
+        forward = pc.equal(rows.column("src"), rows.column("prober")).to_numpy()
+        src, dst = self._ids(rows, "src"), self._ids(rows, "dst")
+        pair, planned = self._pair(np.where(forward, src, dst), np.where(forward, dst, src))
+        return pair, forward, planned
+
+    def _pair(self, prober: Ints, target: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """Numbers of pairs, and which of them are the plan's."""
+        key = np.where((prober < 0) | (target < 0), -1, prober * len(self._nics) + target)
+        return _find(self._pair_keys, key)
+
+    def _ids(self, rows: pa.Table, name: str) -> Ints:
+        """Numbers of NICs; -1 for one that the plan does not know."""
+        coded = rows.column(name).combine_chunks().dictionary_encode()
+        known = [self._nics.get(each, -1) for each in coded.dictionary.to_pylist()]
+        return np.asarray(np.array(known, np.int64)[coded.indices.to_numpy()])
+
+    def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
+        """Of each row: its flow's place in the watch; -1: only its replies are told of."""
+        index, known = _find(self._flow_keys, key)
+        fresh = np.unique(key[~known & forward])
+        if len(fresh):
+            self._number_flows(fresh)
+            index, known = _find(self._flow_keys, key)
+        found = np.full(len(key), -1, np.int64)
+        found[known] = self._flow_places[index[known]]
+        return found
+
+    def _number_flows(self, fresh: Ints) -> None:
+        names, ports, nics = list(self._nics), self._ports, len(self._nics)
+        places = []
+        for key in fresh.tolist():
+            pair, sport = key >> _PORT_BITS, key & ((1 << _PORT_BITS) - 1)
+            src, dst = divmod(int(self._pair_keys[pair]), nics)
+            way = Way(names[src], names[dst], sport, ports[names[src], names[dst]])
+            place, self._pair_places[pair] = self._watch.number(way)
+            places.append(place)
+        keys = np.concatenate((self._flow_keys, fresh))
+        order = np.argsort(keys)
+        self._flow_keys = keys[order]
+        self._flow_places = np.concatenate((self._flow_places, places))[order]
+
+    def _heard(self, rows: pa.Table | None) -> Ints:
+        """Requests heard, by the watch's pairs."""
+        size = self._watch.pairs
+        if rows is None or not len(self._pair_keys):
+            return np.zeros(size, np.int64)
+        pair, planned = self._pair(self._ids(rows, "src"), self._ids(rows, "dst"))
+        place = np.where(planned, self._pair_places[pair], -1)
+        known = place >= 0
+        return _summed(place[known], _numbers(rows, "received")[known], size)
+
+
+def _counted(
+    rows: pa.Table | None, place: Ints, forward: NDArray[np.bool_], flows: int
+) -> SecondCounts:
+    """Rows of requests and of replies put together, flow by flow."""
+    counts = np.zeros((FIELDS, flows), np.int64)
+    delay_ns, clk_err_ns = np.full((2, flows), np.nan), np.zeros(flows)
+    if rows is None or not len(place):
+        return SecondCounts(counts, delay_ns, clk_err_ns)
+    sent, lost, measured = (_numbers(rows, name) for name in ("sent", "lost", "count"))
+    p50_ns = rows.column("owd_p50_ns").to_numpy().astype(np.float64)
+    present = np.bincount(place[forward], minlength=flows) > 0
+    fields = ((history.SENT, history.LOST), (history.SENT_BACK, history.LOST_BACK))
+    for way, (rows_of, (sent_as, lost_as)) in enumerate(
+        zip((forward, ~forward & (place >= 0)), fields, strict=True)
+    ):
+        where = place[rows_of]
+        counts[sent_as] = _summed(where, sent[rows_of], flows)
+        counts[lost_as] = _summed(where, lost[rows_of], flows)
+        told = rows_of & (measured > 0)
+        np.fmax.at(delay_ns[way], place[told], p50_ns[told])
+    counts[:, ~present] = 0
+    delay_ns[:, ~present] = np.nan
+    where = place[forward]
+    counts[history.UNRESOLVED] = _summed(where, _numbers(rows, "unresolved")[forward], flows)
+    errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)[forward]
+    # An error that is not finite: not known.
+    np.maximum.at(clk_err_ns, where, np.where(np.isfinite(errors), errors, 0.0))
+    return SecondCounts(counts, delay_ns, clk_err_ns)
+
+
+def _numbers(rows: pa.Table, name: str) -> Ints:
+    return np.asarray(rows.column(name).to_numpy().astype(np.int64))
+
+
+def _summed(place: Ints, values: Ints, size: int) -> Ints:
+    # Sums of a second are far below 2**53.
+    return np.bincount(place, weights=values, minlength=size).astype(np.int64)
+
+
+def _masked(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    import pyarrow as pa
+
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def _find(keys: Ints, wanted: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """Places of what is wanted among sorted keys, and whether it is there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return place, keys[place] == wanted

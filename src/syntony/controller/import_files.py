@@ -1,0 +1,90 @@
+"""Opens control state, and moves into it what earlier versions kept in files of `state_dir`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syntony.alerts.incidents import BookState
+from syntony.clock.anchored import FleetMemory
+from syntony.controller.config import ControllerConfig
+from syntony.controller.fabric_changes import FABRIC_MAP
+from syntony.controller.timeline import TIMELINE, KeptTimeline
+from syntony.errors import ConfigError
+from syntony.fabric.changes import MapState
+from syntony.state import Connection, ControlState
+from syntony.state.document import Document
+from syntony.state.incident_store import IncidentStore
+from syntony.state.outbox import Outbox
+from syntony.state.transfer import import_sqlite
+
+_log = logging.getLogger(__name__)
+_FILES = ("incidents.json", "timeline.json", "fabric.json", "outbox")
+DONE = ".imported"
+"""Ending of a file's name after the import."""
+_NAME = "files imported"
+
+
+def open_state(config: ControllerConfig) -> ControlState:
+    """The control state of a configuration, with what there is to import. Raises `ConfigError`,
+    `StateError`."""
+    directory = Path(config.state_dir) if config.state_dir else None
+    state = ControlState(config.state or directory)
+    if directory is not None:
+        if config.state:
+            import_sqlite(state, directory)
+        import_files(state, directory)
+    return state
+
+
+def import_files(state: ControlState, directory: Path) -> None:
+    """Import what is there, in one transaction, and rename it. Does nothing the second time, nor
+    where control state already holds what the files would bring.
+
+    Raises:
+        ConfigError: a file cannot be read; nothing has been imported.
+        StateError: control state cannot be written; nothing has been imported.
+    """
+    found = [directory / name for name in _FILES if (directory / name).exists()]
+    if not found:
+        return
+    if not state.read("SELECT value FROM counter WHERE name = ?", _NAME):
+        book = _read(directory / "incidents.json", BookState)
+        memory = _read(directory / "timeline.json", FleetMemory)
+        fabric = _read(directory / "fabric.json", MapState)
+        with state.transaction() as connection:
+            if book is not None:
+                IncidentStore(state).save(connection, book)
+            if memory is not None:
+                Document(state, TIMELINE, KeptTimeline).put(connection, KeptTimeline(memory))
+            if fabric is not None:
+                Document(state, FABRIC_MAP, MapState).put(connection, fabric)
+            _import_messages(Outbox(state), connection, directory / "outbox")
+            connection.execute("INSERT INTO counter (name, value) VALUES (?, 1)", (_NAME,))
+        _log.warning("imported into control state: %s", ", ".join(path.name for path in found))
+    for path in found:
+        path.rename(path.with_name(path.name + DONE))
+
+
+def _import_messages(outbox: Outbox, connection: Connection, directory: Path) -> None:
+    """Files are ``outbox/RECEIVER/NUMBER.json``."""
+    for path in sorted(directory.glob("*/*.json")):
+        body = _read(path, dict[str, Any])
+        if body is not None:
+            body.pop("routing_key", None)  # added when it is sent
+            outbox.append(connection, path.parent.name, json.dumps(body))
+
+
+def _read(path: Path, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error}; move it away to go on without it"
+        ) from error

@@ -1,0 +1,71 @@
+"""Which controller agents obey: the one that started last with the fleet's control state.
+
+Each start raises the epoch. Decisions carry it, and agents refuse lower ones than they have seen.
+A controller that has lost its control state to another stops by itself (`lease`); one that cannot
+know, for example with a copy of it on another machine, is refused by agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from syntony.controller.greeting import RefusedError
+from syntony.state import ControlState
+from syntony.state.epochs import raise_epoch
+from syntony.wire.coding import encode
+from syntony.wire.control import MAX_EPOCH, EpochRaised, Issuer, TakeoverCommand
+from syntony.wire.messages import (
+    DECISIONS,
+    ControllerMessage,
+    Decision,
+    Hello,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """One per controller, used on its event loop.
+
+    Args:
+        state: control state, which numbers controllers.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+        self.name = ""
+        """In this controller's certificate."""
+        self.seen = 0
+        """The highest epoch that an agent has told of, by its own account."""
+
+    @property
+    def epoch(self) -> int:
+        """Of this controller."""
+        return self._state.epoch
+
+    def check(self, hello: Hello) -> None:
+        """Raises `RefusedError`: the agent has obeyed a later controller than this one."""
+        self.seen = max(self.seen, min(hello.epoch, MAX_EPOCH))
+        if hello.epoch > self.epoch:
+            raise RefusedError(
+                f"host {hello.host!r} has obeyed a controller of epoch {hello.epoch}, this one has "
+                f"{self.epoch}: another controller took over, or this one's control state is from "
+                f"a backup; if so: syntony controller takeover --above {hello.epoch}"
+            )
+
+    def seal(self, message: ControllerMessage) -> bytes:
+        """As it is sent to agents."""
+        if not isinstance(message, DECISIONS):
+            return encode(message)
+        return encode(Decision(issuer=self.name, epoch=self.epoch, message=encode(message)))
+
+    async def take_over(self, command: TakeoverCommand, issuer: Issuer, at_ns: int) -> EpochRaised:
+        """Go beyond an epoch that agents have seen. Raises `UsageError`, `StateError`."""
+        epoch = await asyncio.to_thread(
+            lambda: raise_epoch(
+                self._state, command.above, issuer=issuer, at_ns=at_ns, comment=command.comment
+            )
+        )
+        _log.warning("epoch raised epoch=%d by=%s", epoch, issuer.who)
+        return EpochRaised(epoch=epoch)

@@ -1,0 +1,45 @@
+"""Watches whether this controller still holds control state; it must not act when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from syntony.errors import StateError
+from syntony.model import S
+from syntony.state import ControlState, LeaseLostError
+
+_log = logging.getLogger(__name__)
+CHECK_NS = 2 * S
+"""Between two checks: how long a controller goes on that has been replaced."""
+PATIENCE_NS = 15 * S
+"""A controller that could not ask for so long stops: a restarting database answers sooner, and a
+database that can be reached by others may have let another controller in."""
+
+
+class LeaseWatch:
+    """One per controller; on its event loop.
+
+    Args:
+        end: stops the controller with an error.
+    """
+
+    def __init__(self, state: ControlState, end: Callable[[StateError], None]) -> None:
+        self._state = state
+        self._end = end
+        self._held_ns = time.monotonic_ns()
+
+    async def check_lease(self) -> None:
+        """Ask once."""
+        try:
+            await asyncio.to_thread(self._state.database.check)
+        except LeaseLostError as error:
+            self._end(error)
+        except StateError as error:
+            _log.error("control state does not answer reason=%s", error)
+            if time.monotonic_ns() - self._held_ns > PATIENCE_NS:
+                self._end(error)
+        else:
+            self._held_ns = time.monotonic_ns()

@@ -1,0 +1,69 @@
+"""How long each agent has said nothing, while somebody listened. Pure.
+
+A controller that was paused, or that is short of processor time, has heard nothing either: that
+says nothing of the agents. Their silence counts in time during which it came round to listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syntony.model import S
+
+TICK_NS = S // 4
+"""How often `tick` should come."""
+MOST_NS = S
+"""Time that counts of what is between two ticks."""
+AWAY_NS = 3 * S
+"""A gap between two ticks beyond which this controller was away: whatever it knows is old."""
+BACK_NS = 8 * S
+"""After which it has heard from everybody again: agents speak every second, are read in turn, and
+edges of clocks come every two."""
+STARTING_NS = 30 * S
+"""After its own start the controller gives agents so long to come back before it misses them."""
+
+
+class Listening:
+    """One per controller; instants are monotonic.
+
+    Args:
+        now_ns: when it began to listen.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self._last_ns = now_ns
+        self._attended_ns = 0
+        self._heard_ns: dict[str, int] = {}
+        self._back_ns = 0
+        self.away_ns = 0
+        """How long this controller was away, in all."""
+
+    def tick(self, now_ns: int) -> int:
+        """The controller comes round to listen. Returns for how long it was away, 0 if it was not;
+        messages that waited meanwhile are read after this."""
+        gap_ns, self._last_ns = now_ns - self._last_ns, now_ns
+        self._attended_ns += min(gap_ns, MOST_NS)
+        if gap_ns < AWAY_NS:
+            return 0
+        self.away_ns += gap_ns
+        self._back_ns = self._attended_ns + BACK_NS
+        return gap_ns
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is known is of now: not right after this controller was away."""
+        return self._attended_ns >= self._back_ns
+
+    def heard(self, host: str) -> None:
+        """Its agent said something."""
+        self._heard_ns[host] = self._attended_ns
+
+    def silent(self, hosts: Iterable[str], *, grace_ns: int = STARTING_NS) -> dict[str, int]:
+        """Host → for how long its agent has said nothing.
+
+        Args:
+            hosts: all that there are.
+            grace_ns: from the start, nobody is missed.
+        """
+        now_ns = self._attended_ns
+        return {host: max(0, now_ns - max(self._heard_ns.get(host, 0), grace_ns)) for host in hosts}

@@ -1,0 +1,200 @@
+"""Hands out probe keys and rotates them: `mesh.key_rotation` with what is kept and sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import structs
+
+from syntony.controller.fleet import Mesh
+from syntony.controller.sessions import Session
+from syntony.errors import StateError, UsageError
+from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
+from syntony.model import format_ns
+from syntony.state import ControlState
+from syntony.state.document import Document
+from syntony.wire.control import Issuer
+from syntony.wire.probes import KeysHeld, KeysStatus, PairKeys, ProbeKeys, RotateKeys
+
+_log = logging.getLogger(__name__)
+_MAX_EPOCH = (1 << 32) - 1
+PERIODIC = Issuer("controller", "local")
+
+
+class ProbeKeyDistribution:
+    """One per controller, on its event loop; threads wait for the disk, one at a time.
+
+    Args:
+        state: where the ring is kept.
+        sessions: attached agents.
+        period_ns: between two rotations; 0: only by order.
+        clock: reads this host's clock, which times are kept by.
+
+    Raises:
+        StateError: it cannot be read or first written.
+    """
+
+    def __init__(
+        self,
+        state: ControlState,
+        sessions: Mapping[str, Session],
+        period_ns: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._state = state
+        self._kept = Document(state, "probe keys", KeyRing)
+        self._sessions = sessions
+        self._period_ns = period_ns
+        self._now = clock
+        now_ns = clock()
+        ring = self._kept.load()
+        if ring is None:
+            ring = KeyRing(masters=(_draw(secrets.randbelow(1 << 30)),), since_ns=now_ns)
+            self._kept.save(ring)
+        self._rotation = KeyRotation(ring, now_ns)
+        self._pairs: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._unkept = False
+        """Whether hosts have joined since the ring was kept."""
+        self._joined: set[str] = set()
+        """Hosts that have attached since a write began."""
+        self._one_write = asyncio.Lock()
+
+    def plan(self, mesh: Mesh) -> None:
+        """A new plan: each host gets the keys of its pairs, before it gets the plan."""
+        self._pairs = _pairs(mesh)
+        self._send(self._sessions)
+
+    def attached(self, host: str) -> None:
+        """An agent is there."""
+        self._unkept |= self._rotation.attached(host)
+        self._joined.add(host)
+        self._send((host,))
+
+    def held(self, host: str, report: KeysHeld) -> None:
+        """An agent has carried out what it was sent."""
+        self._rotation.held(host, report.epochs, report.sending)
+
+    async def step(self) -> None:
+        """Move on if every host is ready. Raises `StateError`: everything stays as it is."""
+        async with self._one_write:
+            ring, now_ns = self._rotation.ring, self._now()
+            if self._unkept:
+                await self._keep(ring)
+            if self._period_ns and now_ns - ring.since_ns >= self._period_ns:
+                await self._begin(PERIODIC, f"every {format_ns(self._period_ns)}", now_ns)
+            following = self._rotation.next(now_ns)
+            if following is not None:
+                for host in set(following.left_behind) - set(ring.left_behind):
+                    _log.warning("probe keys host=%s reason=away for too long, left behind", host)
+                await self._adopt(following)
+            self._send(self._rotation.unconfirmed(self._sessions, now_ns))
+
+    async def rotate(self, order: RotateKeys, issuer: Issuer) -> KeysStatus:
+        """Begin to rotate. Raises `UsageError`: a rotation is under way; `StateError`."""
+        now_ns = self._now()
+        async with self._one_write:
+            begun = await self._begin(issuer, order.why, now_ns)
+        if not begun:
+            raise UsageError(
+                f"a rotation is under way, {self._rotation.ring.phase}; "
+                "`syntony probe keys` says for whom it waits"
+            )
+        return self.status()
+
+    def status(self) -> KeysStatus:
+        """How the rotation stands."""
+        ring = self._rotation.ring
+        return KeysStatus(
+            epochs=ring.epochs,
+            sending=ring.sending,
+            phase=ring.phase,
+            age_ns=max(0, self._now() - ring.since_ns),
+            waiting=self._rotation.waiting(),
+            left_behind=ring.left_behind,
+        )
+
+    async def _begin(self, issuer: Issuer, why: str, now_ns: int) -> bool:
+        newest = self._rotation.ring.epochs[-1]
+        fresh = self._rotation.begin(_draw(newest % _MAX_EPOCH), now_ns)
+        if fresh is None:
+            return False
+        fresh = await self._keep(fresh)
+        await asyncio.to_thread(
+            lambda: self._state.record(
+                "probe keys", f"epoch {fresh.epochs[-1]}", at_ns=now_ns, issuer=issuer,
+                was=f"epoch {newest}", comment=why,
+            )
+        )  # fmt: skip
+        self._rotation.adopt(self._with_joined(fresh))
+        self._send(self._sessions)
+        return True
+
+    async def _adopt(self, ring: KeyRing) -> None:
+        """What is told has been kept: a successor must not take it back."""
+        ring = await self._keep(ring)
+        if ring.phase is not self._rotation.ring.phase:
+            _log.info("probe keys phase=%s epochs=%s", ring.phase, ring.epochs)
+        if self._rotation.adopt(ring):
+            self._send(self._sessions)
+
+    async def _keep(self, ring: KeyRing) -> KeyRing:
+        """Write a ring. Returns it with the hosts that attached meanwhile; they are kept next
+        time. Raises `StateError`."""
+        self._unkept, unkept = False, self._unkept
+        self._joined.clear()
+        try:
+            await asyncio.to_thread(self._kept.save, ring)
+        except StateError:
+            self._unkept |= unkept
+            raise
+        return self._with_joined(ring)
+
+    def _with_joined(self, ring: KeyRing) -> KeyRing:
+        joined = self._joined - set(ring.hosts)
+        self._unkept |= bool(joined)
+        return structs.replace(
+            ring,
+            hosts=(*ring.hosts, *sorted(joined)),
+            left_behind=tuple(host for host in ring.left_behind if host not in joined),
+        )
+
+    def _send(self, hosts: Iterable[str]) -> None:
+        ring = self._rotation.ring
+        for host in hosts:
+            session = self._sessions.get(host)
+            if session is None:
+                continue
+            pairs = tuple(
+                PairKeys(
+                    host=other,
+                    nics=nics,
+                    keys=tuple(pair_key(master, host, other) for master in ring.masters),
+                )
+                for other, nics in self._pairs.get(host, {}).items()
+            )
+            self._rotation.sent(host, self._now())
+            session.outbox.put(ProbeKeys(epochs=ring.epochs, sending=ring.sending, pairs=pairs))
+
+
+def _draw(after: int) -> Master:
+    return Master(epoch=after + 1, secret=secrets.token_bytes(MASTER_BYTES))
+
+
+def _pairs(mesh: Mesh) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Host → every host that it probes or is probed by → the numbers of that one's NICs."""
+    peers: dict[str, set[str]] = defaultdict(set)
+    for host, flows in mesh.flows.items():
+        for other in {flow.dst.partition("/")[0] for flow in flows}:
+            peers[host].add(other)
+            peers[other].add(host)
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for ref, nic in sorted(mesh.nics.items()):
+        numbers[ref.host].append(nic.nic_id)
+    return {
+        host: {other: tuple(numbers[other]) for other in sorted(others)}
+        for host, others in peers.items()
+    }

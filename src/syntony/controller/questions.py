@@ -1,0 +1,142 @@
+"""The registry of requests: a decorated handler is all that a new one needs beside its messages.
+
+``@question`` and ``@order`` say who may make the request, where its handler runs, how much it may
+ask for and how long it may take. The dispatcher, the allow-list and the page in the docs follow.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.wire.query import Query
+from syntony.wire.roles import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from syntony.controller.access import Caller
+    from syntony.controller.desks import Desks
+    from syntony.wire.control import Issuer
+
+A = TypeVar("A", bound=msgspec.Struct)
+READ = frozenset({Role.VIEWER, Role.OPERATOR})
+ORDER = frozenset({Role.OPERATOR})
+DAY_NS = 24 * 3600 * S
+BUDGET_NS = 10 * S
+"""What a request may take by default: as long as command lines wait for an answer."""
+STORE_BUDGET_NS = 60 * S
+"""… one that reads the store."""
+_SLACK_NS = 1 * S
+"""Rows of hosts that are a little ahead of the median are of the window too."""
+
+
+class Runs(enum.Enum):
+    """Where a handler runs."""
+
+    LOOP = "event loop"
+    """It only looks at what is in memory."""
+    DISK = "disk"
+    """A few threads for control state."""
+    STORE = "store"
+    """Two threads for what reads much; statements end with the budget."""
+    ORDERED = "order"
+    """A coroutine on the event loop, one at a time; never given up half-done."""
+
+
+class Asked(NamedTuple):
+    """One request being carried out."""
+
+    desks: Desks
+    who: Caller
+    fleet_ns: int | None
+    """Fleet time, or that of the newest stored row; None: nothing was ever measured."""
+    now_ns: int
+    """Fleet time, or this host's before there is any."""
+
+    def window(self, length_ns: int) -> tuple[int, int]:
+        """Whole seconds from so long ago to a little after now."""
+        now_ns = self.fleet_ns or 0
+        return (now_ns - length_ns) // S * S, now_ns + _SLACK_NS
+
+    def measured_ns(self) -> int:
+        """Fleet time. Raises `UsageError`: there is none."""
+        if self.fleet_ns is None:
+            raise UsageError("there is no fleet time yet; nothing has been measured")
+        return self.fleet_ns
+
+
+class Question(NamedTuple):
+    """What holds of one kind of request."""
+
+    request: type[Query[Any]]
+    roles: frozenset[Role]
+    runs: Runs
+    handler: Callable[[Asked, Any], Any]
+    budget_ns: int
+    longest_ns: int
+    """Of its ``window_ns``; 0: it has none."""
+    most: int
+    """Of its ``limit``; 0: it has none."""
+
+    def check(self, query: Query[Any]) -> None:
+        """Raises `UsageError`: it asks for more than may be."""
+        name = type(query).__name__
+        window_ns, limit = getattr(query, "window_ns", 0), getattr(query, "limit", 0)
+        if self.longest_ns and not 0 < window_ns <= self.longest_ns:
+            days = self.longest_ns / DAY_NS
+            raise UsageError(f"{name}: a window of {window_ns} ns; ask for up to {days:g} days")
+        if self.most and not 0 < limit <= self.most:
+            raise UsageError(f"{name}: {limit} rows; ask for 1 to {self.most}")
+
+
+QUESTIONS: dict[type[Query[Any]], Question] = {}
+"""Every request that is served; `syntony.controller.dispatch` has loaded all of them."""
+
+
+def question(
+    request: type[Query[A]],
+    roles: frozenset[Role],
+    runs: Runs,
+    *,
+    longest_ns: int = 0,
+    most: int = 0,
+) -> Callable[[Callable[[Asked, Any], A]], Callable[[Asked, Any], A]]:
+    """Register the handler of a request that changes nothing for others.
+
+    Args:
+        request: its type, which names the answer's.
+        roles: who may ask.
+        runs: where the handler runs.
+        longest_ns: of its ``window_ns``.
+        most: of its ``limit``.
+    """
+
+    def register(handler: Callable[[Asked, Any], A]) -> Callable[[Asked, Any], A]:
+        budget_ns = STORE_BUDGET_NS if runs is Runs.STORE else BUDGET_NS
+        QUESTIONS[request] = Question(request, roles, runs, handler, budget_ns, longest_ns, most)
+        return handler
+
+    return register
+
+
+Carry = Callable[["Asked", Any, "Issuer"], "Coroutine[Any, Any, A]"]
+
+
+def order(request: type[Query[A]]) -> Callable[[Carry[A]], Carry[A]]:
+    """Register the handler of a request that changes something: operators', one at a time."""
+
+    def register(handler: Carry[A]) -> Carry[A]:
+        async def carry_out(asked: Asked, query: Any) -> A:
+            issuer = asked.who.issuer(query.by)
+            return await handler(asked, query, issuer)
+
+        QUESTIONS[request] = Question(request, ORDER, Runs.ORDERED, carry_out, 0, 0, 0)
+        return handler
+
+    return register

@@ -1,0 +1,56 @@
+"""The fleet timeline over restarts: what a controller leaves for its successor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from syntony.clock.anchored import FleetMemory
+from syntony.controller.solve import SolveLoop
+from syntony.errors import StateError
+from syntony.state import ControlState
+from syntony.state.document import Document
+
+_log = logging.getLogger(__name__)
+TIMELINE = "fleet timeline"
+"""Name of the document of control state."""
+
+
+class KeptTimeline(msgspec.Struct, frozen=True):
+    """What makes fleet time go on after a restart."""
+
+    memory: FleetMemory
+    fleet_ns: int = 0
+    """Fleet time when this was written; 0 if it was unknown."""
+
+
+class TimelineKeeper:
+    """One per controller, on its event loop."""
+
+    def __init__(self, state: ControlState, solving: SolveLoop) -> None:
+        self._document = Document(state, TIMELINE, KeptTimeline)
+        self._solving = solving
+        self.clocks = 0
+        """How many clocks had timelines when these were last kept."""
+
+    async def load(self) -> int:
+        """Go on from a predecessor's timelines; returns the fleet time when it kept them, or 0."""
+        kept = await asyncio.to_thread(self._document.load)
+        if kept is None:
+            return 0
+        self._solving.inherit(kept.memory)
+        _log.info("fleet timeline goes on clocks=%d", len(kept.memory.lines))
+        return kept.fleet_ns
+
+    async def keep(self, fleet_ns: int) -> None:
+        """Keep the present timelines; a failure is logged."""
+        memory = self._solving.memory()
+        if memory is None:
+            return
+        self.clocks = len(self._solving.timelines)
+        try:
+            await asyncio.to_thread(self._document.save, KeptTimeline(memory, fleet_ns))
+        except StateError as error:
+            _log.error("fleet timeline not kept reason=%s", error)

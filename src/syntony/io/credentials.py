@@ -1,0 +1,140 @@
+"""A member's certificate and private key: PEM files that are replaced together.
+
+Two files cannot be replaced in one step. The new certificate is complete on the disk, as
+``CERT.next``, before the key is replaced; a reader whose key does not fit its certificate finds the
+fitting one there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from syntony.errors import MissingError
+from syntony.io.files import write_atomically
+
+_TRIES = 50
+"""Of reading a pair while others are written: nobody renews so often, but a reader that is
+preempted between two files may miss several."""
+
+
+class TlsFiles(Protocol):
+    """Where the files are, for example `syntony.agent.config.TlsFiles`."""
+
+    @property
+    def ca(self) -> str | Path: ...
+
+    @property
+    def cert(self) -> str | Path: ...
+
+    @property
+    def key(self) -> str | Path: ...
+
+
+class Credentials(NamedTuple):
+    """Their contents, PEM."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+class Request(NamedTuple):
+    """A new private key, and the signing request for it, PEM."""
+
+    key: bytes
+    csr: bytes
+
+
+def load_credentials(files: TlsFiles) -> Credentials:
+    """What is in force. Raises `MissingError`: unreadable, or the key is not the certificate's."""
+    _, certificate, key = _pair(files)
+    return Credentials(_read(files.ca), certificate, key)
+
+
+def certificate_file(files: TlsFiles) -> Path:
+    """The file whose certificate is of the key in force. Raises `MissingError`."""
+    return _pair(files)[0]
+
+
+def _pair(files: TlsFiles) -> tuple[Path, bytes, bytes]:
+    """A certificate, where it is, and its key; also while somebody replaces them, or after a crash
+    at it: then the key is new, and the certificate not yet in its place."""
+    current = Path(files.cert)
+    for _ in range(_TRIES):
+        for path in (current, _next(current)):
+            key = _read(files.key)
+            try:
+                certificate = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            if fits(certificate, key):
+                return path, certificate, key
+    _read(current)
+    raise MissingError(f"{files.key}: not the key of the certificate {current}")
+
+
+def new_request(name: str) -> Request:
+    """A key made here, which never leaves this host, and the request to have it certified."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return Request(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+    )
+
+
+def store_credentials(files: TlsFiles, certificate: bytes, key: bytes) -> None:
+    """Replace both. Raises `MissingError`: they cannot be written; those before are in force."""
+    following = _next(files.cert)
+    try:
+        write_atomically(following, certificate, 0o644)
+        write_atomically(Path(files.key), key, 0o600)
+        _put_in_place(following, Path(files.cert))
+    except OSError as error:
+        raise MissingError(
+            f"{error.filename}: cannot be written: {error.strerror}; the directory of the "
+            "certificate must belong to the daemon's user"
+        ) from error
+
+
+def fits(certificate: bytes, key: bytes) -> bool:
+    """Whether this certificate is of this private key."""
+    try:
+        loaded = serialization.load_pem_private_key(key, password=None)
+        return x509.load_pem_x509_certificate(certificate).public_key() == loaded.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
+        return False
+
+
+def _put_in_place(following: Path, certificate: Path) -> None:
+    following.rename(certificate)
+
+
+def _next(certificate: str | Path) -> Path:
+    path = Path(certificate)
+    return path.with_name(f"{path.name}.next")
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str | Path, error: OSError) -> MissingError:
+    return MissingError(f"{path}: cannot be read: {error.strerror}")

@@ -1,0 +1,65 @@
+"""Faults of identities: an agent's certificate is revoked, or replaced while it is in use."""
+
+from __future__ import annotations
+
+from syntony.controller.client import ask
+from syntony.controller.pki import create_authority
+from syntony.lab.faults.base import Fault, Order, TargetKind
+from syntony.lab.provision import TLS, issue_agent
+from syntony.lab.state import CONTROLLER_SOCKET
+from syntony.model import S
+from syntony.wire.enrol import RevokeCommand
+from syntony.wire.x509 import read_certificate
+
+_TIMEOUT_NS = 5 * S
+_BY = "lab fault"
+
+
+class _OfCertificate(Fault):
+    target = TargetKind.HOST
+
+    def _serial(self) -> str:
+        """Of the certificate in force."""
+        pem = self.site.directory / TLS / f"{self.order.target}.crt"
+        return read_certificate(pem.read_bytes()).serial
+
+    def _issue(self) -> None:
+        authority = create_authority(self.site.directory / TLS)
+        issue_agent(self.site.directory, self.site.plan, authority, self.order.target)
+
+    def _revoke(self, serial: str) -> None:
+        command = RevokeCommand(what=serial, by=_BY, comment=self.name)
+        socket = f"unix:{self.site.directory / CONTROLLER_SOCKET}"
+        ask(socket, command, timeout_ns=_TIMEOUT_NS)
+
+
+class CertRevoke(_OfCertificate):
+    """The agent is cut, and cannot come back."""
+
+    name = "cert-revoke"
+    meaning = "the certificate of the host's agent is revoked; at the end it gets a new one"
+
+    def apply(self) -> None:
+        self._revoke(self._serial())
+
+    def undo(self) -> None:
+        self._issue()
+
+
+class CertRotate(_OfCertificate):
+    """The agent goes on with another certificate and key."""
+
+    name = "cert-rotate"
+    meaning = "the agent's certificate and key are replaced, the old ones revoked"
+
+    @classmethod
+    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - the signature of all kinds
+        return 1 * S
+
+    def apply(self) -> None:
+        before = self._serial()
+        self._issue()
+        self._revoke(before)
+
+    def undo(self) -> None:
+        """The new certificate stays."""

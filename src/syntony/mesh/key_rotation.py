@@ -1,0 +1,173 @@
+"""Probe keys: one for each pair of hosts, rotated in two phases. Pure: time is an argument.
+
+The controller keeps master keys, one an epoch. From it follows the key of every pair of hosts, and
+each host gets those of its own pairs only. A rotation goes through four phases, each of which ends
+when every host has said that it has carried it out:
+
+* ``spreading``: everyone accepts the new epoch, and sends with the old one;
+* ``switching``: everyone sends with the new one, and accepts both;
+* ``draining``: packets of the old epoch that are under way arrive;
+* ``steady``: the old epoch is gone, from the controller too.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from syntony.model import S
+
+KEY_BYTES = 16
+MASTER_BYTES = 32
+PATIENCE_NS = 3600 * S
+"""A phase waits this long for a host that is away; then it is left behind."""
+DRAIN_NS = 3 * S
+"""Beyond the time after which a probe counts as lost (1 s), and an agent's pause."""
+RETURN_NS = 30 * S
+"""A controller that has just started moves no rotation on before its agents can be back."""
+RESEND_NS = 5 * S
+"""A host that has not confirmed is sent its keys again so often."""
+_PERSON = b"syntony probes 2"
+
+
+class Phase(enum.StrEnum):
+    """Where a rotation is."""
+
+    STEADY = "steady"
+    SPREADING = "spreading"
+    SWITCHING = "switching"
+    DRAINING = "draining"
+
+
+class Master(msgspec.Struct, frozen=True, kw_only=True):
+    """The master key of one epoch; it never leaves the controller."""
+
+    epoch: int
+    """Number of the pairs' keys in packets, 1 to 2^32 - 1."""
+    secret: bytes
+
+
+class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
+    """What must survive a restart of the controller; it is kept before anyone is told."""
+
+    masters: tuple[Master, ...]
+    """Oldest first: one, or two while a rotation is under way."""
+    phase: Phase = Phase.STEADY
+    since_ns: int = 0
+    """When the phase began, on the clock of whoever calls."""
+    hosts: tuple[str, ...] = ()
+    """Whose agents have keys; each phase waits for all of them."""
+    left_behind: tuple[str, ...] = ()
+    """Hosts that the last phases did not wait for any longer."""
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """Accepted by everyone, once carried out."""
+        return tuple(master.epoch for master in self.masters)
+
+    @property
+    def sending(self) -> int:
+        """The epoch to send with."""
+        spreading = self.phase is Phase.SPREADING
+        return self.epochs[0] if spreading else self.epochs[-1]
+
+
+def pair_key(master: Master, one: str, other: str) -> bytes:
+    """What two hosts share: BLAKE2b keyed by the master over both names and the epoch (RFC 7693).
+    Who knows keys of some pairs learns nothing of another's."""
+    told = "\n".join((str(master.epoch), *sorted((one, other)))).encode()
+    return hashlib.blake2b(told, digest_size=KEY_BYTES, key=master.secret, person=_PERSON).digest()
+
+
+class KeyRotation:
+    """Whom a rotation still waits for, and when it moves on.
+
+    Args:
+        ring: as it was kept; hosts must say again what they hold.
+        now_ns: of the clock that `ring` was kept by.
+    """
+
+    def __init__(self, ring: KeyRing, now_ns: int) -> None:
+        # The clock may have been set back while nobody looked.
+        self.ring = msgspec.structs.replace(ring, since_ns=min(ring.since_ns, now_ns))
+        self._ready_ns = now_ns + RETURN_NS
+        self._held: dict[str, tuple[tuple[int, ...], int]] = {}
+        self._sent_ns: dict[str, int] = {}
+
+    def begin(self, master: Master, now_ns: int) -> KeyRing | None:
+        """The ring with a rotation begun; None while one is under way."""
+        ring = self.ring
+        if ring.phase is not Phase.STEADY:
+            return None
+        return msgspec.structs.replace(
+            ring, masters=(*ring.masters, master), phase=Phase.SPREADING, since_ns=now_ns,
+            left_behind=(),
+        )  # fmt: skip
+
+    def attached(self, host: str) -> bool:
+        """A host's agent is there and is sent its keys: what it holds is not known. Whether the
+        host is new: the ring is to be kept soon, but need not be before it is told."""
+        self._held.pop(host, None)
+        if host in self.ring.hosts:
+            return False
+        self.ring = msgspec.structs.replace(
+            self.ring,
+            hosts=(*self.ring.hosts, host),
+            left_behind=tuple(each for each in self.ring.left_behind if each != host),
+        )
+        return True
+
+    def sent(self, host: str, now_ns: int) -> None:
+        """Its keys are on their way to a host."""
+        self._sent_ns[host] = now_ns
+
+    def held(self, host: str, epochs: tuple[int, ...], sending: int) -> None:
+        """A host's agent has carried out what it was sent."""
+        self._held[host] = (epochs, sending)
+
+    def waiting(self) -> tuple[str, ...]:
+        """Hosts that have not carried out this phase."""
+        wanted = (self.ring.epochs, self.ring.sending)
+        return tuple(host for host in self.ring.hosts if self._held.get(host) != wanted)
+
+    def unconfirmed(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
+        """Of these, who should be sent its keys again."""
+        waiting = set(self.waiting())
+        return tuple(
+            host
+            for host in hosts
+            if host in waiting and now_ns - self._sent_ns.get(host, now_ns) >= RESEND_NS
+        )
+
+    def next(self, now_ns: int) -> KeyRing | None:
+        """The ring of the next phase, if this one is over: to be kept, and then adopted."""
+        ring = self.ring
+        waited_ns = now_ns - ring.since_ns
+        if ring.phase is Phase.STEADY or now_ns < self._ready_ns:
+            return None
+        if ring.phase is Phase.DRAINING:
+            if waited_ns < DRAIN_NS:
+                return None
+            return msgspec.structs.replace(
+                ring, masters=ring.masters[-1:], phase=Phase.STEADY, since_ns=now_ns
+            )
+        behind = self.waiting()
+        if behind and waited_ns < PATIENCE_NS:
+            return None
+        following = {Phase.SPREADING: Phase.SWITCHING, Phase.SWITCHING: Phase.DRAINING}
+        return msgspec.structs.replace(
+            ring,
+            phase=following[ring.phase],
+            since_ns=now_ns,
+            hosts=tuple(host for host in ring.hosts if host not in behind),
+            left_behind=(*ring.left_behind, *behind),
+        )
+
+    def adopt(self, ring: KeyRing) -> bool:
+        """Go by a ring that has been kept; whether hosts must be told."""
+        told = (self.ring.epochs, self.ring.sending) != (ring.epochs, ring.sending)
+        self.ring = ring
+        return told

@@ -1,0 +1,60 @@
+"""Messages to those who page, from the change that causes them until the receiver has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from syntony.state.control import ControlState
+from syntony.state.database import Connection
+
+
+class Message(NamedTuple):
+    """One message to one receiver."""
+
+    number: int
+    """Of all messages of this control state; never used again."""
+    body: str
+    """JSON."""
+
+
+class Outbox:
+    """Thread-safe."""
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+
+    def append(self, connection: Connection, receiver: str, body: str) -> None:
+        """Add a message in the transaction that makes the change it tells of."""
+        connection.execute("INSERT INTO outbox (receiver, body) VALUES (?, ?)", (receiver, body))
+
+    def shed(self, connection: Connection, receiver: str, keep: int) -> int:
+        """Drop the oldest messages beyond `keep`; returns how many."""
+        newest = connection.execute(
+            "SELECT number FROM outbox WHERE receiver = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
+            (receiver, keep),
+        ).fetchone()
+        if newest is None:
+            return 0
+        return connection.execute(
+            "DELETE FROM outbox WHERE receiver = ? AND number <= ?", (receiver, newest[0])
+        ).rowcount
+
+    def next(self, receiver: str, after: int = 0) -> Message | None:
+        """The oldest message for a receiver with a number above `after`. Raises `StateError`."""
+        rows = self._state.read(
+            "SELECT number, body FROM outbox WHERE receiver = ? AND number > ? "
+            "ORDER BY number LIMIT 1",
+            receiver,
+            after,
+        )
+        return Message(*rows[0]) if rows else None
+
+    def remove(self, number: int) -> None:
+        """The receiver has it, or never will. Raises `StateError`: it comes again."""
+        with self._state.transaction() as connection:
+            connection.execute("DELETE FROM outbox WHERE number = ?", (number,))
+
+    def waiting(self, receiver: str) -> int:
+        """How many messages wait for a receiver. Raises `StateError`."""
+        found = self._state.read("SELECT count(*) FROM outbox WHERE receiver = ?", receiver)
+        return int(found[0][0])

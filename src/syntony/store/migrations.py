@@ -1,0 +1,74 @@
+"""The telemetry store's schema: its version, and the way there from every earlier one.
+
+Tables and columns that `syntony.wire.tables` has gained are added to any store. A migration is for
+what cannot be derived: a renamed column, another type or sort key, a table that goes. ClickHouse
+has no transactions over statements: each must do no harm when it runs again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from syntony.errors import StoreError
+from syntony.store import queries
+from syntony.store.engine import Engine, integer
+from syntony.store.schema import add_columns, capabilities, create_table
+from syntony.wire.tables import TABLES, Table
+
+VERSIONS = "schema_version"
+"""Table of the versions that a store has had."""
+
+
+class Migration(NamedTuple):
+    """One step; runs before tables and columns are added."""
+
+    version: int
+    statements: Sequence[str] = ()
+
+
+MIGRATIONS = (
+    # Stores from before versions, and new ones: tables and columns are added.
+    Migration(1),
+    # Findings have probabilities and twins: columns are added.
+    Migration(2),
+)
+
+
+def migrate(
+    engine: Engine,
+    tables: Iterable[Table] = TABLES.values(),
+    migrations: Sequence[Migration] = MIGRATIONS,
+) -> None:
+    """Bring a store, new or old, to the newest schema.
+
+    Raises:
+        StoreError: a newer version of Syntony wrote it (nothing was changed), or the engine failed.
+    """
+    newest = migrations[-1].version
+    engine.execute(
+        f"CREATE TABLE IF NOT EXISTS {VERSIONS} (version UInt32) "
+        "ENGINE = MergeTree ORDER BY version"
+    )
+    present = integer(engine.select(f"SELECT max(version) FROM {VERSIONS}")[0][0])
+    if present > newest:
+        raise StoreError(
+            f"store has schema {present}, this version knows up to {newest}; start the version "
+            "that wrote it, or a newer one"
+        )
+    wanted = [each for each in migrations if each.version > present]
+    for migration in wanted:
+        for statement in migration.statements:
+            engine.execute(statement)
+    _add_tables_and_columns(engine, tables)
+    for migration in wanted:
+        engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
+
+
+def _add_tables_and_columns(engine: Engine, tables: Iterable[Table]) -> None:
+    can = capabilities(str(engine.select("SELECT version()")[0][0]))
+    for table in tables:
+        engine.execute(create_table(table, can))
+        present = {str(row[0]) for row in engine.select(queries.columns(table))}
+        for statement in add_columns(table, present, can):
+            engine.execute(statement)

@@ -1,0 +1,299 @@
+"""A whole agent on a machine that lacks something, in a private namespace: each fault at the start
+and at run time, and several at once. Only the part that needs what is missing does not run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.io.namespace import ip, run_alone
+
+from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
+from syntony.agent.daemon import Agent
+from syntony.agent.spool import Spool
+from syntony.agent.uplink import Uplink
+from syntony.lab.testing import eventually
+from syntony.metrics.settings import MetricsConfig
+from syntony.traffic.policy import Mode, Policy
+from syntony.wire.parts import PartState
+from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys
+
+pytestmark = pytest.mark.lab
+
+PORT, SOURCE = 8620, 61_000
+
+
+class AgentOnHost:
+    """An agent with its loop running, without a controller."""
+
+    def __init__(self, place: Path, mode: Mode = Mode.ACT) -> None:
+        nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
+        self.config = AgentConfig(
+            host="h0", controller="127.0.0.1:1", tls=nowhere,
+            nics=tuple(NicConfig(name=name, rail=rail) for rail, name in enumerate(("va", "vb"))),
+            spool_dir=str(place / "spool"), clock=ClockConfig(dir=str(place / "run")),
+            metrics=MetricsConfig(listen="127.0.0.1:9091", tls=False),
+            traffic=Policy(mode=mode),
+        )  # fmt: skip
+        self.spool = Spool(place / "spool", 1 << 20)
+        self.agent = Agent(self.config, self.spool)
+
+    @contextmanager
+    def running(self) -> Iterator[AgentOnHost]:
+        stop = threading.Event()
+        self.agent.start()
+        uplink = Uplink(self.config, self.agent.hello, self.agent.inbox.put, self.spool)
+        loop = threading.Thread(target=self.agent.run, args=(uplink, stop))
+        loop.start()
+        try:
+            yield self
+            assert loop.is_alive(), "the agent went down"
+        finally:
+            stop.set()
+            loop.join()
+            self.agent.close()
+            self.spool.close()
+
+    def down(self) -> dict[str, str]:
+        """Parts that do not run, and why."""
+        return {
+            part.name: part.reason
+            for part in self.agent.parts.statuses(0)
+            if part.state is not PartState.RUNNING
+        }
+
+    def lacks(self, *parts: str) -> None:
+        """Exactly these do not run."""
+        try:
+            eventually(lambda: set(self.down()) == set(parts), f"without {parts}")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {self.down()}") from error
+
+    def send_plan(self, ports: range = range(SOURCE, SOURCE + 4)) -> None:
+        flows = tuple(
+            ProbeFlow(
+                flow_id=port + 1000 * number, src=nic, dst=f"h1/{nic}", dst_nic_id=9 + number,
+                dst_addr=f"10.0.{number}.2", dst_port=PORT, src_port=port, interval_ns=50_000_000,
+            )
+            for number, nic in enumerate(("va", "vb"))
+            for port in ports
+        )  # fmt: skip
+        peers = PairKeys(host="h1", nics=(9, 10), keys=(bytes(16),))
+        self.agent.inbox.put(ProbeKeys(epochs=(1,), sending=1, pairs=(peers,)))
+        self.agent.inbox.put(
+            Plan(
+                generation=1, nic_ids={}, nic_names={}, clocks={},
+                flows=flows,
+            )
+        )  # fmt: skip
+
+    def probing(self) -> set[tuple[int, int]]:
+        """(NIC number, flow) of what has been recorded since the last call."""
+        rows = self.agent._engine.drain()
+        return {(int(row["nic_id"]), int(row["flow_id"])) for row in rows}
+
+
+def make_nic(name: str, number: int) -> None:
+    ip(f"link add {name} type veth peer name {name}-far")
+    ip(f"addr add 10.0.{number}.1/24 dev {name}")
+    for each in (name, f"{name}-far"):
+        ip(f"link set {each} up")
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def _taken(address: str, port: int, kind: int = socket.SOCK_DGRAM) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, kind)
+    sock.bind((address, port))
+    if kind == socket.SOCK_STREAM:
+        sock.listen()
+    return sock
+
+
+def nothing_is_missing() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.send_plan()
+        host.lacks()
+
+
+def a_nic_is_missing_at_the_start_and_comes() -> None:
+    make_nic("va", 0)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks("nic:vb")
+        assert "vb" in host.down()["nic:vb"]
+        host.send_plan()
+        eventually(lambda: host.agent._flows == 4, "the other NIC is probed from")
+        told = {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
+        assert told == {"va": ("10.0.0.1",), "vb": ()}
+        make_nic("vb", 1)
+        host.lacks()
+        eventually(lambda: host.agent._flows == 8, "both are")
+        assert [nic.addresses for nic in host.agent.hello("s").nics][1] == ("10.0.1.1",)
+        control = host.agent._steering.control
+        assert control is not None
+        eventually(
+            lambda: {nic.name for nic in control._failover.health.nics()} == {"va", "vb"},
+            "failover has it",
+        )
+
+
+def a_nic_goes_and_comes_back_as_another_device() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.send_plan()
+        eventually(lambda: host.agent._flows == 8, "probing")
+        before = host.agent.hello("s")
+        ip("link del vb")
+        host.lacks("nic:vb")
+        assert host.agent.hello("s") == before, "its place in the plan stays"
+        make_nic("vb", 1)
+        host.lacks()
+        host.probing()
+        sent = host.agent._engine.counters().send_errors
+        number = host.agent._nics.numbers["vb"]
+        eventually(lambda: any(nic == number for nic, _ in host.probing()), "it probes again")
+        assert host.agent._engine.counters().send_errors - sent < 8
+
+
+def a_source_port_is_taken_at_the_start_and_freed() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    foreign = _taken("10.0.0.1", SOURCE)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.send_plan()
+        host.lacks("probing")
+        assert "port 61000 on 10.0.0.1 is in use" in host.down()["probing"]
+        assert host.agent._flows == 7
+        foreign.close()
+        host.lacks()
+        assert host.agent._flows == 8
+
+
+def the_reflectors_port_is_taken() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    foreign = _taken("10.0.0.1", PORT)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks("nic:va")
+        assert "8620" in host.down()["nic:va"]
+        foreign.close()
+        host.lacks()
+
+
+def the_join_port_is_taken() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    foreign = _taken("10.0.1.1", Policy().port, socket.SOCK_STREAM)
+    with _place() as place, AgentOnHost(place).running() as host:
+        if host.agent._steering.control is None or host.agent._steering.control.no_mptcp:
+            foreign.close()
+            return
+        host.lacks("join-port")
+        assert len(host.agent._steering.control._listeners._listeners) == 1
+        foreign.close()
+        host.lacks()
+
+
+def no_spool_no_page_and_no_nic_at_once() -> None:
+    make_nic("va", 0)
+    with _place() as place:
+        (place / "spool").touch()
+        (place / "run").touch()
+        scraped = _taken("127.0.0.1", 9091, socket.SOCK_STREAM)
+        with AgentOnHost(place).running() as host:
+            host.send_plan()
+            host.lacks("nic:vb", "spool", "clock-page", "metrics")
+            assert host.spool.append("t", 5, b"x") is None
+            assert host.spool.dropped_rows == 5
+            eventually(lambda: host.agent._flows == 4, "and it probes")
+            (place / "spool").unlink()
+            (place / "run").unlink()
+            scraped.close()
+            make_nic("vb", 1)
+            host.lacks()
+            assert host.spool.append("t", 5, b"x") is not None
+            assert host.spool.dropped_rows == 5
+
+
+def the_spools_disk_fills_and_is_freed() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place:
+        (place / "spool").mkdir()
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place / "spool")], check=True
+        )
+        with AgentOnHost(place).running() as host:
+            host.lacks()
+            while host.spool.append("t", 1, os.urandom(4000)) is not None:
+                pass
+            host.lacks("spool")
+            assert "No space left" in host.down()["spool"]
+            host.spool.acknowledge(host.spool.last_seq)
+
+            def freed() -> bool:
+                host.spool.append("t", 1, b"small")
+                return not host.down()
+
+            eventually(freed, "it is kept again")
+        subprocess.run(["umount", str(place / "spool")], check=True)
+
+
+def broken_counters_and_a_broken_thread() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks()
+        links = host.agent._links
+        whole = links._files.read
+
+        def broken() -> list[object]:
+            raise ValueError("carrier_changes: not a number")
+
+        links._files.read = broken  # type: ignore[assignment, method-assign]
+        host.agent._links._next_sweep_ns = 0
+        # Rows need fleet time; what they are made by is called as the loop does.
+        now_ns = 1 << 60
+        with suppress(ValueError):
+            host.agent.parts.run("link-counters", lambda: links.report(now_ns, now_ns), now_ns)
+        assert "link-counters" in host.down()
+        links._files.read = whole  # type: ignore[method-assign]
+        links.fault = OSError(105, "No buffer space available")
+        host.lacks("link-counters")  # the listening thread was started again
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        nothing_is_missing,
+        a_nic_is_missing_at_the_start_and_comes,
+        a_nic_goes_and_comes_back_as_another_device,
+        a_source_port_is_taken_at_the_start_and_freed,
+        the_reflectors_port_is_taken,
+        the_join_port_is_taken,
+        no_spool_no_page_and_no_nic_at_once,
+        the_spools_disk_fills_and_is_freed,
+        broken_counters_and_a_broken_thread,
+    ],
+)
+def test_alone(scenario: Callable[[], None]) -> None:
+    run_alone(scenario)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

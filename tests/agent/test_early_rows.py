@@ -1,0 +1,142 @@
+"""Rows of an agent that does not know fleet time yet, and a clock that is far off it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from syntony.agent import daemon
+from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
+from syntony.agent.daemon import Agent
+from syntony.agent.early_rows import MAX_WAITING, EarlyRows
+from syntony.agent.pipeline import agent_row
+from syntony.agent.spool import Spool
+from syntony.agent.uplink import Uplink
+from syntony.model import ClockState, S, Timeline
+from syntony.wire.arrow import decode_columns, encode_columns
+from syntony.wire.clocks import Timelines
+from syntony.wire.tables import AGENT, HEARD, PATH_EVENTS, TABLES
+
+HOST = "h0"
+VITALS = dict.fromkeys(
+    [column.name for column in AGENT.columns if column.name not in {"ts_ns", "host"}], 3
+)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_keep_their_second_and_their_order(seed: int) -> None:
+    rng = random.Random(seed)
+    rows, began_ns = EarlyRows(), rng.randrange(10**15)
+    offset_ns = rng.randrange(-(10**15), 10**18)
+    kept: dict[str, list[tuple[int, int]]] = {"agent_1s": [], "heard_1s": []}
+    for number in range(50):
+        at_ns = began_ns + number * S + rng.randrange(S)
+        if rng.random() < 0.8:
+            rows.keep(AGENT, agent_row(HOST, at_ns, VITALS | {"tx": number}))
+            kept["agent_1s"].append(((at_ns + offset_ns) // S * S, number))
+        count = rng.randrange(3)
+        columns: dict[str, Any] = {
+            "ts_ns": np.full(count, at_ns), "src": ["a/x"] * count, "dst": ["h0/r"] * count,
+            "received": np.full(count, number, np.uint32),
+        }  # fmt: skip
+        rows.keep(HEARD, columns if count else None)
+        kept["heard_1s"] += [((at_ns + offset_ns) // S * S, number)] * count
+    for table, found in rows.release(offset_ns):
+        told = decode_columns(table, encode_columns(table, found))
+        value = "tx" if table is AGENT else "received"
+        pairs = zip(told.column("ts_ns").to_pylist(), told.column(value).to_pylist(), strict=True)
+        assert list(pairs) == kept.pop(table.name), f"seed {seed}"
+    assert kept == {}
+    assert list(rows.release(offset_ns)) == []
+    assert rows.dropped == 0
+
+
+def test_an_event_keeps_its_instant_to_the_nanosecond() -> None:
+    rows = EarlyRows()
+    columns: dict[str, Any] = {c.name: ["x"] for c in PATH_EVENTS.columns if c.type == "string"}
+    columns |= {c.name: np.array([7]) for c in PATH_EVENTS.columns if c.type == "int64"}
+    rows.keep(PATH_EVENTS, columns)
+    ((_, found),) = rows.release(10**18)
+    assert list(found["ts_ns"]) == [10**18 + 7]
+    assert list(found["detect_ns"]) == [7]
+
+
+def test_what_waits_is_bounded_and_what_is_dropped_is_counted() -> None:
+    rows = EarlyRows()
+    for number in range(MAX_WAITING + 5):
+        rows.keep(AGENT, agent_row(HOST, number * S, VITALS))
+    ((_, found),) = rows.release(0)
+    assert list(found["ts_ns"]) == [number * S for number in range(5, MAX_WAITING + 5)]
+    assert rows.dropped == 5
+
+
+class Bench:
+    """An agent that is not started: its loop's reports, by a clock of our own."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch, ahead_ns: int) -> None:
+        nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
+        config = AgentConfig(
+            host=HOST, controller="127.0.0.1:1", tls=nowhere,
+            nics=(NicConfig(name="va", rail=0),), spool_dir=str(place / "spool"),
+        )  # fmt: skip
+        self.agent = Agent(config, Spool(place / "spool", 1 << 20))
+        self.monotonic_ns, self.ahead_ns = 5_000 * S, ahead_ns
+        self.fleet_ns = 1_700_000_000 * S
+        patch.setattr(daemon, "time", SimpleNamespace(monotonic_ns=lambda: self.monotonic_ns))
+        clock = SimpleNamespace(now_ns=lambda: self.fleet_ns + self.ahead_ns)
+        patch.setattr(self.agent, "_clock", clock)
+        patch.setattr(self.agent, "_estimate", lambda *_: None)
+        self.told: list[tuple[str, list[int]]] = []
+        self.uplink = cast(
+            Uplink,
+            SimpleNamespace(
+                submit=self._submit, send_paths=lambda _: None, send_flows=lambda _: None
+            ),
+        )
+
+    def _submit(self, table: str, rows: int, data: bytes) -> None:
+        columns = decode_columns(TABLES[table], data)
+        assert columns.num_rows == rows
+        self.told.append((table, columns.column("ts_ns").to_pylist()))
+
+    def live(self, seconds: int) -> None:
+        for _ in range(4 * seconds):
+            self.monotonic_ns += S // 4
+            self.fleet_ns += S // 4
+            self.agent._report_due(self.uplink)
+
+    def learn_time(self) -> None:
+        line = Timeline(
+            node=HOST, ref_ns=self.fleet_ns + self.ahead_ns, offset_ns=-self.ahead_ns,
+            drift_ppb=0.0, sigma_ns=1.0, state=ClockState.SYNCHRONIZED, component=HOST,
+        )  # fmt: skip
+        self.agent._pipeline.timelines(Timelines(timelines=(line,)).timelines)
+
+    def seconds(self) -> list[int]:
+        """Of the agent's own rows."""
+        return [ts_ns // S for table, instants in self.told if table == AGENT.name
+                for ts_ns in instants]  # fmt: skip
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 3 * S // 10, 365 * 86_400 * S, -365 * 86_400 * S])
+def test_seconds_before_fleet_time_are_told_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_ns: int
+) -> None:
+    """Also of a host whose clock is a year off: it once told nothing until fleet time had come to
+    where its clock had been."""
+    bench = Bench(tmp_path, monkeypatch, ahead_ns)
+    first = bench.fleet_ns // S
+    bench.live(30)
+    assert bench.told == []
+    bench.learn_time()
+    bench.live(30)
+    found = bench.seconds()
+    assert found == sorted(found)
+    missing = set(range(first + 1, first + 58)) - set(found)
+    assert len(missing) <= 1, missing  # where one second is cut by two clocks
+    assert len(found) - len(set(found)) <= 1

@@ -1,0 +1,60 @@
+"""What windows that confirm a pair's floors leave in doubt of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from syntony.clock.envelope import Line
+from syntony.clock.fit import WindowFit
+from syntony.clock.floors import Floors
+
+KNOWN = Floors(5_000.0, 6_000.0)
+
+
+def _window(gap_ns: float, *, certain: bool = False) -> WindowFit:
+    line = Line(0.0, 5_000.0, 6_000.0)
+    return WindowFit(
+        line, 1.0, 1e-18, 0.0, 5.0, piled=False, sharp=True, certain=certain, gap_ns=gap_ns
+    )
+
+
+def _confirmed(gaps_ns: list[float], *, certain: bool = False) -> Floors:
+    floors = KNOWN
+    for at, gap_ns in enumerate(gaps_ns):
+        floors = floors.confirm(_window(gap_ns, certain=certain), at)
+    return floors
+
+
+def test_two_windows_or_a_certain_one_end_the_doubt() -> None:
+    assert math.isinf(KNOWN.remaining_var)
+    assert math.isinf(_confirmed([100.0]).remaining_var)
+    assert _confirmed([100.0], certain=True).remaining_var == pytest.approx(100.0**2)
+    assert _confirmed([100.0, 100.0]).remaining_var == pytest.approx(100.0**2 / 2, rel=0.05)
+
+
+def test_one_good_window_is_enough_and_a_bad_one_takes_nothing_away() -> None:
+    assert math.sqrt(_confirmed([400.0, 9.0, 400.0]).remaining_var) == pytest.approx(9, rel=0.1)
+    assert math.sqrt(_confirmed([9.0, 400.0]).remaining_var) == pytest.approx(9, rel=0.1)
+
+
+def test_any_number_of_windows_leaves_what_twenty_do() -> None:
+    floors = _confirmed([100.0] * 20)
+    later = _confirmed([100.0] * 2_000)
+    assert 100 / math.sqrt(20) <= math.sqrt(later.remaining_var) * 1.001
+    assert math.sqrt(floors.remaining_var) < 1.3 * math.sqrt(later.remaining_var)
+    assert later.confirmed_ns == 1_999
+
+
+def test_stamps_that_all_agree_leave_their_rounding() -> None:
+    left_ns = math.sqrt(_confirmed([0.0, 0.0]).remaining_var)
+    assert 0.2 < left_ns < 0.5
+
+
+def test_a_queue_that_may_stand_may_fill_in_a_window() -> None:
+    """Half a round trip that comes or goes in a window is a slope; stamps' noise is not."""
+    queued = KNOWN._replace(doubt_var=1_000.0**2)
+    assert queued.drift_doubt(2e9) == pytest.approx(1e-6)
+    assert queued.drift_doubt(4e9) == pytest.approx(0.5e-6)
+    assert KNOWN._replace(doubt_var=100.0**2).drift_doubt(2e9) == 0

@@ -1,0 +1,5 @@
+"""A real PostgreSQL server, for the tests that name it."""
+
+from tests.postgres import postgresql
+
+__all__ = ["postgresql"]

@@ -1,0 +1,384 @@
+"""Join tokens, signing requests, renewal and revocation: what is accepted and what is refused.
+
+Requests are made here with `cryptography` directly, not with the code that agents use.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from syntony.controller.access import LOCAL, Caller
+from syntony.controller.config import EnrolmentConfig
+from syntony.controller.enrolment import MAX_LIFETIME_NS, MAX_TOKEN_NS, Enrolment
+from syntony.controller.pki import create_authority
+from syntony.errors import ConfigError, UsageError
+from syntony.model import S
+from syntony.state import ControlState
+from syntony.state.identities import MAX_LIVE
+from syntony.state.identities import Identities as IdentityStore
+from syntony.state.sqlite import FILE
+from syntony.wire.control import Issuer
+from syntony.wire.enrol import (
+    MAX_REQUEST_BYTES,
+    Issued,
+    JoinRequest,
+    RenewQuery,
+    RevokeCommand,
+    TokenCommand,
+)
+from syntony.wire.roles import Identity, Role
+from syntony.wire.x509 import civil_ns, read_certificate
+
+ANN = Issuer("ann", "local")
+HOUR_NS = 3600 * S
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+
+
+class Fleet:
+    """An enrolment with a clock that is set by hand, started at the real time."""
+
+    def __init__(self, directory: Path) -> None:
+        create_authority(directory / "ca")
+        self.directory = directory
+        self.now_ns = civil_ns(dt.datetime.now(dt.UTC))
+        self.state = ControlState(directory)
+        self.identities = IdentityStore(self.state)
+        self.enrolment = self.another()
+
+    def another(self) -> Enrolment:
+        """A second controller with the same control state."""
+        config = EnrolmentConfig(authority=str(self.directory / "ca"), lifetime_ns=HOUR_NS)
+        return Enrolment(config, self.identities, lambda: self.now_ns)
+
+    def token(self, role: str = "agent", *names: str, **more: object) -> str:
+        settings = {"valid_ns": HOUR_NS, "by": "ann"} | more
+        command = TokenCommand(role=role, names=names or ("h1",), **settings)  # type: ignore[arg-type]
+        return self.enrolment.make_token(command, ANN, 1).token
+
+    def join(self, name: str = "h1", token: str | None = None) -> Caller:
+        request = JoinRequest(token=token or self.token("agent", name), csr=csr(name))
+        return shows(self.enrolment.join(request, "ipv4:1", 2))
+
+    def revoke(self, what: str) -> tuple[str, ...]:
+        return self.enrolment.revoke(RevokeCommand(what=what, by="ann"), ANN, 3).serials
+
+    def accepted(self, who: Caller, enrolment: Enrolment | None = None) -> bool:
+        try:
+            (enrolment or self.enrolment).admit(who)
+        except UsageError:
+            return False
+        return True
+
+
+def shows(issued: Issued) -> Caller:
+    """Whoever presents this certificate."""
+    certificate = read_certificate(issued.certificate)
+    return Caller(certificate.identity, "ipv4:2", certificate)
+
+
+def csr(name: str, key: Key | None = None, *, names: int = 1) -> bytes:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] * names)
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    # What an attacker would like to be given: none of it may reach the certificate.
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("controller"), x509.UniformResourceIdentifier(
+            "syntony://operator/root")]), critical=False)  # fmt: skip
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=3), critical=True)
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(key, digest).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.state.close()
+
+
+def test_a_token_buys_what_it_says_and_nothing_of_what_the_request_says(fleet: Fleet) -> None:
+    token = fleet.token("agent", "h1", "h2", addresses=("10.0.0.2", "h2.rack"), lifetime_ns=60 * S)
+    issued = fleet.enrolment.join(JoinRequest(token=token, csr=csr("h2")), "ipv4:1", 2)
+    told = shows(issued).certificate
+    assert told is not None
+    assert told.identity == Identity(Role.AGENT, "h2")
+    assert set(told.addresses) == {"10.0.0.2", "h2.rack"}
+    assert told.validity.lifetime_ns // S == 60
+    certificate = x509.load_pem_x509_certificate(issued.certificate)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(issued.ca))
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+@pytest.mark.parametrize("role", Role)
+def test_usages_are_apart(fleet: Fleet, role: Role) -> None:
+    token = fleet.token(role, "x1", addresses=("10.0.0.9",))
+    issued = fleet.enrolment.join(JoinRequest(token=token, csr=csr("x1")), "ipv4:1", 2)
+    certificate = x509.load_pem_x509_certificate(issued.certificate)
+    usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    expected = {Role.CONTROLLER: {ExtendedKeyUsageOID.SERVER_AUTH}}
+    both = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    expected[Role.AGENT] = both  # it has an address, where it serves /metrics
+    assert usages == expected.get(role, {ExtendedKeyUsageOID.CLIENT_AUTH})
+
+
+def test_the_secret_is_nowhere_on_the_disk(fleet: Fleet) -> None:
+    secret = fleet.token().removeprefix("syntony-")
+    for file in fleet.directory.glob(f"{FILE}*"):
+        assert secret.encode() not in file.read_bytes()
+        assert bytes.fromhex(secret) not in file.read_bytes()
+
+
+def test_a_token_expires(fleet: Fleet) -> None:
+    request = JoinRequest(token=fleet.token(), csr=csr("h1"))
+    fleet.now_ns += HOUR_NS
+    with pytest.raises(UsageError, match="token has expired"):
+        fleet.enrolment.join(request, "ipv4:1", 2)
+
+
+@pytest.mark.parametrize("token", ["", "syntony-", "syntony-" + "0" * 64, "\n"])
+def test_a_token_that_was_never_made(fleet: Fleet, token: str) -> None:
+    fleet.token()
+    with pytest.raises(UsageError, match="not known here"):
+        fleet.enrolment.join(JoinRequest(token=token, csr=csr("h1")), "ipv4:1", 2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (lambda: csr("h9"), "token is for h1, not for 'h9'"),
+        (lambda: csr("../h1"), "needs one common name"),
+        (lambda: csr("h1", names=2), "needs one common name"),
+        (lambda: b"", "not a certificate signing request"),
+        (lambda: b"\xff" * 100, "not a certificate signing request"),
+        (lambda: b"x" * (MAX_REQUEST_BYTES + 1), "over the limit"),
+        (lambda: forged("h1"), "not signed with its own key"),
+        (lambda: csr("h1", ec.generate_private_key(ec.SECP192R1())), "P-256"),
+        (lambda: csr("h1", ed25519.Ed25519PrivateKey.generate()), "P-256"),
+        (lambda: csr("h1", rsa.generate_private_key(65537, 2048)), "P-256"),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_token_stays_good(
+    fleet: Fleet, bad: Callable[[], bytes], reason: str
+) -> None:
+    token = fleet.token()
+    with pytest.raises(UsageError, match=reason):
+        fleet.enrolment.join(JoinRequest(token=token, csr=bad()), "ipv4:1", 2)
+    fleet.join("h1", token)
+
+
+def forged(name: str) -> bytes:
+    """A request for somebody else's key: signed with another one."""
+    theirs, ours = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+    def der(key: ec.EllipticCurvePrivateKey) -> bytes:
+        return key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+
+    request = x509.load_pem_x509_csr(csr(name, ours)).public_bytes(serialization.Encoding.DER)
+    assert der(ours) in request
+    swapped = x509.load_der_x509_csr(request.replace(der(ours), der(theirs)))
+    return swapped.public_bytes(serialization.Encoding.PEM)
+
+
+def test_a_token_is_good_once_also_for_those_who_come_at_once(fleet: Fleet) -> None:
+    token = fleet.token("agent", "h*")
+    outcomes: list[str] = []
+    start = threading.Barrier(12)
+
+    def come(number: int) -> None:
+        request = JoinRequest(token=token, csr=csr(f"h{number}"))
+        start.wait()
+        try:
+            fleet.enrolment.join(request, "ipv4:1", 2)
+        except UsageError as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append("in")
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("in") == 1
+    assert sum("has been used" in each for each in outcomes) == 11
+    assert len(fleet.identities.certificates()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"role": "root"}, "is no role"),
+        ({"names": ()}, "1 to 64 names"),
+        ({"names": ("h1",) * 65}, "1 to 64 names"),
+        ({"names": ("a b",)}, "cannot be a name"),
+        ({"addresses": ("x/y",)}, "neither an IP address"),
+        ({"valid_ns": 0}, "1 second to 7 days"),
+        ({"valid_ns": MAX_TOKEN_NS + 1}, "1 second to 7 days"),
+        ({"lifetime_ns": S}, "10 seconds to 366 days"),
+        ({"lifetime_ns": MAX_LIFETIME_NS + 1}, "10 seconds to 366 days"),
+    ],
+)
+def test_a_token_that_makes_no_sense(fleet: Fleet, changes: dict[str, object], reason: str) -> None:
+    settings: dict[str, object] = {
+        "role": "agent", "names": ("h1",), "valid_ns": HOUR_NS, "by": "ann"
+    }  # fmt: skip
+    with pytest.raises(UsageError, match=reason):
+        fleet.enrolment.make_token(TokenCommand(**settings | changes), ANN, 1)  # type: ignore[arg-type]
+
+
+def test_everything_is_in_the_audit_log(fleet: Fleet) -> None:
+    who = fleet.join()
+    assert who.certificate is not None
+    fleet.revoke("h1")
+    told = [(c.who, c.what, c.before, c.after) for c in fleet.state.changes(0, 10)]
+    assert told == [
+        ("ann", "join token", "", "agent h1"),
+        ("join token of ann", "certificate", "", f"agent h1 serial {who.certificate.serial}"),
+        ("ann", "certificates of name h1", "valid", "revoked"),
+    ]
+
+
+def test_a_revoked_name_is_refused_until_it_joins_again(fleet: Fleet) -> None:
+    first, other = fleet.join("h1"), fleet.join("h2")
+    elsewhere = shows(Issued(certificate=issued_elsewhere(fleet, "h1"), ca=b""))
+    assert all(map(fleet.accepted, (first, other, elsewhere)))
+    fleet.revoke("h1")
+    unseen = shows(Issued(certificate=issued_elsewhere(fleet, "h1"), ca=b""))
+    assert not any(map(fleet.accepted, (first, elsewhere, unseen)))
+    assert fleet.accepted(other)
+    again = fleet.join("h1")
+    assert fleet.accepted(again)
+    assert not any(map(fleet.accepted, (first, elsewhere, unseen)))
+    # All of it holds over a restart.
+    fleet.state.close()
+    fleet.state = ControlState(fleet.directory)
+    fleet.identities = IdentityStore(fleet.state)
+    fleet.enrolment = fleet.another()
+    assert [fleet.accepted(x) for x in (first, elsewhere, unseen, again, other)] == [
+        False, False, False, True, True,
+    ]  # fmt: skip
+
+
+def issued_elsewhere(fleet: Fleet, name: str) -> bytes:
+    """With the CA's key, but not through this controller."""
+    authority = create_authority(fleet.directory / "ca")
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    return authority.sign(key, Identity(Role.AGENT, name), addresses=(), lifetime_ns=HOUR_NS)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_one_certificate_is_revoked_by_its_number(fleet: Fleet, *, seen: bool) -> None:
+    ours = fleet.join("h1")
+    theirs = shows(Issued(certificate=issued_elsewhere(fleet, "h1"), ca=b""))
+    if seen:
+        fleet.enrolment.admit(theirs)
+        fleet.enrolment.refresh()
+    assert theirs.certificate is not None
+    assert fleet.revoke(theirs.certificate.serial.upper()) == (theirs.certificate.serial,)
+    assert not fleet.accepted(theirs)
+    assert fleet.accepted(ours)
+    fleet.enrolment.refresh()
+    assert not fleet.accepted(theirs)
+
+
+def test_revocations_of_another_controller_are_learnt(fleet: Fleet) -> None:
+    who, other = fleet.join(), fleet.another()
+    assert fleet.accepted(who, other)
+    fleet.revoke("h1")
+    other.refresh()
+    assert not fleet.accepted(who, other)
+
+
+def test_renewal_keeps_who_one_is(fleet: Fleet) -> None:
+    token = fleet.token("agent", "h1", addresses=("10.0.0.1",), lifetime_ns=600 * S)
+    who = fleet.join("h1", token)
+    renewed = shows(fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who))
+    assert who.certificate is not None
+    assert renewed.certificate is not None
+    assert renewed.certificate._replace(serial="", validity=who.certificate.validity) == (
+        who.certificate._replace(serial="")
+    )
+    assert renewed.certificate.validity.lifetime_ns // S == 600
+    assert renewed.certificate.serial != who.certificate.serial
+
+
+def test_renewal_is_for_oneself_with_a_good_certificate(fleet: Fleet) -> None:
+    who = fleet.join("h1")
+    with pytest.raises(UsageError, match="'h1' cannot ask for a certificate of 'h2'"):
+        fleet.enrolment.renew(RenewQuery(csr=csr("h2")), who)
+    local = Caller(Identity(Role.OPERATOR, ""), LOCAL)
+    with pytest.raises(UsageError, match="not on the local socket"):
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), local)
+    with pytest.raises(UsageError, match="not signed with its own key"):
+        fleet.enrolment.renew(RenewQuery(csr=forged("h1")), who)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_renewal_that_races_a_revocation_loses(fleet: Fleet, *, known: bool) -> None:
+    """The check at the door was before the revocation, the signature after it."""
+    who = fleet.join("h1")
+    if not known:
+        who = shows(Issued(certificate=issued_elsewhere(fleet, "h1"), ca=b""))
+    fleet.enrolment.admit(who)
+    fleet.another().revoke(RevokeCommand(what="h1", by="ann"), ANN, 3)
+    with pytest.raises(UsageError, match="has been revoked"):
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
+    fleet.enrolment.refresh()  # writes down that it was seen: not a way back in
+    assert not fleet.accepted(who)
+
+
+def test_renewal_in_a_loop_ends(fleet: Fleet) -> None:
+    who = fleet.join("h1")
+    for _ in range(MAX_LIVE - 1):
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
+    with pytest.raises(UsageError, match="has 16 certificates that are valid"):
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
+    fleet.join("h2")
+    fleet.now_ns += 2 * HOUR_NS
+    fleet.join("h1")
+
+
+def test_an_expired_certificate_is_refused_on_an_old_connection(fleet: Fleet) -> None:
+    """A resumed TLS session, or a stream of yesterday, is not checked by TLS any more."""
+    who = fleet.join("h1")
+    assert fleet.accepted(who)
+    fleet.now_ns += HOUR_NS + S
+    assert not fleet.accepted(who)
+
+
+def test_the_list_tells_who_was_there(fleet: Fleet) -> None:
+    who = fleet.join("h1")
+    fleet.token("viewer", "wall")
+    fleet.enrolment.admit(who)
+    told = fleet.enrolment.listing()
+    (one,) = told.certificates
+    assert (one.name, one.role, one.origin, one.seen_ns, one.revoked_ns) == (
+        "h1", "agent", "join", fleet.now_ns, 0,
+    )  # fmt: skip
+    assert [(each.role, each.names) for each in told.tokens] == [("viewer", ("wall",))]
+
+
+def test_a_controller_without_the_ca_issues_nothing_but_refuses_the_revoked(fleet: Fleet) -> None:
+    who = fleet.join("h1")
+    bare = Enrolment(EnrolmentConfig(), fleet.identities, lambda: fleet.now_ns)
+    with pytest.raises(UsageError, match=r"set \[enrolment\] authority"):
+        bare.renew(RenewQuery(csr=csr("h1")), who)
+    bare.revoke(RevokeCommand(what="h1", by="ann"), ANN, 3)
+    assert not fleet.accepted(who, bare)
+
+
+def test_an_authority_that_is_not_there(fleet: Fleet, tmp_path: Path) -> None:
+    config = EnrolmentConfig(authority=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="not a usable authority"):
+        Enrolment(config, fleet.identities, lambda: 0)

@@ -1,0 +1,44 @@
+"""A second of flows told row by row, for a `Watch`, which takes columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.fabric import history
+from syntony.fabric.book import Way
+from syntony.fabric.history import SecondCounts
+from syntony.fabric.watch import Watch
+
+
+class FlowCounts(NamedTuple):
+    """One flow's second."""
+
+    way: Way
+    """Of its requests."""
+    sent: int
+    lost: int
+    sent_back: int
+    lost_back: int
+    unresolved: int
+    delay_ns: float
+    """Median; NaN if none was measured."""
+    delay_back_ns: float
+    clk_err_ns: float
+
+
+def add(watch: Watch, rows: list[FlowCounts], heard: Mapping[tuple[str, str], int]) -> None:
+    """The next second, flow by flow, and per NIC pair the requests heard."""
+    watch.begin(len(rows))
+    numbers = [watch.number(row.way) for row in rows]
+    counts = np.zeros((history.FIELDS, watch.flows), dtype=np.int64)
+    delay_ns, clk_err_ns = np.full((2, watch.flows), np.nan), np.zeros(watch.flows)
+    by_pair = np.zeros(watch.pairs, dtype=np.int64)
+    for (place, pair), row in zip(numbers, rows, strict=True):
+        counts[:5, place] = row[1:6]
+        delay_ns[:, place] = row[6:8]
+        clk_err_ns[place] = row.clk_err_ns
+        by_pair[pair] = heard.get((row.way.src, row.way.dst), 0)
+    watch.take(SecondCounts(counts, delay_ns, clk_err_ns), by_pair)

@@ -1,0 +1,139 @@
+"""Names of faults on fabrics drawn without Syntony's simulators: twins, and paths known in part."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from tests.fabric.foreign import Case, Shape, draw, grade
+
+from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.ways import WayGraph
+from syntony.model.findings import Finding
+
+SMALL = Shape(leaves=2, spines=2, hosts=2, rails=1, parallel=1)
+WIDE = Shape(leaves=4, spines=3, hosts=3, rails=1, parallel=1)
+
+
+def candidates_of(case: Case) -> Candidates:
+    return make_candidates(Listing.of([path.listed for path in case.paths]))
+
+
+def located(case: Case, *, delays: bool = False) -> tuple[Finding, ...]:
+    change_ns = case.change_ns if delays else np.full(len(case.paths), np.nan)
+    sigma_ns = np.full(len(case.paths), 100.0)
+    window = WindowCounts("now", case.sent, case.lost, change_ns, sigma_ns)
+    return locate(candidates_of(case), [window])
+
+
+def verdict(case: Case, findings: tuple[Finding, ...]) -> tuple[str, int]:
+    told = [(each.component, each.confidence, each.alternatives) for each in findings]
+    got = grade(case, told)
+    return got.verdict, got.doubled
+
+
+@pytest.mark.parametrize("shape", [SMALL, WIDE])
+@pytest.mark.parametrize("known", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("fault", ["leaf-up", "leaf-down", "spine", "cable"])
+def test_partly_learnt_paths_mislead_nobody(shape: Shape, known: float, fault: str) -> None:
+    for seed in range(3):
+        case = draw(seed, shape=shape, known=known, fault=fault)
+        got, doubled = verdict(case, located(case))
+        assert got in {"right", "twin", "vague", "missed"}, f"seed {seed}: {case.truth}"
+        assert not doubled, f"seed {seed}: {case.truth}"
+
+
+def test_a_loss_where_nothing_is_known_is_that_of_a_group() -> None:
+    got = [
+        verdict(case, located(case))[0]
+        for case in (draw(seed, shape=SMALL, known=0.0, fault="leaf-up") for seed in range(6))
+    ]
+    assert set(got) <= {"vague", "missed"}, got
+    assert got.count("vague") >= 4, got
+
+
+@pytest.mark.parametrize("delay", [False, True])
+def test_twins_share_what_is_known_of_them(delay: bool) -> None:
+    """On 2 x 2, a spine and its two cables are crossed by exactly the same paths."""
+    for seed in range(4):
+        case = draw(seed, shape=SMALL, known=1.0, fault="cable", delay=delay)
+        (found,) = located(case, delays=delay)
+        twins = found.alternatives[: found.twins]
+        assert case.truth in twins, f"seed {seed}"
+        assert {found.component, *twins} == {
+            case.truth.split("--")[1], *(f"leaf{n}r0--{case.truth.split('--')[1]}" for n in (0, 1))
+        }, f"seed {seed}"  # fmt: skip
+        assert found.confidence <= 0.6
+        every = (found.confidence, *found.probabilities)
+        assert 0.95 < sum(every[: 1 + found.twins]) <= 1 + 1e-9
+        assert sum(every) <= 1 + 1e-9
+
+
+def test_only_what_exactly_the_same_paths_cross_is_a_twin() -> None:
+    """Held against sets of paths, written down without the module's numbers."""
+    for seed in range(4):
+        case = draw(seed, known=1.0, fault="")
+        candidates = candidates_of(case)
+        across = {
+            name: frozenset(n for n, path in enumerate(case.paths) if name in path.true)
+            for name in chain.from_iterable(path.true for path in case.paths)
+        }
+        for number, same in enumerate(candidates.same):
+            name = candidates.names[number]
+            for twin in same:
+                other = candidates.names[twin]
+                if name in across and other in across:
+                    assert across[name] == across[other], f"seed {seed}: {name}, {other}"
+
+
+def test_jitter_of_some_paths_is_no_delay_of_a_component() -> None:
+    for seed in range(12):
+        case = draw(seed, fault="", jitter=0.1)
+        assert located(case, delays=True) == (), f"seed {seed}"
+
+
+def test_a_delay_is_found_among_paths_that_jitter() -> None:
+    named = 0
+    for seed in range(8):
+        case = draw(seed, shape=WIDE, known=1.0, fault="spine", delay=True, jitter=0.1)
+        got, doubled = verdict(case, located(case, delays=True))
+        assert (got, doubled) == ("right", 0), f"seed {seed}"
+        named += 1
+    assert named == 8
+
+
+def test_one_fault_is_one_finding_however_many_probes_it_costs() -> None:
+    """The background must give back what a new finding explains before another is looked for."""
+    for seed in range(6):
+        case = draw(seed, shape=WIDE, known=1.0, fault="spine")
+        hit = np.array([case.truth in path.true for path in case.paths])
+        sent = np.full(len(hit), 20_000)
+        lost = np.random.default_rng(seed).binomial(sent, np.where(hit, 0.12, 1e-6))
+        (found,) = located(case._replace(sent=sent, lost=lost))
+        assert found.component == case.truth, f"seed {seed}"
+        assert found.loss == pytest.approx(0.12, rel=0.01), f"seed {seed}"
+
+
+def test_the_background_hides_no_part_of_a_fault() -> None:
+    """A spine that loses 11 % was told beside a cable of its own that loses 0.7 %."""
+    (found,) = located(draw(18, known=1.0))
+    assert (found.component, found.fault) == ("spine1", "loss")
+
+
+def test_what_lies_between_two_devices() -> None:
+    ways = WayGraph(
+        [
+            "h0/r->leaf0", "leaf0->spine0", "spine0->leaf1", "leaf1->h1/r", "leaf0->spine1",
+            "spine1->leaf2", "leaf0->h0/r",
+        ],
+        lambda name: "/" in name,
+    )  # fmt: skip
+    assert ways.between("leaf0", "leaf1") == {
+        "spine0", "leaf0->spine0", "leaf0--spine0", "spine0->leaf1", "leaf1--spine0",
+        # Half a way is known: the other half may be there.
+        "spine1", "leaf0->spine1", "leaf0--spine1",
+    }  # fmt: skip
+    assert "leaf0" in ways.between("h0/r", "h1/r")
+    assert ways.between("x", "y") == set()

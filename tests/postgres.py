@@ -1,0 +1,64 @@
+"""A real PostgreSQL server of our own: Debian's, on a Unix socket."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+class Server:
+    """A PostgreSQL server of our own on a Unix socket, with a database for each test."""
+
+    def __init__(self, programs: Path, directory: Path) -> None:
+        self._programs, self.directory = programs, directory
+        self._count = 0
+        # The server refuses to run as root.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        if self._user:
+            shutil.chown(directory, self._user)
+        data = str(directory / "data")
+        self.run("initdb", "-D", data, "-A", "trust", "-U", "syntony", "--no-sync")
+        self.start()
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c fsync=off -k {self.directory}"
+        self.run("pg_ctl", "-D", str(self.directory / "data"), "-o", options,
+                 "-l", str(self.directory / "log"), "-w", "start")  # fmt: skip
+
+    def stop(self) -> None:
+        self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "immediate", "-w", "stop")
+
+    def database(self) -> str:
+        """The URL of a new one."""
+        self._count += 1
+        name = f"fleet{self._count}"
+        self.run("createdb", "-h", str(self.directory), "-U", "syntony", name)
+        return f"postgresql://syntony@/{name}?host={self.directory}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._programs / program), *arguments],
+            user=self._user, cwd=self.directory, check=True, timeout=120,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A running server; skips where there is none, or no driver."""
+    pytest.importorskip("psycopg", reason="pip install 'syntony[postgresql]'")
+    on_path = shutil.which("initdb")
+    found = [Path(on_path)] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("no PostgreSQL server; deploy/system-packages.sh --slow")
+    directory = Path(tempfile.mkdtemp(prefix="sytpg", dir="/tmp"))
+    server = Server(found[-1].resolve().parent, directory)
+    yield server
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""What only PostgreSQL does: restarts under us, take-overs, a move from SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.postgres import Server
+
+from syntony.errors import ConfigError, MissingError, StateError
+from syntony.mesh.key_rotation import KeyRing, Master
+from syntony.state import ControlState, LeaseLostError
+from syntony.state.document import Document
+from syntony.state.transfer import import_sqlite
+from syntony.wire.control import Issuer
+from syntony.wire.failover import Switch
+
+ANN = Issuer("ann", "local")
+RING = KeyRing(masters=(Master(epoch=7, secret=bytes(range(32))),))
+
+
+@pytest.mark.slow
+def test_a_restarted_server_costs_one_error(postgresql: Server) -> None:
+    with ControlState(postgresql.database()) as state:
+        state.record("a", "", at_ns=1, issuer=ANN, comment="")
+        postgresql.stop()
+        for _ in range(2):
+            with pytest.raises(StateError, match="cannot be written"):
+                state.record("b", "", at_ns=2, issuer=ANN, comment="")
+        postgresql.start()
+        state.record("c", "", at_ns=3, issuer=ANN, comment="")
+        assert [each.what for each in state.changes(0, 9)] == ["a", "c"]
+
+
+@pytest.mark.slow
+def test_who_was_replaced_while_cut_off_writes_nothing_more(postgresql: Server) -> None:
+    url = postgresql.database()
+    first = ControlState(url)
+    with pytest.raises(ConfigError, match=r"in use by another controller \(.* pid \d+\)"):
+        ControlState(url)
+    # The server forgets the first one's session; a second one comes and goes, or stays.
+    postgresql.stop()
+    postgresql.start()
+    with ControlState(url) as second:
+        assert second.epoch == first.epoch + 1
+        _cut(first)
+        with pytest.raises(LeaseLostError, match="taken over by another controller"):
+            first.record("x", "", at_ns=1, issuer=ANN, comment="")
+    with pytest.raises(LeaseLostError):
+        first.database.check()
+    first.close()
+    with ControlState(url) as third:
+        assert third.changes(0, 9) == ()
+
+
+def _cut(state: ControlState) -> None:
+    """Its first try meets the broken session."""
+    with pytest.raises(StateError):
+        state.database.check()
+
+
+@pytest.mark.slow
+def test_a_fleet_moves_from_sqlite_once(postgresql: Server, tmp_path: Path) -> None:
+    url = postgresql.database()
+    with ControlState(tmp_path) as old:
+        old.set_switch(Switch(stopped=True, at_ns=5, by="ann"), ANN, "maintenance")
+        Document(old, "probe keys", KeyRing).save(RING)
+        changes = old.changes(0, 9)
+        for _ in range(3):
+            with old.transaction() as connection:
+                connection.execute("INSERT INTO outbox (receiver, body) VALUES ('a', '1')")
+        with old.transaction() as connection:
+            connection.execute("DELETE FROM outbox WHERE number = 3")
+    for _ in range(2):
+        with ControlState(url) as new:
+            import_sqlite(new, tmp_path)
+            assert new.switch() == Switch(stopped=True, at_ns=5, by="ann")
+            assert Document(new, "probe keys", KeyRing).load() == RING
+            assert new.changes(0, 9) == changes
+    with ControlState(url) as new:
+        new.record("next", "", at_ns=6, issuer=ANN, comment="")
+        assert new.changes(0, 9)[-1].number == changes[-1].number + 1
+        with new.transaction() as connection:
+            connection.execute("INSERT INTO outbox (receiver, body) VALUES ('a', '2')")
+        assert new.read("SELECT number FROM outbox ORDER BY number") == [(1,), (2,), (4,)]
+    assert not (tmp_path / "control.db").exists()
+
+
+@pytest.mark.slow
+def test_an_unknown_database_is_one_line_without_the_password(postgresql: Server) -> None:
+    url = f"postgresql://syntony:hunter2@/none?host={postgresql.directory}"
+    with pytest.raises(ConfigError, match=r"none.*does not exist") as told:
+        ControlState(url)
+    assert "hunter2" not in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "postgresql://syntony:hunter2@127.0.0.1:1/x"])
+def test_what_cannot_be_reached_is_one_line(url: str) -> None:
+    with pytest.raises((ConfigError, MissingError)) as told:
+        ControlState(url)
+    assert "hunter2" not in str(told.value)
+    assert "\n" not in str(told.value)

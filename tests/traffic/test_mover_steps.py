@@ -1,0 +1,200 @@
+"""The mover's rules one by one: what it may do, whom it leaves alone, what it remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.traffic.steered import GBPS, World
+from tests.traffic.test_mover import colliding, on
+from tests.traffic.test_place import leaf_spine
+
+from syntony.model import S
+from syntony.traffic.mover import Mover
+from syntony.traffic.moves import MoveCause, MovePolicy
+from syntony.traffic.seen import FlowRate, PathDelay, Seen
+from syntony.traffic.sounding import AGAIN_NS, ASKS_NS, MOST, TORN_NS, Sounding
+from syntony.traffic.torn import Torn
+from syntony.traffic.trials import Verdict
+
+POLICY = MovePolicy()
+
+
+def seen_at(at_ns: int, **rates: float) -> Seen:
+    """Two flows on one uplink, that get half each unless told otherwise."""
+    world = World(colliding())
+    world.at_ns = at_ns
+    found = world._measure()
+    told = {name: FlowRate(at_ns, bps * GBPS) for name, bps in rates.items()}
+    return replace(found, rates={**found.rates, **told})
+
+
+def began(policy: MovePolicy = POLICY) -> tuple[Mover, str]:
+    mover = Mover(policy)
+    mover.update(colliding())
+    (move,) = mover.step(seen_at(S), S)
+    assert (move.old, move.new, move.cause) == ("s0", "s1", MoveCause.CROWDED)
+    assert "queues" in move.evidence
+    return mover, move.flow_id
+
+
+@pytest.mark.parametrize(("late_ns", "failed"), [(POLICY.act_ns, False), (POLICY.act_ns + 1, True)])
+def test_an_actuator_has_so_long(late_ns: int, failed: bool) -> None:
+    mover, flow = began(MovePolicy(stale_ns=100 * S))
+    mover.step(seen_at(S), S + late_ns)
+    assert (flow not in mover.under_way) is failed
+    assert mover.path_of(flow) == ("s0" if failed else "s1")
+
+
+def test_what_was_not_even_tried_is_thought_of_again_soon_and_what_failed_rests() -> None:
+    mover, flow = began()
+    mover.done(flow, S, ok=False, tried=False)
+    mover.update(colliding())
+    assert mover._held({}, S + POLICY.retry_ns - 1) == {flow}
+    assert mover._held({}, S + POLICY.retry_ns) == set()
+    tried, flow = began()
+    tried.done(flow, S, ok=False)
+    assert tried._held({}, S + POLICY.hold_down_ns - 1) == {flow}
+    assert tried._held({}, S + POLICY.hold_down_ns) == set()
+    urgent = {flow: (MoveCause.DEAD, "")}
+    assert tried._held(urgent, S) == set(), "off a dead path there is no rest"
+    crowded = {flow: (MoveCause.CROWDED, "")}
+    assert tried._held(crowded, S) == {flow}
+
+
+def test_a_word_on_a_move_that_nobody_asked_for_changes_nothing() -> None:
+    mover, flow = began()
+    mover.done("stranger", S, ok=True)
+    assert mover.under_way == {flow}
+    mover.done(flow, 2 * S, ok=True)
+    mover.done(flow, 3 * S, ok=False)
+    assert mover.path_of(flow) == "s1", "answered once"
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(100.0, Verdict.HELPED), (40.0, Verdict.VAIN)])
+def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
+    after: float, verdict: Verdict
+) -> None:
+    mover, flow = began()
+    mover.done(flow, S, ok=True)
+    moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
+    mover.update(moved)
+    at_ns = S + POLICY.settle_ns
+    rates = {f.flow_id: FlowRate(at_ns, after * GBPS, f.path_id) for f in moved}
+    delays = {(f.flow_id, f.path_id): PathDelay(at_ns, 10_000, 10_000) for f in moved}
+    back = mover.step(Seen(rates=rates, delays=delays), at_ns)
+    assert mover.judged == {flow: verdict}
+    if verdict is Verdict.HELPED:
+        assert back == ()
+        assert mover.on_trial == frozenset()
+        return
+    (undo,) = back
+    assert (undo.flow_id, undo.old, undo.new, undo.cause) == (flow, "s1", "s0", MoveCause.UNDO)
+    assert mover.path_of(flow) == "s0"
+    mover.done(flow, at_ns, ok=True)
+    mover.update(colliding())
+    mover.step(Seen(), at_ns + S)
+    assert mover.judged[flow] is Verdict.UNKNOWN, "what is taken back is not judged"
+    later = mover.step(seen_at(at_ns + 2 * S), at_ns + 2 * S)
+    assert flow not in {move.flow_id for move in later}, "and the path is left alone"
+
+
+def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
+    mover, flow = began()
+    mover.done(flow, S, ok=True)
+    moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
+    mover.update(moved)
+    at_ns = S + POLICY.settle_ns
+    rates = {f.flow_id: FlowRate(at_ns, 40 * GBPS, f.path_id) for f in moved}
+    links = {link: 100 * 10**9 for f in moved for p in f.paths for link in p.links}
+    found = mover.step(Seen(rates=rates, capacities=links | {"leaf0->spine0": 0}), at_ns)
+    assert flow not in {move.flow_id for move in found}
+
+
+def test_while_a_move_is_under_way_where_the_flow_is_is_not_believed() -> None:
+    mover, flow = began()
+    mover.update(colliding())
+    assert mover.path_of(flow) == "s1"
+    mover.done(flow, S, ok=True)
+    mover.update(on(colliding(), "s0", "s0"))
+    assert mover.path_of(flow) == "s0", "answered: now it is"
+
+
+@pytest.mark.parametrize(("most", "moved"), [(1, 1), (2, 2), (9, 3)])
+def test_an_urgent_plan_larger_than_allowed_is_begun(most: int, moved: int) -> None:
+    flows = leaf_spine([(k, 4 + k) for k in range(3)], spines=4, hosts=4)
+    mover = Mover(MovePolicy(max_moves=most))
+    mover.update(flows)
+    assert len(mover.step(Seen(), S)) == moved
+
+
+def test_moves_wait_for_the_budget_of_a_second() -> None:
+    flows = leaf_spine([(k, 4 + k) for k in range(3)], spines=4, hosts=4)
+    mover = Mover(MovePolicy(max_moves_per_s=1))
+    mover.update(flows)
+    moves = [mover.step(Seen(), S + k * S) for k in range(2)]
+    assert [len(each) for each in moves] == [1, 1]
+
+
+# --- partial failures of a pair ---
+
+
+def verdict_of(torn: Torn) -> tuple[int | None, bool]:
+    return torn.since_ns, torn.unsure
+
+
+def test_a_pair_is_torn_by_two_silent_flows_while_others_answer_well_into_the_silence() -> None:
+    torn = Torn()
+    torn.died(1, 1_000, 1_400)
+    torn.heard(3, 9_000)
+    assert verdict_of(torn) == (None, False), "one may stand in a queue"
+    torn.died(2, 2_000, 2_400)
+    assert verdict_of(torn) == (1_000, False), "since the second newest of those that are silent"
+    torn.lives(2)
+    assert verdict_of(torn) == (None, False)
+    fresh = Torn()
+    fresh.died(1, 1_000, 1_400)
+    fresh.died(2, 2_000, 2_400)
+    fresh.heard(3, 1_199)
+    assert verdict_of(fresh) == (None, True)
+    fresh.heard(3, 1_200)
+    assert verdict_of(fresh) == (1_000, False)
+    fresh.heard(3, 5)
+    assert verdict_of(fresh) == (1_000, False), "older words change nothing"
+    fresh.heard(1, 1_150)
+    assert verdict_of(fresh) == (None, True), "answered later than was thought"
+    fresh.keep({2, 3})
+    assert verdict_of(fresh) == (None, False)
+
+
+def test_a_pair_is_asked_fast_for_a_while_then_as_torn_or_not_for_a_second() -> None:
+    sounding, pair = Sounding(), ("nic0", "10.0.0.2")
+    assert sounding.due_ns() is None
+    assert sounding.begin(pair, S)
+    assert not sounding.begin(pair, S + 1)
+    assert sounding.doubted == {pair}
+    assert sounding.due_ns() == S + ASKS_NS
+    assert not sounding.end(S + ASKS_NS - 1, lambda _: True)
+    assert sounding.doubted == {pair}
+    assert sounding.end(S + ASKS_NS, lambda _: True)
+    assert not sounding.doubted
+    assert sounding.torn == {pair}
+    assert sounding.due_ns() == S + ASKS_NS + TORN_NS
+    again_ns = S + ASKS_NS + TORN_NS
+    assert not sounding.begin(pair, again_ns), "it is known"
+    assert not sounding.end(again_ns, lambda _: True), "as before"
+    assert sounding.end(again_ns + TORN_NS, lambda _: False), "it is well again"
+    assert sounding.torn == frozenset()
+    assert sounding.begin(pair, again_ns + TORN_NS)
+    once = Sounding()
+    once.begin(pair, S)
+    once.end(S + ASKS_NS, lambda _: False)
+    assert not once.begin(pair, S + AGAIN_NS - 1)
+    assert once.begin(pair, S + AGAIN_NS)
+
+
+def test_only_so_many_pairs_are_asked_at_a_time() -> None:
+    sounding = Sounding()
+    assert [sounding.begin(("nic0", f"10.0.0.{k}"), S) for k in range(MOST + 1)] == [
+        *[True] * MOST, False
+    ]  # fmt: skip

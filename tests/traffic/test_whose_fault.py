@@ -1,0 +1,136 @@
+"""What carriers and probes of other pairs say of a path that nobody probes, row by row."""
+
+from __future__ import annotations
+
+import pytest
+from tests.traffic.test_steering import NOW, POLICY, life, nics
+
+from syntony.model import MS, S
+from syntony.model.paths import LinkEvent
+from syntony.traffic.health import Health
+from syntony.traffic.instructions import Cause
+from syntony.traffic.pairs import Reply, WatchedFlow
+
+FLOWS = [
+    WatchedFlow(100 * rail + 10 * peer + n, f"nic{rail}", f"10.{rail}.0.{peer}",
+                f"p{peer}/nic{rail}", rail)
+    for rail in (0, 1) for peer in (2, 3) for n in (0, 1)
+]  # fmt: skip
+
+
+def health(*alive: int) -> Health:
+    """Two NICs, two peers on the rail of each, two flows to each: 120 and 121 are nic1's to p2."""
+    found = Health(POLICY, nics())
+    found.watch(FLOWS)
+    for flow in FLOWS:
+        found.liveness(life(flow.flow_id, NOW, alive=flow.flow_id in alive))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("carrier", "admin", "up"),
+    [(True, True, True), (True, False, False), (False, True, False), (False, False, False)],
+)
+def test_a_nic_is_up_with_a_carrier_if_it_is_meant_to_be(
+    carrier: bool, admin: bool, up: bool
+) -> None:
+    found = health(20, 120)
+    event = LinkEvent(at_ns=NOW + 5, nic="nic0", carrier=carrier, admin_up=admin, addresses=(),
+                      carrier_down_count=1)  # fmt: skip
+    assert found.link(event) is (not up or found.nic_of("10.0.0.1") is None)
+    reason = found.dead("nic0", "10.9.9.9")
+    assert (reason is None) is up
+    if reason is not None:
+        assert (reason.cause, reason.at_ns, reason.since_ns) == (Cause.MY_CARRIER, NOW + 5, NOW + 5)
+        back = LinkEvent(at_ns=NOW + S, nic="nic0", carrier=True, admin_up=True,
+                         addresses=("10.0.0.1",), carrier_down_count=1)  # fmt: skip
+        assert found.link(back)
+        assert found.revived_ns("nic0", "10.9.9.9") == NOW + S
+        assert found.usable_from_ns("nic0", "10.9.9.9") == NOW + S + POLICY.hold_down_ns
+
+
+@pytest.mark.parametrize(
+    ("alive", "reaches"),
+    [
+        ((20,), True),  # nothing of rail 1 lives: whose fault that is nobody knows
+        ((20, 120), True), ((20, 120, 130), True),
+        ((20, 130), False),  # nic1 lives, and p2's NIC of rail 1 does not
+        ((20, 130, 131), False), ((120, 130), False), ((), False),
+    ],
+)  # fmt: skip
+def test_across_rails_both_ends_have_to_live_as_far_as_anyone_knows(
+    alive: tuple[int, ...], reaches: bool
+) -> None:
+    assert health(*alive).reaches("nic0", "10.1.0.2") is reaches
+
+
+@pytest.mark.parametrize(("alive", "reaches"), [((20,), True), ((30,), False), ((20, 21), True)])
+def test_a_probed_path_lives_by_its_own_probes(alive: tuple[int, ...], reaches: bool) -> None:
+    assert health(*alive).reaches("nic0", "10.0.0.2") is reaches
+
+
+@pytest.mark.parametrize(
+    ("alive", "torn"),
+    [((30,), True), ((31,), True), ((120,), False), ((20, 30), False), ((), False)],
+)
+def test_a_silent_pair_may_live_on_other_ports_if_its_nic_is_heard(
+    alive: tuple[int, ...], torn: bool
+) -> None:
+    assert health(*alive).may_be_torn("nic0", "10.0.0.2") is torn
+
+
+def test_a_nic_with_one_pair_only_may_always_live_on_other_ports() -> None:
+    found = Health(POLICY, nics())
+    found.watch([flow for flow in FLOWS if flow.remote == "10.0.0.2"])
+    for flow_id in (20, 21):
+        found.liveness(life(flow_id, NOW, alive=False))
+    assert found.may_be_torn("nic0", "10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("alive", "cause", "evidence"),
+    [
+        ((120, 130), Cause.MY_NIC, "2 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
+        ((30, 120, 130), Cause.HIS_NIC, "1 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
+    ],
+)
+def test_whose_fault_a_death_is(alive: tuple[int, ...], cause: Cause, evidence: str) -> None:
+    found = health(*alive)
+    assert ("nic0", "10.0.0.2") in found.conclude(NOW + POLICY.settle_ns)
+    reason = found.dead("nic0", "10.0.0.2")
+    assert reason is not None
+    assert reason.cause is cause
+    assert reason.evidence == f"4 probes unanswered; {evidence}"
+
+
+def test_a_pair_that_is_alone_on_both_sides_is_dead_by_nobodys_fault() -> None:
+    found = Health(POLICY, nics())
+    found.watch([flow for flow in FLOWS if flow.remote in {"10.0.0.2", "10.1.0.2"}])
+    for flow_id in (20, 21, 120, 121):
+        found.liveness(life(flow_id, NOW, alive=flow_id >= 120))
+    found.presume({("nic0", "10.0.0.2"): NOW - 70 * MS}, NOW)
+    assert found.conclude(NOW) == [("nic0", "10.0.0.2")]
+    reason = found.dead("nic0", "10.0.0.2")
+    assert reason is not None
+    assert reason.cause is Cause.PATH
+    assert reason.evidence.startswith("no answer for 70 ms and data waiting")
+    assert not found.heard({20: Reply(NOW - 70 * MS)}, NOW), "as old as its last sign of life"
+    assert found.heard({20: Reply(NOW - 70 * MS + 1)}, NOW)
+    assert found.dead("nic0", "10.0.0.2") is None
+
+
+def test_deaths_on_one_nic_alone_are_concluded_where_the_other_is_down() -> None:
+    """Nothing is concluded while every path of several NICs is dead; of one NIC it is."""
+    everything = health()
+    for flow in FLOWS:
+        everything.liveness(life(flow.flow_id, NOW, alive=True))
+        everything.liveness(life(flow.flow_id, NOW, alive=False))
+    assert everything.conclude(NOW + S) == []
+    seen = [everything.isolated]
+    assert everything.pending(NOW + S) == []
+    down = LinkEvent(at_ns=NOW + S, nic="nic1", carrier=False, admin_up=True,
+                     addresses=("10.1.0.1",), carrier_down_count=1)  # fmt: skip
+    assert everything.link(down)
+    seen.append(everything.isolated)
+    assert seen == [True, False]
+    assert len(everything.conclude(NOW + S)) == 4
