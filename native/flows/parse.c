@@ -36,28 +36,29 @@ static int next_attribute(struct span *rest, uint16_t *type, struct span *value)
     return 1;
 }
 
-static uint32_t u32_of(struct span value)
-{
-    uint32_t number = 0;
-    if (value.length == sizeof number)
-        memcpy(&number, value.data, sizeof number);
-    return number;
-}
-
-/* INET_DIAG_ULP_INFO → INET_ULP_INFO_MPTCP → MPTCP_SUBFLOW_ATTR_TOKEN_LOC. */
-static int find_token(struct span value, const uint16_t *path, size_t depth, uint32_t *token)
+/* INET_ULP_INFO_MPTCP: which connection a subflow is of, and under which address id. */
+static int take_subflow(struct span value, struct syn_flow_sample *out)
 {
     uint16_t type;
     struct span inner;
     int more;
     while ((more = next_attribute(&value, &type, &inner)) > 0) {
-        if (type != path[0])
-            continue;
-        if (depth == 1)
-            *token = u32_of(inner);
-        else if (find_token(inner, path + 1, depth - 1, token) < 0)
-            return -1;
+        if (type == MPTCP_SUBFLOW_ATTR_TOKEN_LOC && inner.length == sizeof out->token)
+            memcpy(&out->token, inner.data, sizeof out->token);
+        else if (type == MPTCP_SUBFLOW_ATTR_ID_LOC && inner.length == sizeof out->local_id)
+            out->local_id = inner.data[0];
     }
+    return more;
+}
+
+static int take_protocol(struct span value, struct syn_flow_sample *out)
+{
+    uint16_t type;
+    struct span inner;
+    int more;
+    while ((more = next_attribute(&value, &type, &inner)) > 0)
+        if (type == INET_ULP_INFO_MPTCP && take_subflow(inner, out) < 0)
+            return -1;
     return more;
 }
 
@@ -105,7 +106,6 @@ static void take_identity(const struct inet_diag_msg *message, struct syn_flow_s
 
 int syn_flow_parse(const uint8_t *data, size_t length, struct syn_flow_sample *out)
 {
-    static const uint16_t TOKEN[] = {INET_ULP_INFO_MPTCP, MPTCP_SUBFLOW_ATTR_TOKEN_LOC};
     struct inet_diag_msg message;
     if (length < sizeof message)
         return 0;
@@ -119,7 +119,7 @@ int syn_flow_parse(const uint8_t *data, size_t length, struct syn_flow_sample *o
     while ((more = next_attribute(&rest, &type, &value)) > 0) {
         if (type == INET_DIAG_INFO)
             take_info(value, out);
-        else if (type == INET_DIAG_ULP_INFO && find_token(value, TOKEN, 2, &out->token) < 0)
+        else if (type == INET_DIAG_ULP_INFO && take_protocol(value, out) < 0)
             return 0;
     }
     return more == 0;

@@ -38,6 +38,8 @@ struct syn_flow_sample {
     uint8_t state;           /* TCP_ESTABLISHED is 1; 0: gone */
     uint8_t backoff;         /* retransmission timeouts in a row, now */
     uint8_t window_probes;   /* probes of a closed window, unanswered */
+    uint8_t local_id;        /* MPTCP's id of the local address; 0: the connection's first */
+    uint8_t unused[7];       /* numpy's copies have no padding */
 };
 
 struct syn_flow_owner {

@@ -24,7 +24,10 @@ static size_t put_token(uint8_t *out, size_t at, uint32_t token)
 {
     uint8_t subflow[64] = {0}, ulp[128] = {0};
     uint32_t other = 77;
+    uint8_t local_id = 32, remote_id = 33;
     size_t end = put(subflow, 0, MPTCP_SUBFLOW_ATTR_TOKEN_REM, &other, sizeof other);
+    end = put(subflow, end, MPTCP_SUBFLOW_ATTR_ID_REM, &remote_id, sizeof remote_id);
+    end = put(subflow, end, MPTCP_SUBFLOW_ATTR_ID_LOC, &local_id, sizeof local_id);
     end = put(subflow, end, MPTCP_SUBFLOW_ATTR_TOKEN_LOC, &token, sizeof token);
     size_t outer = put(ulp, 0, INET_ULP_INFO_NAME, "mptcp", 6);
     outer = put(ulp, outer, INET_ULP_INFO_MPTCP | NLA_F_NESTED, subflow, end);
@@ -62,6 +65,7 @@ static void a_message_is_read_whole(void)
     CHECK_EQUAL(sample.remote[15], 2);
     CHECK_EQUAL(sample.inode, 4711);
     CHECK_EQUAL(sample.token, 0xabcdef);
+    CHECK_EQUAL(sample.local_id, 32);
     CHECK_EQUAL(sample.unacked, 12);
     CHECK_EQUAL(sample.backoff, 3);
     CHECK_EQUAL(sample.last_ack_ms, 34);

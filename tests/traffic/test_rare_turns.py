@@ -15,7 +15,7 @@ from tests.traffic.test_steering import NOW, POLICY, Host, here, life, nics, the
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, State
+from syntony.traffic.connection import FIRST_SUBFLOW_ID, Connection, State
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
@@ -354,3 +354,20 @@ def test_a_sample_of_a_subflow_that_was_ended_changes_nothing() -> None:
     )  # fmt: skip
     assert host.machine.handle(sample) == []
     assert flow not in conn.subflows
+
+
+def test_a_new_subflow_has_an_address_id_that_none_from_before_our_time_has() -> None:
+    """To make room under an id the kernel ends every subflow that has it."""
+    table = Table()
+    sample = FlowSample(
+        at_ns=NOW, flow=SECOND, token=TOKEN + 1, local_id=FIRST_SUBFLOW_ID, inode=1, bytes_acked=1,
+        bytes_received=1, unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0,
+        rtt_ns=MS, pacing_bps=0, delivery_bps=0,
+    )  # fmt: skip
+    conn, _ = table.table.sampled(sample)
+    up = events.SubflowUp(
+        at_ns=NOW, token=conn.token, flow=SECOND._replace(local_port=61_001),
+        local_id=FIRST_SUBFLOW_ID + 1, remote_id=2,
+    )  # fmt: skip
+    table.table.take(conn, up)
+    assert conn.new_id() == FIRST_SUBFLOW_ID + 2

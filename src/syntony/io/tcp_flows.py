@@ -114,6 +114,7 @@ class TcpFlows:
                 at_ns=at_ns,
                 flow=self._tuple_of(identity),
                 token=token,
+                local_id=local_id,
                 inode=inode,
                 bytes_acked=acked,
                 bytes_received=received,
@@ -127,8 +128,8 @@ class TcpFlows:
                 delivery_bps=delivery * _BITS_PER_BYTE,
                 busy_ns=busy_us * US,
             )
-            for identity, token, inode, acked, received, unacked, notsent, retransmits, backoff,
-                last_ack_ms, rtt_us, pacing, delivery, busy_us
+            for identity, token, local_id, inode, acked, received, unacked, notsent, retransmits,
+                backoff, last_ack_ms, rtt_us, pacing, delivery, busy_us
             in zip(_identities(living), *fields, strict=True)
         ]  # fmt: skip
 
@@ -183,8 +184,8 @@ class TcpFlows:
 
 
 _FIELDS = (
-    "token", "inode", "bytes_acked", "bytes_received", "unacked", "notsent_bytes", "retransmits",
-    "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate", "busy_us",
+    "token", "local_id", "inode", "bytes_acked", "bytes_received", "unacked", "notsent_bytes",
+    "retransmits", "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate", "busy_us",
 )  # fmt: skip
 _IDENTITY_AT = ffi.offsetof("struct syn_flow_sample", "local")
 _IDENTITY = struct.Struct("=16s16sHHB")

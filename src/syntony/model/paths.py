@@ -82,6 +82,8 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     flow: FourTuple
     token: int
     """The MPTCP connection's local token; 0 for plain TCP."""
+    local_id: int = 0
+    """MPTCP's id of the subflow's local address; 0: the connection's first."""
     inode: int
     """Of its socket: which process holds it. 0 for a subflow, whose connection holds it."""
     bytes_acked: int

@@ -79,6 +79,7 @@ class Subflow:
         self.state = state
         self.since_ns = now_ns
         self.local_id = 0
+        """Of its local address: to withdraw the id ends every subflow that has it."""
         self.rate_bps = 0
         self.meter = Meter()
         self.acked = -1

@@ -63,7 +63,7 @@ class ConnectionTable:
         if known is not None:
             conn.job, conn.remotes = known.job, known.remotes
         self.by_token[event.token] = conn
-        self._add(conn, event.flow, event.at_ns)
+        self._add(conn, event.flow, event.at_ns, local_id=0)
         return conn
 
     def find(self, event: Told) -> Connection | None:
@@ -82,7 +82,7 @@ class ConnectionTable:
         conn.seen_ns = sample.at_ns
         subflow = conn.subflows.get(sample.flow)
         if subflow is None and sample.flow not in conn.ended:
-            subflow = self._add(conn, sample.flow, sample.at_ns)
+            subflow = self._add(conn, sample.flow, sample.at_ns, sample.local_id)
         return conn, subflow
 
     def _listed(self, sample: FlowSample) -> Connection:
@@ -186,7 +186,7 @@ class ConnectionTable:
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
             if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
-                self._add(conn, event.flow, event.at_ns)
+                self._add(conn, event.flow, event.at_ns, event.local_id)
             return ()
         subflow.state = State.UP
         subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
@@ -243,8 +243,9 @@ class ConnectionTable:
 
     # --- within ---
 
-    def _add(self, conn: Connection, flow: FourTuple, now_ns: int) -> Subflow:
+    def _add(self, conn: Connection, flow: FourTuple, now_ns: int, local_id: int) -> Subflow:
         subflow = Subflow(flow, self._health.nic_of(flow.local), State.UP, now_ns)
+        subflow.local_id = local_id
         conn.subflows[flow] = subflow
         if not conn.local:
             conn.local, conn.local_port = flow.local, flow.local_port
