@@ -3,143 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.controller.judged import CROSSING, JOBS, T0, Control, finding, line, port, standing
 
-from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.batches import joined
-from syntony.controller.config import AlertSettings
-from syntony.controller.fabric_changes import Standing
-from syntony.controller.incidents import AlertDesk, Slas
 from syntony.controller.observe import Names, Places, of_links
 from syntony.errors import StateError, UsageError
-from syntony.model import ClockState, S, Timeline
-from syntony.model.findings import Finding, Queue, QueueFlow
+from syntony.model import ClockState, S
+from syntony.model.findings import Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
-from syntony.state import ControlState
 from syntony.store import open_store
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import IncidentAction, IncidentsQuery, SilenceAction
-from syntony.wire.links import LinkCounterRow, LinkStatus
 from syntony.wire.tables import INCIDENT
 
-T0 = 1_700_000_000 * S
 EVE = Issuer("ops eve", "local")
-CROSSING = {
-    "h0/rail0->h1/rail0": frozenset({"h0/rail0", "h0/rail0->leaf0", "leaf0", "leaf0->h1/rail0"}),
-    "h0/rail0->h2/rail0": frozenset({"h0/rail0", "leaf0", "leaf0->spine0", "spine0"}),
-    "h2/rail0->h0/rail0": frozenset({"h2/rail0", "spine0", "spine0->leaf0", "leaf0"}),
-}
-JOBS = {
-    "near": frozenset({("h0/rail0", "h1/rail0")}),
-    "far": frozenset({("h0/rail0", "h2/rail0"), ("h2/rail0", "h0/rail0")}),
-}
-
-
-def port(nic: str, **fields: object) -> LinkStatus:
-    values: dict[str, object] = {
-        "nic": nic, "netdev": "eth0", "rdma": "", "link_layer": "Ethernet", "driver": "mlx5_core",
-        "role": "compute", "state": "active", "gbps": 400.0, "flaps": 0, "last_flap_ns": None,
-        "seen_ns": T0, "watched_ns": 0, "temperature_c": None, "rx_dbm": None, "bias_ma": None,
-    }  # fmt: skip
-    return LinkStatus(**(values | fields))  # type: ignore[arg-type]
-
-
-class Links:
-    def __init__(self) -> None:
-        self.seen: tuple[LinkStatus, ...] = ()
-        self.counted: tuple[LinkCounterRow, ...] = ()
-        self.measured: dict[str, tuple[str, str]] = {}
-
-    def ports(self, *_: int) -> tuple[LinkStatus, ...]:
-        return self.seen
-
-    def modules(self, *_: int) -> dict[str, tuple[str, str]]:
-        return self.measured
-
-    def counters(self, *_: int) -> tuple[LinkCounterRow, ...]:
-        return self.counted
-
-
-class FakeStore:
-    def __init__(self) -> None:
-        self.links = Links()
-        self.incidents = self
-        self.rows: list[dict[str, object]] = []
-
-    def since(self, _: int) -> list[dict[str, object]]:
-        return self.rows
-
-
-class Control:
-    """An alert desk and time."""
-
-    def __init__(self, state: Path) -> None:
-        self.store = FakeStore()
-        self.state = state
-        self.now_ns = T0
-        self.silent: dict[str, int] = {"h0": 0, "h1": 0}
-        self.findings: tuple[Finding, ...] = ()
-        self.timelines: tuple[Timeline, ...] = ()
-        self.slas = Slas(None, None, CROSSING, JOBS)
-        self.fabric: Standing | None = None
-        self.homes: dict[str, str] = {}
-        self.changes: list[Change] = []
-        self.kept: ControlState | None = None
-        self.start()
-
-    def start(self) -> None:
-        self.close()
-        self.kept = ControlState(self.state)
-        self.desk = AlertDesk(AlertSettings(), self.kept, self.store)  # type: ignore[arg-type]
-
-    def close(self) -> None:
-        if self.kept is not None:
-            self.kept.close()
-
-    def tick(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.now_ns += 2 * S
-            seen = tuple(
-                LinkStatus(
-                    **{f: getattr(p, f) for f in p.__struct_fields__} | {"seen_ns": self.now_ns}
-                )
-                for p in self.store.links.seen
-            )
-            self.store.links.seen = seen
-            self.changes += self.desk.evaluate(
-                self.now_ns, self.silent, self.timelines, self.findings, self.slas,
-                fabric=self.fabric, homes=self.homes,
-            )  # fmt: skip
-
-    def pages(self) -> list[str]:
-        """Rule and subject of everything that somebody was told of, in order."""
-        return [
-            f"{change.incident.rule} {change.incident.subject}"
-            for change in self.changes
-            if change.kind is ChangeKind.PAGE
-        ]
-
-    def live(self) -> dict[str, str]:
-        reply = self.desk.incidents(IncidentsQuery())
-        return {each["subject"]: each["rule"] for each in reply.incidents}
-
-
-@pytest.fixture
-def control(tmp_path: Path) -> Iterator[Control]:
-    made = Control(tmp_path)
-    yield made
-    made.close()
-
-
-def finding(component: str, kind: str, **fields: object) -> Finding:
-    values: dict[str, object] = {
-        "component": component, "kind": kind, "fault": "loss", "loss": 0.05, "delay_ns": 0.0,
-        "confidence": 1.0, "window": "3 s", "explains": 90.0, "paths": 4, "alternatives": (),
-    }  # fmt: skip
-    return Finding(**(values | fields))  # type: ignore[arg-type]
 
 
 def test_nine_flaps_within_the_hour(control: Control) -> None:
@@ -174,11 +54,6 @@ def test_a_port_at_half_speed_among_equals(control: Control) -> None:
     )
     control.tick(3)
     assert control.live() == {"h2/rail0": "port-degraded"}
-
-
-def standing(**fields: object) -> Standing:
-    values: dict[str, object] = {"cables": 0, "lost": {}, "misplaced": (), "gone": {}}
-    return Standing(**(values | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -245,12 +120,6 @@ def test_a_silent_host_is_one_incident_not_one_for_each_port(control: Control) -
     control.timelines = (line("h0", ClockState.HOLDOVER),)
     control.tick(9)
     assert control.live() == {"h0": "host-silent"}
-
-
-def line(node: str, state: ClockState) -> Timeline:
-    return Timeline(
-        node=node, ref_ns=0, offset_ns=0.0, drift_ppb=0.0, sigma_ns=1.0, state=state
-    )  # fmt: skip
 
 
 def test_a_host_that_never_came_back_is_not_well_after_a_restart(control: Control) -> None:

@@ -150,7 +150,7 @@ class AlertDesk:
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
-            | observe.FINDING_METRICS | observe.PART_METRICS
+            | observe.FLEET_METRICS | observe.FINDING_METRICS | observe.PART_METRICS
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
@@ -279,6 +279,7 @@ class AlertDesk:
             *observe.of_links(ports, links.counters(*window), silent, fleet_ns),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
+            *observe.of_fleet(silent_ns),
             *observe.of_clocks(timelines, silent),
         ]
 

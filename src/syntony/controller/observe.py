@@ -43,6 +43,13 @@ LINK_METRICS = frozenset(
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
+FLEET_METRICS = frozenset({"silent_agents_ratio"})
+FLEET = "all agents"
+"""A subject: no host can have this name."""
+FLEET_SILENT_S = 5.0
+"""Sooner than any one host's silence is an incident."""
+WORTH_BLAMING = 3
+"""Of fewer agents, most are not many enough to blame what they share."""
 PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
@@ -365,7 +372,7 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
 
 
 class Names:
-    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
+    """What contains what, as far as names tell: the fleet all there is, hosts their NICs, devices the links at them, cables
     their two directions. Of a group's two directions the first by name stands for both; what is
     around a device (``leaf0..*``) takes in the links at it."""
 
@@ -373,6 +380,8 @@ class Names:
     def holds(wider: str, narrower: str) -> bool:
         """Whether `narrower` would fail with `wider`; every suspect that `narrower` names, with any
         that `wider` names."""
+        if wider == FLEET:
+            return narrower != FLEET
         if OR in narrower or OR in wider:
             return all(any(Names.holds(a, b) for a in suspects(wider)) for b in suspects(narrower))
         a, group, b = narrower.partition(GROUP)
@@ -422,6 +431,17 @@ def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Obser
     known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
     unknown = sorted(missed - silent_ns.keys())
     return known + [Observation("host_silent_s", host, None) for host in unknown]
+
+
+def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
+    """How many of all agents say nothing: most of them at once is the fault of what they share."""
+    if len(silent_ns) < WORTH_BLAMING:
+        return [Observation("silent_agents_ratio", FLEET, None)]
+    silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > FLEET_SILENT_S)
+    names = ", ".join(silent[:TOLD]) + (" …" if len(silent) > TOLD else "")
+    evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
+    ratio = len(silent) / len(silent_ns)
+    return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]
 
 
 def of_parts(

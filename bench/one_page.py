@@ -1,0 +1,263 @@
+"""One cause, one page: what is told when something dies, pauses or comes back, on random fabrics.
+
+Each round brings up a lab of another shape (hosts, rails, leaves, spines and addresses are drawn,
+the seed is printed) with its real agents and the rules that come with Syntony, and breaks one
+thing after the other: leaf, spine, host, NIC, rail, the controller (paused), the management
+network, a cable by loss or delay, and two things at once. A page is an incident that went out to
+receivers and is nobody's evidence; they are counted while the fault lasts and after it is over. The
+right name is that of the part, or an honest "A or B" with the part among them.
+
+The exit code is 1 if a name was wrong, a page missing or one too many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from bench.localise_lab import Bench, lingering
+
+from syntony.controller.client import ask
+from syntony.errors import RemoteError
+from syntony.fabric.changes import QUIET_NS
+from syntony.fabric.names import OR, cable_name
+from syntony.lab.plan import Link, LinkKind, Plan, make_plan
+from syntony.lab.testing import LiveLab, live
+from syntony.model import S
+from syntony.wire.incidents import IncidentsQuery
+
+PEERS = 4
+LASTS_S, AFTER_S, QUIET_S = 30.0, 20.0, 120.0
+"""How long each fault lasts, is watched when it is over, and may take to be forgotten."""
+SWITCH = frozenset({"switch-down", "switch-loss"})
+LOSS = frozenset({"link-loss", "ambiguous-loss"})
+DELAYS_US = (50, 200, 1_000, 5_000)
+Page = tuple[str, str]
+"""Rule and subject."""
+Options = dict[str, str]
+
+
+class Cause(NamedTuple):
+    """What is broken, and which part each page may name."""
+
+    row: str
+    orders: list[tuple[str, str, Options]]
+    parts: dict[str, frozenset[str]]
+    """Part to the rules that may page for it; each part is one page. None: nothing may page."""
+    paused: bool = False
+    """The controller, meanwhile."""
+
+
+class Result(NamedTuple):
+    """One cause's outcome."""
+
+    round: int
+    row: str
+    seconds: float | None
+    """Until every part had its page; None: never."""
+    parts: int
+    right: int
+    wrong: tuple[str, ...]
+    after: tuple[str, ...]
+    """Paged when it was over."""
+
+
+def shape(rng: random.Random) -> list[str]:
+    """Options of a lab that two cores can carry."""
+    hosts, rails = rng.choice([(3, 2), (4, 1), (4, 2), (5, 2), (6, 1), (4, 3)])
+    return [
+        "--hosts", str(hosts), "--rails", str(rails),
+        "--leaves", str(rng.randint(2, min(3, hosts - 1))),
+        "--spines", str(rng.randint(2, 3)), "--family", rng.choice(["ipv4", "ipv6"]),
+        "--seed", str(rng.randrange(10_000)), "--mesh-peers", str(PEERS),
+    ]  # fmt: skip
+
+
+def causes(plan: Plan, rng: random.Random) -> list[Cause]:
+    """One of each kind, in random order."""
+    cable, other = rng.sample(plan.of_kind(LinkKind.FABRIC), 2)
+    nic = rng.choice(plan.of_kind(LinkKind.RAIL))
+    leaf, spine = rng.choice(sorted(plan.leaves)), rng.choice(sorted(plan.spines))
+    host = rng.choice(sorted({link.name.partition("/")[0] for link in plan.of_kind(LinkKind.RAIL)}))
+    down = [(link.name, "link-down") for link in plan.links if link.name.startswith(f"{host}/")]
+    rail = rng.choice(sorted({name.partition("-")[0] for name in plan.leaves}))
+    leaves = [name for name in sorted(plan.leaves) if name.partition("-")[0] == rail]
+    management = [link.name for link in plan.links if link.name.endswith("/mgmt0")]
+    late_us = rng.choice(DELAYS_US)
+    silent = frozenset({"host-silent"})
+    found = [
+        Cause("leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}),
+        Cause("spine dies", [("switch-down", spine, {})], {spine: SWITCH}),
+        Cause("host dies", [(kind, name, {}) for name, kind in down], {host: silent}),
+        Cause("NIC dies", [("link-down", nic.name, {})], {nic.name: frozenset({"port-down"})}),
+        Cause("rail dies", [("switch-down", name, {}) for name in leaves],
+              dict.fromkeys(leaves, SWITCH)),
+        Cause("controller paused", [], {}, paused=True),
+        Cause("management network dies", [("link-down", name, {}) for name in management], {}),
+        Cause("agent hangs", [("agent-stop", host, {})], {host: silent}),
+        Cause("cable loses 10 %", [("loss", cable.name, {"percent": "10"})], {_name(cable): LOSS}),
+        Cause("cable slow", [("delay", cable.name, {"add": f"{late_us}us"})],
+              {_name(cable): frozenset({"component-delay"})}),
+        Cause("cable loses, NIC dies",
+              [("loss", other.name, {"percent": "20"}), ("link-down", nic.name, {})],
+              {_name(other): LOSS, nic.name: frozenset({"port-down"})}),
+        Cause("controller paused, leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH},
+              paused=True),
+    ]  # fmt: skip
+    rng.shuffle(found)
+    return found
+
+
+def _name(cable: Link) -> str:
+    return cable_name(cable.a.node, cable.b.node)
+
+
+def fits(page: Page, cause: Cause) -> str | None:
+    """The part that a page is right about, if any."""
+    rule, subject = page
+    names = subject.split(OR)
+    return next(
+        (part for part, rules in cause.parts.items() if rule in rules and part in names), None
+    )
+
+
+class Round:
+    """One lab, one cause after the other."""
+
+    def __init__(self, lab: LiveLab, number: int) -> None:
+        self._lab, self._number, self._bench = lab, number, Bench(lab)
+        self._target = f"unix:{lab.controller_socket}"
+
+    def pages(self) -> set[tuple[int, Page]]:
+        """All incidents that ever went out, by number, and are nobody's evidence."""
+        try:
+            answer = ask(self._target, IncidentsQuery(resolved=True))
+        except RemoteError:
+            return set()
+        return {
+            (each["number"], (each["rule"], each["subject"]))
+            for each in answer.incidents
+            if each["paged"] and not each["cause"]
+        }
+
+    def run(self, cause: Cause) -> Result:
+        self._lab.clear()
+        if not Bench.until(self._bench.quiet, QUIET_S):
+            print(f"not quiet before {cause.row}: {sorted(self._bench.open())}", file=sys.stderr)
+        before = self.pages()
+        with ExitStack() as stack:
+            if cause.paused:
+                stack.enter_context(self._paused())
+            for kind, target, options in cause.orders:
+                self._lab.inject(kind, target, options)
+            began = time.monotonic()
+            if cause.paused:
+                time.sleep(LASTS_S)
+        found: set[str] = set()
+        took: float | None = None
+        while time.monotonic() - began < LASTS_S * (2 if cause.paused else 1):
+            found |= {part for _, page in self.pages() - before if (part := fits(page, cause))}
+            if took is None and len(found) == len(cause.parts):
+                took = time.monotonic() - began
+            time.sleep(0.2)
+        during = self.pages()
+        self._lab.clear()
+        time.sleep(AFTER_S)
+        return Result(
+            round=self._number, row=cause.row, seconds=took, parts=len(cause.parts),
+            right=sum(1 for _, page in during - before if fits(page, cause)),
+            wrong=_words(page for _, page in during - before if not fits(page, cause)),
+            after=_words(page for _, page in self.pages() - during),
+        )  # fmt: skip
+
+    def _paused(self) -> ExitStack:
+        (daemon,) = [each for each in self._lab.status().daemons if each.name == "controller"]
+        self._lab.run("h0", "kill", "-STOP", str(daemon.pid))
+        stack = ExitStack()
+        stack.callback(self._lab.run, "h0", "kill", "-CONT", str(daemon.pid))
+        return stack
+
+
+def _words(pages: Iterable[Page]) -> tuple[str, ...]:
+    return tuple(sorted(" ".join(page) for page in pages))
+
+
+def is_right(result: Result) -> bool:
+    """Every part paged once, nothing else, nothing afterwards."""
+    return result.right == result.parts and not result.wrong and not result.after
+
+
+def table(results: list[Result]) -> None:
+    """A line for each kind of cause."""
+    for row in sorted({each.row for each in results}):
+        mine = [each for each in results if each.row == row]
+        took = [each.seconds for each in mine if each.seconds is not None and each.parts]
+        spread = f"p50 {np.median(took):5.1f} s, largest {max(took):5.1f} s" if took else ""
+        per = [each.right + len(each.wrong) + len(each.after) for each in mine]
+        expected = [each.parts for each in mine]
+        print(
+            f"{row:30} {sum(map(is_right, mine)):2} of {len(mine):2} right  "
+            f"pages {sum(per):3} for {sum(expected):3} causes  {spread}"
+        )
+        for each in mine:
+            for what, words in (("also", each.wrong), ("afterwards", each.after)):
+                if words:
+                    print(f"    round {each.round}: {what} {', '.join(words)}")
+    print(f"{len(results)} causes, {sum(map(is_right, results))} told right")
+
+
+def one_round(arguments: argparse.Namespace, number: int, tell: Callable[[Result], None]) -> None:
+    rng = random.Random(f"{arguments.seed}/{number}")
+    options = shape(rng)
+    print(f"round {number}, seed {arguments.seed}: {' '.join(options)}", file=sys.stderr)
+    with (
+        tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory,
+        live(f"bench-{os.getpid()}", *options, "--rules", str(lingering(Path(directory))),
+             agents=True) as lab,
+    ):  # fmt: skip
+        plan = make_plan(lab.file().spec)
+        bench = Bench(lab)
+        nics = len(plan.of_kind(LinkKind.RAIL))
+        if not bench.until(lambda: bench.learnt(nics * 8), 180):
+            print("paths were never all learnt", file=sys.stderr)
+        time.sleep(QUIET_NS / S + 5)
+        running = Round(lab, number)
+        for cause in causes(plan, rng):
+            if arguments.only in cause.row:
+                tell(running.run(cause))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="labs, of twelve causes each")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--only", default="", help="part of a row's name")
+    arguments = parser.parse_args()
+    results: list[Result] = []
+
+    def tell(result: Result) -> None:
+        results.append(result)
+        print(json.dumps(result._asdict()), flush=True)
+
+    try:
+        for number in range(arguments.rounds):
+            one_round(arguments, number, tell)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    finally:
+        table(results)
+    return 0 if results and all(map(is_right, results)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
