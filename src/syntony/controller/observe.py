@@ -372,7 +372,7 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
 
 
 class Names:
-    """What contains what, as far as names tell: the fleet all there is, hosts their NICs, devices the links at them, cables
+    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
     their two directions. Of a group's two directions the first by name stands for both; what is
     around a device (``leaf0..*``) takes in the links at it."""
 
@@ -380,8 +380,6 @@ class Names:
     def holds(wider: str, narrower: str) -> bool:
         """Whether `narrower` would fail with `wider`; every suspect that `narrower` names, with any
         that `wider` names."""
-        if wider == FLEET:
-            return narrower != FLEET
         if OR in narrower or OR in wider:
             return all(any(Names.holds(a, b) for a in suspects(wider)) for b in suspects(narrower))
         a, group, b = narrower.partition(GROUP)
@@ -400,7 +398,8 @@ class Names:
 
 class Places:
     """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross, a NIC with its switch, a host with the only switch that it is at.
+    that its paths cross, a NIC with its switch, a host with the only switch that it is at,
+    everything with the fleet.
 
     Args:
         crossing: ``a->b`` → the components of its paths, links by direction.
@@ -419,6 +418,8 @@ class Places:
 
     def holds(self, wider: str, narrower: str) -> bool:
         """Whether `narrower` would fail with `wider`."""
+        if wider == FLEET:
+            return narrower != FLEET
         if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
             return True
         if self._switches.get(narrower) == {wider}:
