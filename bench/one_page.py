@@ -17,15 +17,13 @@ import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from bench.localise_lab import Bench, lingering
+from bench.localise_lab import Bench
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
@@ -37,7 +35,7 @@ from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
 
 PEERS = 4
-LASTS_S, AFTER_S, QUIET_S = 30.0, 20.0, 120.0
+LASTS_S, AFTER_S, QUIET_S = 30.0, 20.0, 300.0
 """How long each fault lasts, is watched when it is over, and may take to be forgotten."""
 SWITCH = frozenset({"switch-down", "switch-loss"})
 LOSS = frozenset({"link-loss", "ambiguous-loss"})
@@ -220,11 +218,7 @@ def one_round(arguments: argparse.Namespace, number: int, tell: Callable[[Result
     rng = random.Random(f"{arguments.seed}/{number}")
     options = shape(rng)
     print(f"round {number}, seed {arguments.seed}: {' '.join(options)}", file=sys.stderr)
-    with (
-        tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory,
-        live(f"bench-{os.getpid()}", *options, "--rules", str(lingering(Path(directory))),
-             agents=True) as lab,
-    ):  # fmt: skip
+    with live(f"bench-{os.getpid()}", *options, agents=True) as lab:
         plan = make_plan(lab.file().spec)
         bench = Bench(lab)
         nics = len(plan.of_kind(LinkKind.RAIL))

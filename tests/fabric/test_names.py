@@ -73,6 +73,8 @@ def test_a_path_has_its_links_and_what_is_unknown_is_a_group() -> None:
     assert components_of(["h", None, None, "s", "t"]) == ["h", "h..s", "s", "s->t", "t"]
     assert components_of([None, "s", None]) == ["s"]
     assert components_of([]) == []
+    assert components_of(["l", "s", "s", "m"]) == ["l", "l->s", "s", "s->m", "m"]
+    assert components_of(["s", None, "s"]) == ["s", "s..s", "s"]
 
 
 def clos() -> tuple[list[Device], list[Cable]]:

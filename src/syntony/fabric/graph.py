@@ -254,6 +254,9 @@ def _ends(topology: Topology) -> set[tuple[str, str, str, str]]:
 def components_of(hops: Sequence[str | None]) -> list[str]:
     """A path's devices, with the links between them, in order; unknown ones become one group.
 
+    Hops in a row that belong to one device (a relay or another routing table in the same box) are
+    that device once: there is no cable between them.
+
     Args:
         hops: device names from sender to receiver; None for a hop that did not answer.
     """
@@ -263,6 +266,8 @@ def components_of(hops: Sequence[str | None]) -> list[str]:
     for hop in hops:
         if hop is None:
             gap = True
+            continue
+        if hop == last and not gap:
             continue
         if last is not None:
             components.append(group_name(last, hop) if gap else link_name(last, hop))
