@@ -26,6 +26,7 @@ import numpy as np
 from bench.localise_lab import Bench
 
 from syntony.controller.client import ask
+from syntony.controller.observe import FLEET
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import OR, cable_name
@@ -51,7 +52,7 @@ class Cause(NamedTuple):
     row: str
     orders: list[tuple[str, str, Options]]
     parts: dict[str, frozenset[str]]
-    """Part to the rules that may page for it; each part is one page. None: nothing may page."""
+    """Part to the rules that may page for it; each part is one page. Empty: nothing may page."""
     paused: bool = False
     """The controller, meanwhile."""
 
@@ -101,7 +102,8 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
         Cause("rail dies", [("switch-down", name, {}) for name in leaves],
               dict.fromkeys(leaves, SWITCH)),
         Cause("controller paused", [], {}, paused=True),
-        Cause("management network dies", [("link-down", name, {}) for name in management], {}),
+        Cause("management network dies", [("link-down", name, {}) for name in management],
+              {FLEET: frozenset({"fleet-silent"})}),
         Cause("agent hangs", [("agent-stop", host, {})], {host: silent}),
         Cause("cable loses 10 %", [("loss", cable.name, {"percent": "10"})], {_name(cable): LOSS}),
         Cause("cable slow", [("delay", cable.name, {"add": f"{late_us}us"})],
@@ -136,14 +138,15 @@ class Round:
         self._lab, self._number, self._bench = lab, number, Bench(lab)
         self._target = f"unix:{lab.controller_socket}"
 
-    def pages(self) -> set[tuple[int, Page]]:
-        """All incidents that ever went out, by number, and are nobody's evidence."""
+    def pages(self) -> set[tuple[int, int, Page]]:
+        """All incidents that ever went out and are nobody's evidence, by number; one that was
+        reopened is another page."""
         try:
             answer = ask(self._target, IncidentsQuery(resolved=True))
         except RemoteError:
             return set()
         return {
-            (each["number"], (each["rule"], each["subject"]))
+            (each["number"], each["reopened"], (each["rule"], each["subject"]))
             for each in answer.incidents
             if each["paged"] and not each["cause"]
         }
@@ -164,7 +167,7 @@ class Round:
         found: set[str] = set()
         took: float | None = None
         while time.monotonic() - began < LASTS_S * (2 if cause.paused else 1):
-            found |= {part for _, page in self.pages() - before if (part := fits(page, cause))}
+            found |= {part for *_, page in self.pages() - before if (part := fits(page, cause))}
             if took is None and len(found) == len(cause.parts):
                 took = time.monotonic() - began
             time.sleep(0.2)
@@ -173,9 +176,9 @@ class Round:
         time.sleep(AFTER_S)
         return Result(
             round=self._number, row=cause.row, seconds=took, parts=len(cause.parts),
-            right=sum(1 for _, page in during - before if fits(page, cause)),
-            wrong=_words(page for _, page in during - before if not fits(page, cause)),
-            after=_words(page for _, page in self.pages() - during),
+            right=sum(1 for *_, page in during - before if fits(page, cause)),
+            wrong=_words(page for *_, page in during - before if not fits(page, cause)),
+            after=_words(page for *_, page in self.pages() - during),
         )  # fmt: skip
 
     def _paused(self) -> ExitStack:
