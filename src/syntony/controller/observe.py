@@ -46,7 +46,7 @@ HOST_METRICS = frozenset({"host_silent_s"})
 FLEET_METRICS = frozenset({"silent_agents_ratio"})
 FLEET = "all agents"
 """A subject: no host can have this name."""
-FLEET_SILENT_S = 5.0
+FLEET_SILENT_S = 8.0
 """Sooner than any one host's silence is an incident."""
 WORTH_BLAMING = 3
 """Of fewer agents, most are not many enough to blame what they share."""
