@@ -5,7 +5,8 @@ the seed is printed) with its real agents and the rules that come with Syntony, 
 thing after the other: leaf, spine, host, NIC, rail, the controller (paused), the management
 network, a cable by loss or delay, and two things at once. A page is an incident that went out to
 receivers and is nobody's evidence; they are counted while the fault lasts and after it is over. The
-right name is that of the part, or an honest "A or B" with the part among them.
+right name is that of the part, an honest "A or B" with the part among them, or the group that it is
+in where paths are not learnt whole.
 
 The exit code is 1 if a name was wrong, a page missing or one too many.
 """
@@ -26,10 +27,10 @@ import numpy as np
 from bench.localise_lab import Bench
 
 from syntony.controller.client import ask
-from syntony.controller.observe import FLEET
+from syntony.controller.observe import FLEET, Names
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
-from syntony.fabric.names import OR, cable_name
+from syntony.fabric.names import GROUP, OR, cable_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
 from syntony.lab.testing import LiveLab, live
 from syntony.model import S
@@ -123,12 +124,15 @@ def _name(cable: Link) -> str:
 
 
 def fits(page: Page, cause: Cause) -> str | None:
-    """The part that a page is right about, if any."""
+    """The part that a page is right about, if any: also one of several suspects, and what is known
+    of only as part of a group."""
     rule, subject = page
     names = subject.split(OR)
-    return next(
-        (part for part, rules in cause.parts.items() if rule in rules and part in names), None
-    )
+    groups = [name for name in names if GROUP in name]
+    for part, rules in cause.parts.items():
+        if rule in rules and (part in names or any(Names.holds(each, part) for each in groups)):
+            return part
+    return None
 
 
 class Round:
