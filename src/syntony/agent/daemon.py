@@ -40,7 +40,7 @@ from syntony.wire.arrow import encode_columns
 from syntony.wire.audit import AuditOrder
 from syntony.wire.clocks import Timelines
 from syntony.wire.enrol import Revocations
-from syntony.wire.failover import Switch
+from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
@@ -235,7 +235,7 @@ class Agent:
             if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
-                uplink.send_paths(self._steering.report())
+                uplink.send_paths(self._paths())
             if not self._steering.has_flows():
                 self._tell_flows(uplink)
             self._report(uplink, fleet_ns)
@@ -281,6 +281,12 @@ class Agent:
                 self._tracer.hops, fleet_ns, self._newest_delays(fleet_ns)
             )
             uplink.send_flows(report)
+
+    def _paths(self) -> PathsReport:
+        link = self._machine.job_link
+        return msgspec.structs.replace(
+            self._steering.report(), processes=link.report(), refused=link.refused()
+        )
 
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
         """Of probes to peers that jobs talk to, over the last second as far as it is known."""

@@ -1,0 +1,56 @@
+/* job_tell [SECONDS]: one flow that moves a megabyte every millisecond, told to the agent; prints
+ * the notices that come meanwhile. Run it by `syntony run -- ./job_tell 10`. */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "syn_job_page.h"
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void print_notice(const struct syn_job_notice *notice)
+{
+    static const char *const SUBJECTS[] = {"?", "path-dead", "path-alive", "stopped", "started"};
+    char local[INET6_ADDRSTRLEN], remote[INET6_ADDRSTRLEN];
+    inet_ntop(AF_INET6, notice->local, local, sizeof local);
+    inet_ntop(AF_INET6, notice->remote, remote, sizeof remote);
+    printf("notice %s %s %s\n", SUBJECTS[notice->subject < 5 ? notice->subject : 0], local, remote);
+    fflush(stdout);
+}
+
+int main(int count, char **arguments)
+{
+    double seconds = count > 1 ? atof(arguments[1]) : 10;
+    struct syn_job job = {.fd = -1};
+    int failed = syn_job_connect(&job, NULL);
+    if (failed) {
+        fprintf(stderr, "no agent: %s\n", strerror(failed));
+        return 1;
+    }
+    struct syn_job_flow flow = {.mechanism = SYN_JOB_RDMA, .number = 17, .nic = "mlx5_0",
+                                .local_port = 49152, .remote_port = 4791};
+    inet_pton(AF_INET6, "::ffff:10.0.0.1", flow.local);
+    inet_pton(AF_INET6, "::ffff:10.0.0.2", flow.remote);
+    int place = syn_job_open_flow(&job, &flow);
+    struct syn_job_progress progress = {.bytes_outstanding = 1 << 20, .outstanding = 4};
+    int64_t end_ns = now_ns() + (int64_t)(seconds * 1e9);
+    while (now_ns() < end_ns) {
+        struct syn_job_notice notice;
+        while (syn_job_take(&job, &notice))
+            print_notice(&notice);
+        progress.bytes_done += 1 << 20;
+        progress.last_done_ns = now_ns();
+        syn_job_tell(&job, place, &progress);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    syn_job_close(&job);
+    return 0;
+}
