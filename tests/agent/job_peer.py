@@ -1,6 +1,6 @@
-"""job_peer.py MODE: a job's process that connects to an agent (`SYNTONY_AGENT`) and behaves, or not.
+"""job_peer.py MODE: a job's process that connects to an agent (`SYNTONY_AGENT`); it behaves, or not.
 
-Says `ready` when it has done so, then waits for a line; with `loop` modes it goes on meanwhile.
+Says `ready` when it has done so, then waits for a line.
 """
 
 from __future__ import annotations

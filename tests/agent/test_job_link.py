@@ -76,7 +76,7 @@ def of(link: JobLink, process: subprocess.Popen[str]) -> ProcessView:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @contextmanager

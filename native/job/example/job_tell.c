@@ -1,10 +1,8 @@
 /* job_tell [SECONDS]: one flow that moves a megabyte every millisecond, told to the agent; prints
  * the notices that come meanwhile. Run it by `syntony run -- ./job_tell 10`. */
 #include <arpa/inet.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "syn_job_page.h"
@@ -30,19 +28,22 @@ int main(int count, char **arguments)
 {
     double seconds = count > 1 ? atof(arguments[1]) : 10;
     struct syn_job job = {.fd = -1};
-    int failed = syn_job_connect(&job, NULL);
-    if (failed) {
-        fprintf(stderr, "no agent: %s\n", strerror(failed));
-        return 1;
-    }
     struct syn_job_flow flow = {.mechanism = SYN_JOB_RDMA, .number = 17, .nic = "mlx5_0",
                                 .local_port = 49152, .remote_port = 4791};
     inet_pton(AF_INET6, "::ffff:10.0.0.1", flow.local);
     inet_pton(AF_INET6, "::ffff:10.0.0.2", flow.remote);
-    int place = syn_job_open_flow(&job, &flow);
+    int place = -1;
+    int64_t next_try_ns = 0;
     struct syn_job_progress progress = {.bytes_outstanding = 1 << 20, .outstanding = 4};
     int64_t end_ns = now_ns() + (int64_t)(seconds * 1e9);
     while (now_ns() < end_ns) {
+        /* The job goes on without an agent, which may come, or come back. */
+        if (now_ns() >= next_try_ns && syn_job_lost(&job)) {
+            syn_job_close(&job);
+            if (syn_job_connect(&job, NULL) == 0)
+                place = syn_job_open_flow(&job, &flow);
+            next_try_ns = now_ns() + 1000000000;
+        }
         struct syn_job_notice notice;
         while (syn_job_take(&job, &notice))
             print_notice(&notice);

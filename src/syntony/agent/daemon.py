@@ -251,6 +251,7 @@ class Agent:
         sheet = metrics.new_sheet(self._config.host)
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self.parts.statuses(time.monotonic_ns()))
+        metrics.put_jobs(sheet, self._machine.job_link)
         metrics.put_engine(sheet, counters, self._flows, self._plan_faults)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         metrics.put_paths(sheet, self._steering)

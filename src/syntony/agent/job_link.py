@@ -104,6 +104,11 @@ class JobLink:
         for fd in list(self._peers):
             self._drop(fd)
 
+    @property
+    def processes(self) -> int:
+        """How many are connected."""
+        return len(self._peers)
+
     def refused(self) -> dict[str, int]:
         """Processes that were not let in, by reason."""
         with self._lock:
@@ -223,8 +228,8 @@ class JobLink:
 
     def _refuse(self, reason: Refusal, whom: str) -> None:
         with self._lock:
+            first = not self._admission.refused[reason]
             self._admission.refuse(reason)
-            first = self._admission.refused[reason] == 1
         if first:
             _log.warning("a job's process may not connect %s reason=%s", whom, reason)
 
