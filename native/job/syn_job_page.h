@@ -59,8 +59,8 @@ enum syn_job_subject {
     SYN_JOB_STARTED = 4,
 };
 
-/* Of the path between two addresses, whatever uses it; addresses are 0 where the subject is no path,
- * `remote` is 0 where it is every path from `local`. */
+/* Of the path between two addresses, whatever uses it; both are 0 where the subject is no path. After
+ * STOPPED, and after a new connection, earlier notices of paths are void. */
 struct syn_job_notice {
     uint32_t subject;
     uint32_t reserved;

@@ -1,4 +1,4 @@
-"""job_peer.py MODE: a job's process that connects to an agent (`SYNTONY_AGENT`); it behaves, or not.
+"""job_peer.py MODE: a job's process that connects to an agent and behaves, or not.
 
 Says `ready` when it has done so, then waits for a line.
 """
@@ -21,6 +21,7 @@ PATH = os.environ["SYNTONY_AGENT"]
 SEED = int(os.environ.get("PEER_SEED", "1"))
 PAGE_BYTES = 128 + 64 * 64 + 128 * 512
 FLOWS_AT = 128 + 64 * 64
+LATER: list[threading.Thread] = []
 
 
 def connect() -> socket.socket:
@@ -67,7 +68,7 @@ def hear() -> Any:
                 ends = [bytes(each)[-4:].hex() for each in (notice.local, notice.remote)]
                 print(f"notice {notice.subject} {' '.join(ends)}", flush=True)
 
-    threading.Thread(target=listen, daemon=True).start()
+    LATER.append(threading.Thread(target=listen, daemon=True))
     return job
 
 
@@ -162,4 +163,6 @@ MODES: dict[str, Callable[[], Any]] = {
 if __name__ == "__main__":
     kept = MODES[sys.argv[1]]()
     print("ready", flush=True)
+    for thread in LATER:
+        thread.start()
     sys.stdin.readline()

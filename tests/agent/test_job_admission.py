@@ -52,7 +52,8 @@ def test_random_crowds_stay_within_their_bounds() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    admission, here, now_ns = Admission(), [], 0
+    admission, now_ns = Admission(), 0
+    here: list[tuple[int, int]] = []
     users = range(rng.choice([1, 3, 50]))
     for _ in range(5_000):
         now_ns += rng.choice([0, REFILL_NS // 3, REFILL_NS])

@@ -15,10 +15,12 @@ import pytest
 from syntony.agent.job_admission import MAX_PER_PROCESS, Refusal
 from syntony.agent.job_link import JobLink
 from syntony.errors import MissingError
+from syntony.traffic.instructions import Cause, Notice, Reason
 from syntony.wire.failover import ProcessView
 
 PEER = Path(__file__).with_name("job_peer.py")
 PATIENCE_S = 30.0
+REASON = Reason(Cause.PATH, "test", 1, 0)
 COSTS = 4
 """Descriptors for one peer: its connection, its process, and here our pipes to it."""
 
@@ -57,13 +59,17 @@ def start(link: JobLink, mode: str, **environ: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip()
+
+
 @contextmanager
 def peer(link: JobLink, mode: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has done what its mode says, and is still there."""
     with start(link, mode, **environ) as process:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            assert line_of(process) == "ready"
             yield process
         finally:
             process.kill()
@@ -145,6 +151,41 @@ def test_a_process_without_a_job_is_not_let_in(link: _Counted) -> None:
             process.kill()
     assert link.refused() == {Refusal.NO_JOB: 3}
     assert not link.report()
+
+
+def test_notices_reach_every_process_also_those_that_connect_later(link: _Counted) -> None:
+    dead = Notice(path=("10.0.0.1", "10.0.0.2"), usable=False, reason=REASON, expires_ns=9)
+    other = Notice(path=("10.0.0.1", "10.0.0.9"), usable=False, reason=REASON)
+    with peer(link, "hear") as first:
+        of(link, first)
+        link.do(dead)
+        link.do(other)
+        link.do(Notice(path=other.path, usable=True, reason=REASON))
+        link.stop(stopped=False)  # it was not stopped: no news
+        said = [line_of(first) for _ in range(3)]
+        assert said == [
+            "notice 1 0a000001 0a000002",
+            "notice 1 0a000001 0a000009",
+            "notice 2 0a000001 0a000009",
+        ]
+        with peer(link, "hear") as second:
+            assert line_of(second) == "notice 1 0a000001 0a000002"
+        link.stop(stopped=True)
+        with peer(link, "hear") as third:
+            assert line_of(third) == "notice 3 00000000 00000000"
+        link.stop(stopped=False)
+        assert [line_of(first) for _ in range(2)] == [
+            "notice 3 00000000 00000000",
+            "notice 4 00000000 00000000",
+        ]
+
+
+def test_a_report_names_the_paths_in_use(link: _Counted) -> None:
+    with peer(link, "tell") as process:
+        of(link, process)
+        assert link.paths == {("10.0.0.1", "10.0.0.2")}
+    wait_for(lambda: not link.report(), "gone")
+    assert link.paths == frozenset()
 
 
 # --- hostile ones ---

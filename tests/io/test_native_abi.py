@@ -72,6 +72,8 @@ def test_the_parser_of_flows_has_the_headers_layout(native: Any) -> None:
     assert numbers == list(range(1, len(fields) + 1))
     assert native.SYN_JOB_FLOWS == job_page.MAX_FLOWS
     assert bytes([native.SYN_JOB_PAGE_VERSION]) == job_socket.PAGE_VERSION
+    for subject in job_page.Subject:
+        assert getattr(native, f"SYN_JOB_{subject.name}") == subject.value
     for mechanism in Mechanism:
         assert getattr(native, f"SYN_JOB_{mechanism.name}") == mechanism.value
 

@@ -1,8 +1,10 @@
-/* job_tell [SECONDS]: one flow that moves a megabyte every millisecond, told to the agent; prints
- * the notices that come meanwhile. Run it by `syntony run -- ./job_tell 10`. */
+/* job_tell SECONDS LOCAL REMOTE: a flow between two IPv4 addresses that moves a megabyte every
+ * millisecond, told to the agent; prints the notices that come meanwhile. Run it by
+ * `syntony run -- ./job_tell 10 10.0.0.1 10.0.0.2`. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "syn_job_page.h"
@@ -24,14 +26,24 @@ static void print_notice(const struct syn_job_notice *notice)
     fflush(stdout);
 }
 
+static int read_address(const char *text, uint8_t address[16])
+{
+    static const uint8_t MAPPED[16] = {[10] = 0xff, [11] = 0xff};
+    memcpy(address, MAPPED, sizeof MAPPED);
+    return inet_pton(AF_INET, text, address + 12) == 1;
+}
+
 int main(int count, char **arguments)
 {
-    double seconds = count > 1 ? atof(arguments[1]) : 10;
+    double seconds = count > 1 ? atof(arguments[1]) : 0;
     struct syn_job job = {.fd = -1};
     struct syn_job_flow flow = {.mechanism = SYN_JOB_RDMA, .number = 17, .nic = "mlx5_0",
                                 .local_port = 49152, .remote_port = 4791};
-    inet_pton(AF_INET6, "::ffff:10.0.0.1", flow.local);
-    inet_pton(AF_INET6, "::ffff:10.0.0.2", flow.remote);
+    if (count != 4 || !read_address(arguments[2], flow.local) ||
+        !read_address(arguments[3], flow.remote)) {
+        fprintf(stderr, "usage: job_tell SECONDS LOCAL REMOTE\n");
+        return 2;
+    }
     int place = -1;
     int64_t next_try_ns = 0;
     struct syn_job_progress progress = {.bytes_outstanding = 1 << 20, .outstanding = 4};

@@ -284,9 +284,12 @@ class Agent:
             uplink.send_flows(report)
 
     def _paths(self) -> PathsReport:
-        link = self._machine.job_link
+        link, steering = self._machine.job_link, self._steering
+        link.stop(stopped=steering.stopped)
+        processes = link.report()
+        steering.use(link.paths)
         return msgspec.structs.replace(
-            self._steering.report(), processes=link.report(), refused=link.refused()
+            steering.report(), processes=processes, refused=link.refused()
         )
 
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
@@ -360,6 +363,7 @@ class Agent:
             self._steer(message.timelines)
         elif isinstance(message, Switch | Moves | Paces):
             self._steering.obey(message, self._pipeline.fleet_ns(self._clock.now_ns()))
+            self._machine.job_link.stop(stopped=self._steering.stopped)
         elif isinstance(message, AuditOrder):
             self._order(message)
         elif isinstance(message, ClockSet):

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +21,12 @@ from typing import NamedTuple
 from syntony.agent.job_admission import Admission, Refusal
 from syntony.errors import MissingError, UsageError
 from syntony.io import job_socket
-from syntony.io.job_page import JobPage, Told
+from syntony.io.job_page import JobPage, Subject, Told
 from syntony.io.job_socket import Process
 from syntony.io.process import name_thread
 from syntony.model import MS, S
+from syntony.traffic.instructions import Notice
+from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.process_flows import Malformed, ProcessFlow, parse_flow
 from syntony.wire.failover import ProcessFlowView, ProcessView
 
@@ -38,6 +40,8 @@ MAX_FLOWS = 64
 """Of one process in one report; the rest is only counted."""
 MAX_ALL_FLOWS = 1_024
 """Of all processes in one report."""
+MAX_STANDING = 48
+"""Dead paths that a process is told of when it connects; its page has room for 64 notices."""
 _ENDS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -72,6 +76,11 @@ class JobLink:
         """Records that could not be read whole."""
         self.connected = 0
         """Processes ever let in."""
+        self.paths: frozenset[ProcessPath] = frozenset()
+        """Between which addresses their flows go, as of the last report."""
+        self._stopped = False
+        self._dead: dict[ProcessPath, Notice] = {}
+        """Paths that are dead now: for processes that connect later."""
         self.fault: Exception | None = None
         """What ended the thread."""
         self._stop = threading.Event()
@@ -114,36 +123,57 @@ class JobLink:
         with self._lock:
             return {reason.value: count for reason, count in self._admission.refused.items()}
 
+    def do(self, instruction: Notice) -> None:
+        """Give notice of a path to every process."""
+        with self._lock:
+            self._dead.pop(instruction.path, None)
+            if not instruction.usable and len(self._dead) < MAX_STANDING:
+                self._dead[instruction.path] = instruction
+            for peer in self._peers.values():
+                _tell(peer.page, instruction)
+
+    def stop(self, *, stopped: bool) -> None:
+        """Give notice of the stop switch, if it was thrown. Notices of paths are over with it."""
+        with self._lock:
+            if stopped is self._stopped:
+                return
+            self._stopped = stopped
+            if stopped:
+                self._dead.clear()
+            subject = Subject.STOPPED if stopped else Subject.STARTED
+            for peer in self._peers.values():
+                peer.page.notify(subject, at_ns=self._clock())
+
     def report(self) -> tuple[ProcessView, ...]:
         """The processes that are connected, and what they tell now."""
+        now_ns, left = self._clock(), MAX_ALL_FLOWS
+        views: list[ProcessView] = []
+        paths: set[ProcessPath] = set()
         with self._lock:
-            now_ns, left = self._clock(), MAX_ALL_FLOWS
-            views = []
-            for peer in self._peers.values():
-                view = self._view(peer, peer.page.read(min(MAX_FLOWS, left)), now_ns)
-                left -= len(view.flows)
-                views.append(view)
-            return tuple(views)
+            peers = list(self._peers.items())
+        for fd, peer in peers:
+            # The lock is let go between two of them: notices must not wait.
+            with self._lock:
+                if self._peers.get(fd) is not peer:
+                    continue
+                told = peer.page.read(min(MAX_FLOWS, left))
+            flows = self._parse(told, now_ns)
+            left -= len(flows)
+            paths |= {(flow.local, flow.remote) for flow in flows}
+            views.append(_view(peer, told, flows, now_ns))
+        self.paths = frozenset(paths)
+        return tuple(views)
 
-    def _view(self, peer: _Peer, told: Told, now_ns: int) -> ProcessView:
+    def _parse(self, told: Told, now_ns: int) -> list[ProcessFlow]:
         flows = []
         for record in told.records:
             flow = parse_flow(record, now_ns)
             if isinstance(flow, Malformed):
                 self.malformed[flow] += 1
             else:
-                flows.append(_flow_view(flow, now_ns))
+                flows.append(flow)
         self.torn += told.torn
-        return ProcessView(
-            job=peer.process.job,
-            program=peer.process.program,
-            pid=peer.process.pid,
-            uid=peer.process.uid,
-            age_ns=now_ns - peer.since_ns,
-            flows=tuple(flows),
-            left_out=told.flows - len(told.records) + told.left_out,
-            malformed=len(told.records) - len(flows) + told.torn,
-        )
+        return flows
 
     # --- the thread ---
 
@@ -190,6 +220,10 @@ class JobLink:
             return True
         with self._lock:
             self._peers[connection.fileno()] = peer
+            if self._stopped:
+                peer.page.notify(Subject.STOPPED, at_ns=self._clock())
+            for notice in self._dead.values():
+                _tell(peer.page, notice)
             self._by_pidfd[peer.pidfd] = connection.fileno()
             self.connected += 1
         # Only its end matters: what it sends stays in its own buffer, unread.
@@ -255,6 +289,28 @@ def _refusal(error: Exception) -> Refusal:
             return Refusal.UNREADABLE
         case _:
             return Refusal.NO_RESOURCES
+
+
+def _tell(page: JobPage, notice: Notice) -> None:
+    page.notify(
+        Subject.PATH_ALIVE if notice.usable else Subject.PATH_DEAD,
+        at_ns=notice.reason.at_ns,
+        expires_ns=notice.expires_ns,
+        path=notice.path,
+    )
+
+
+def _view(peer: _Peer, told: Told, flows: Sequence[ProcessFlow], now_ns: int) -> ProcessView:
+    return ProcessView(
+        job=peer.process.job,
+        program=peer.process.program,
+        pid=peer.process.pid,
+        uid=peer.process.uid,
+        age_ns=now_ns - peer.since_ns,
+        flows=tuple(_flow_view(flow, now_ns) for flow in flows),
+        left_out=told.flows - len(told.records) + told.left_out,
+        malformed=len(told.records) - len(flows) + told.torn,
+    )
 
 
 def _flow_view(flow: ProcessFlow, now_ns: int) -> ProcessFlowView:

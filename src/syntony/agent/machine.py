@@ -55,9 +55,9 @@ class Machine:
         self.tracer = PathTracer(
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
-        self.steering = PathService(config, lambda: Overheard(self.links.heard))
-        self.steering.probe_with(self.nics.engine)
         self.job_link = JobLink(Path(config.clock.dir) / SOCKET_NAME)
+        self.steering = PathService(config, lambda: Overheard(self.links.heard), self.job_link)
+        self.steering.probe_with(self.nics.engine)
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
@@ -122,8 +122,8 @@ class Machine:
         """Stop probing, reflecting, watching and steering."""
         if self._scraping is not None:
             self._scraping.close()
-        self.job_link.close()
         self.steering.close()
+        self.job_link.close()
         self.tracer.close()
         self.nics.close()
         self.links.close()

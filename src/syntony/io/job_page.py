@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from typing import Any, NamedTuple
 
@@ -13,6 +14,15 @@ from syntony.traffic.process_flows import RECORD, address_bytes
 
 MAX_FLOWS = 512
 """SYN_JOB_FLOWS."""
+
+
+class Subject(enum.IntEnum):
+    """``enum syn_job_subject``."""
+
+    PATH_DEAD = 1
+    PATH_ALIVE = 2
+    STOPPED = 3
+    STARTED = 4
 
 
 class Told(NamedTuple):
@@ -58,12 +68,17 @@ class JobPage:
         return Told(_longest_waiting(raw, most), count, int(torn[0]), int(self._page.left_out))
 
     def notify(
-        self, subject: int, *, at_ns: int, expires_ns: int = 0, local: str = "", remote: str = ""
+        self,
+        subject: Subject,
+        *,
+        at_ns: int,
+        expires_ns: int = 0,
+        path: tuple[str, str] = ("", ""),
     ) -> None:
-        """Give notice (``enum syn_job_subject``), of the path between two addresses if any."""
-        fields = {"subject": subject, "at_ns": at_ns, "expires_ns": expires_ns}
+        """Give notice, of the path between two addresses if it is of one."""
+        fields = {"subject": int(subject), "at_ns": at_ns, "expires_ns": expires_ns}
         notice = ffi.new("struct syn_job_notice *", fields)
-        notice.local, notice.remote = address_bytes(local), address_bytes(remote)
+        notice.local, notice.remote = map(address_bytes, path)
         library().syn_job_page_notify(self._page, self._noticed, notice)
         self._noticed += 1
 

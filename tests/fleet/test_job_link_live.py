@@ -1,0 +1,82 @@
+"""From a process of a job to `syntony paths`, and from a fault to the process, in a lab."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fleet.failing import Fleet, await_true, four_hosts
+
+import syntony.io
+from syntony.controller.client import ask
+from syntony.lab.testing import SYNTONY
+from syntony.wire.failover import ConnectionsQuery, ProcessView, SwitchCommand
+
+pytestmark = pytest.mark.lab
+NAME = "t-job-link"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The example, built as the documentation says, from what is installed."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = next(
+        found for base in syntony.io.__path__ if (found := Path(base) / "_native/job").exists()
+    )
+    made = tmp_path_factory.mktemp("job") / "job_tell"
+    sources = [str(folder / name) for name in ("job_tell.c", "syn_job.c")]
+    subprocess.run(
+        [compiler, "-O2", "-D_GNU_SOURCE", f"-I{folder}", *sources, "-o", str(made)], check=True
+    )
+    return str(made)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    yield from four_hosts(NAME)
+
+
+def told(fleet: Fleet, job: str) -> list[ProcessView]:
+    answer = ask(fleet.target, ConnectionsQuery(job=job, host="h0"))
+    return [each for host in answer.hosts for each in host.report.processes]
+
+
+def test_a_process_tells_and_hears(fleet: Fleet, program: str) -> None:
+    ends = (fleet.lab.addresses()["h0/rail0"], fleet.lab.addresses()["h2/rail0"])
+    words = ["run", "--job", "ring", "--", program, "300", *ends]
+    said: list[str] = []
+    with subprocess.Popen(
+        fleet.lab.enter_argv("h0", [*SYNTONY, *words]), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = process.stdout
+        threading.Thread(target=lambda: said.extend(lines), daemon=True).start()
+        try:
+            await_true(lambda: bool(told(fleet, "ring")), "the process is connected")
+            (view,) = told(fleet, "ring")
+            assert view.program == "job_tell"
+            (flow,) = view.flows
+            assert (flow.local.partition(":")[0], flow.remote.partition(":")[0]) == ends
+            assert flow.outstanding == 4
+            assert not told(fleet, "another")
+            await_true(
+                lambda: told(fleet, "ring")[0].flows[0].bytes_done > flow.bytes_done, "progress"
+            )
+            path = " ".join(f"::ffff:{end}" for end in ends)
+            fleet.lab.inject("blackhole", "h2/rail0", {})
+            await_true(lambda: f"notice path-dead {path}\n" in said, "it hears of the dead path")
+            fleet.lab.clear()
+            await_true(lambda: f"notice path-alive {path}\n" in said, "it hears of its return")
+            ask(fleet.target, SwitchCommand(stopped=True, by="test"))
+            await_true(lambda: "notice stopped :: ::\n" in said, "it hears of the stop")
+            ask(fleet.target, SwitchCommand(stopped=False, by="test"))
+            await_true(lambda: "notice started :: ::\n" in said, "and of the start")
+        finally:
+            process.kill()
+    await_true(lambda: not told(fleet, "ring"), "it is gone")
