@@ -48,7 +48,8 @@ def told(fleet: Fleet, job: str) -> list[ProcessView]:
 
 
 def test_a_process_tells_and_hears(fleet: Fleet, program: str) -> None:
-    ends = (fleet.lab.addresses()["h0/rail0"], fleet.lab.addresses()["h2/rail0"])
+    addresses = fleet.lab.addresses(4)
+    ends = (addresses["h0/rail0"], addresses["h2/rail0"])
     words = ["run", "--job", "ring", "--", program, "300", *ends]
     said: list[str] = []
     with subprocess.Popen(

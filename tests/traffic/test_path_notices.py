@@ -117,7 +117,8 @@ def test_whatever_happens_a_process_knows_what_is_so_in_the_end() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    host, now_ns, known = Host(), 0, {}
+    host, now_ns = Host(), 0
+    known: dict[tuple[str, str], bool] = {}
     host.failover.use(frozenset({PATH, OTHER}), 0)
     for _ in range(300):
         now_ns += rng.randrange(1, 900) * MS

@@ -6,6 +6,7 @@ import enum
 import ipaddress
 import re
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from syntony.model import S
@@ -113,6 +114,7 @@ def address_bytes(address: str) -> bytes:
     return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed
 
 
+@lru_cache(4096)
 def _address(packed: bytes) -> str:
     address = ipaddress.IPv6Address(packed)
     return str(address.ipv4_mapped or address)
