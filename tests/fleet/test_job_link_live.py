@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,20 +46,18 @@ def told(fleet: Fleet, job: str) -> list[ProcessView]:
     return [each for host in answer.hosts for each in host.report.processes]
 
 
-def test_a_process_tells_and_hears(fleet: Fleet, program: str) -> None:
+def test_a_process_tells_and_hears(fleet: Fleet, program: str, tmp_path: Path) -> None:
     addresses = fleet.lab.addresses(4)
     ends = (addresses["h0/rail0"], addresses["h2/rail0"])
     words = ["run", "--job", "ring", "--", program, "300", *ends]
-    said: list[str] = []
-    with subprocess.Popen(
-        fleet.lab.enter_argv("h0", [*SYNTONY, *words]), stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        lines = process.stdout
-        threading.Thread(target=lambda: said.extend(lines), daemon=True).start()
+    heard = tmp_path / "heard"
+    with (
+        heard.open("w") as out,
+        subprocess.Popen(fleet.lab.enter_argv("h0", [*SYNTONY, *words]), stdout=out),
+    ):
+        await_true(lambda: bool(told(fleet, "ring")), "the process is connected")
+        (view,) = told(fleet, "ring")
         try:
-            await_true(lambda: bool(told(fleet, "ring")), "the process is connected")
-            (view,) = told(fleet, "ring")
             assert view.program == "job_tell"
             (flow,) = view.flows
             assert (flow.local.partition(":")[0], flow.remote.partition(":")[0]) == ends
@@ -70,14 +67,14 @@ def test_a_process_tells_and_hears(fleet: Fleet, program: str) -> None:
                 lambda: told(fleet, "ring")[0].flows[0].bytes_done > flow.bytes_done, "progress"
             )
             path = " ".join(f"::ffff:{end}" for end in ends)
-            fleet.lab.inject("blackhole", "h2/rail0", {})
-            await_true(lambda: f"notice path-dead {path}\n" in said, "it hears of the dead path")
-            fleet.lab.clear()
-            await_true(lambda: f"notice path-alive {path}\n" in said, "it hears of its return")
+            fault = fleet.lab.inject("blackhole", "h2/rail0", {})
+            await_true(lambda: f"path-dead {path}\n" in heard.read_text(), "the path is dead")
+            fleet.lab.clear(fault.id)
+            await_true(lambda: f"path-alive {path}\n" in heard.read_text(), "its return")
             ask(fleet.target, SwitchCommand(stopped=True, by="test"))
-            await_true(lambda: "notice stopped :: ::\n" in said, "it hears of the stop")
+            await_true(lambda: "stopped :: ::\n" in heard.read_text(), "the stop")
             ask(fleet.target, SwitchCommand(stopped=False, by="test"))
-            await_true(lambda: "notice started :: ::\n" in said, "and of the start")
+            await_true(lambda: "started :: ::\n" in heard.read_text(), "the start")
         finally:
-            process.kill()
+            fleet.lab.run("h0", "kill", str(view.pid))
     await_true(lambda: not told(fleet, "ring"), "it is gone")
