@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 PATH = os.environ["SYNTONY_AGENT"]
@@ -70,6 +71,12 @@ def hear() -> Any:
 
     LATER.append(threading.Thread(target=listen, daemon=True))
     return job
+
+
+def named() -> Any:
+    """Calls itself what a terminal would obey."""
+    Path("/proc/self/comm").write_bytes(b"\x1b[2J\xffx\n")
+    return connect()
 
 
 def silent() -> Any:
@@ -157,10 +164,11 @@ def come_and_go() -> None:
 
 MODES: dict[str, Callable[[], Any]] = {
     each.__name__: each
-    for each in (tell, hear, silent, talk, shrink, scribble, half, fork, many, come_and_go)
+    for each in (tell, hear, named, silent, talk, shrink, scribble, half, fork, many, come_and_go)
 }
 
 if __name__ == "__main__":
+    signal.alarm(60)  # nobody waits for us for ever
     kept = MODES[sys.argv[1]]()
     print("ready", flush=True)
     for thread in LATER:

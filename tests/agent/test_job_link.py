@@ -144,11 +144,14 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_process_without_a_job_is_not_let_in(link: _Counted) -> None:
+    costs = []
     for job in ("", "two words", "../x"):
         with start(link, "tell", SYNTONY_JOB=job) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "refused Permission denied\n"
             process.kill()
+        costs.append(descriptors())
+    assert costs[0] == costs[2]
     assert link.refused() == {Refusal.NO_JOB: 3}
     assert not link.report()
 
@@ -196,6 +199,11 @@ def test_one_that_says_nothing_costs_nothing(link: _Counted) -> None:
         assert of(link, process).flows == ()
 
 
+def test_one_with_a_name_that_terminals_obey_has_a_printable_one(link: _Counted) -> None:
+    with unharmed(link), peer(link, "named") as process:
+        assert of(link, process).program == "?[2J?x"
+
+
 def test_one_that_talks_is_not_listened_to(link: _Counted) -> None:
     with unharmed(link):
         before = descriptors()
@@ -207,6 +215,7 @@ def test_one_that_talks_is_not_listened_to(link: _Counted) -> None:
                 link.report()
                 time.sleep(0.001)
             assert link.rounds - rounds <= 1
+            assert process.pid in {each.pid for each in link.report()}
 
 
 def test_one_that_shrinks_its_page_cannot(link: _Counted) -> None:

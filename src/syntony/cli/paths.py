@@ -17,6 +17,7 @@ from syntony.wire.failover import (
     FleetConnections,
     HostPaths,
     ProcessFlowView,
+    ProcessView,
 )
 
 _STALE_NS = 10 * S
@@ -81,22 +82,26 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
     for host in hosts:
         for process in host.report.processes:
-            name = f"{process.program}[{process.pid}]"
             for flow in process.flows[:_MAX_FLOWS]:
                 table.add_row(
                     host.host,
                     process.job,
-                    name,
+                    _name(process),
                     f"{flow.mechanism} {flow.number}",
-                    f"{flow.nic} {flow.local} > {flow.remote}",
+                    Text(f"{flow.nic} {flow.local} > {flow.remote}"),
                     f"{flow.bytes_done / 1e6:.1f} MB",
                     str(flow.outstanding),
                     _idle(flow),
                 )
             if not process.flows:
-                table.add_row(host.host, process.job, name, "none", "", "", "", "")
+                table.add_row(host.host, process.job, _name(process), "none", "", "", "", "")
     if table.row_count:
         console.print(table)
+
+
+def _name(process: ProcessView) -> Text:
+    """Not as markup: a process may have any name, and IPv6 addresses have brackets."""
+    return Text(f"{process.program}[{process.pid}]")
 
 
 def _idle(flow: ProcessFlowView) -> Text:
@@ -117,15 +122,11 @@ def _remark(host: HostPaths) -> None:
     for process in host.report.processes:
         left_out = process.left_out + max(0, len(process.flows) - _MAX_FLOWS)
         if left_out:
-            messages.print(
-                f"{host.host}: {left_out} more flows of {process.program}[{process.pid}] are not"
-                " shown"
-            )
+            what = f"{left_out} more flows are not shown"
+            messages.print(f"{host.host}:", _name(process), what)
         if process.malformed:
-            messages.print(
-                f"{host.host}: {process.malformed} flows of {process.program}[{process.pid}] are"
-                " malformed"
-            )
+            what = f"{process.malformed} malformed flows"
+            messages.print(f"{host.host}:", _name(process), what)
     for reason, count in host.report.refused.items():
         messages.print(f"{host.host}: {count} processes may not connect: {reason}")
     if host.report.mode.startswith("unavailable"):
