@@ -92,8 +92,7 @@ void syn_job_page_notify(struct syn_job_page *page, uint64_t number,
                          const struct syn_job_notice *notice)
 {
     word_t *to = (word_t *)&page->notices[number % SYN_JOB_NOTICES];
-    __atomic_store_n(&page->noticed, number, __ATOMIC_RELAXED); /* the process may have changed it */
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* the number before is seen before these words are */
     for (size_t i = 0; i < sizeof *notice / sizeof(word_t); i++)
         __atomic_store_n(to + i, ((const word_t *)notice)[i], __ATOMIC_RELAXED);
     __atomic_store_n(&page->noticed, number + 1, __ATOMIC_RELEASE);

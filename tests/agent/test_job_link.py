@@ -173,7 +173,8 @@ def test_notices_reach_every_process_also_those_that_connect_later(link: _Counte
         ]
         with peer(link, "hear") as second:
             assert line_of(second) == "notice 1 0a000001 0a000002"
-        link.stop(stopped=True)
+            link.stop(stopped=True)
+            assert line_of(second) == "notice 3 00000000 00000000"
         with peer(link, "hear") as third:
             assert line_of(third) == "notice 3 00000000 00000000"
         link.stop(stopped=False)
