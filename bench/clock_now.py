@@ -26,7 +26,7 @@ from typing import Any
 from syntony import clock
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import ClockConfig
-from syntony.io import fleet_clock
+from syntony.io import run_directory
 from syntony.io.clock_page import PageReader
 from syntony.io.clocks import KernelClock
 from syntony.model import ClockState, Timeline
@@ -82,7 +82,7 @@ def main() -> int:
 def measure(place: Path) -> dict[str, float]:
     """Nanoseconds per call."""
     server = serve(place)
-    os.environ[fleet_clock.DIR_VARIABLE] = str(place)
+    os.environ[run_directory.DIR_VARIABLE] = str(place)
     reader = PageReader(place / "clock")
     rows = {
         "syntony.clock.now()": cost_ns(clock.now, server),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficDesk
@@ -14,6 +15,7 @@ from syntony.wire.failover import (
     ConnectionsQuery,
     ConnectionView,
     PathsReport,
+    ProcessView,
     SubflowView,
     SwitchCommand,
 )
@@ -74,6 +76,20 @@ def test_reports_are_found_by_host_and_job(desk: TrafficDesk) -> None:
     ]
     assert [each.host for each in desk.paths(ConnectionsQuery(host="h1"), 30).hosts] == ["h1"]
     assert [each.report.left_out for each in desk.status(30).hosts] == [2, 1]
+
+
+def test_processes_are_found_by_job(desk: TrafficDesk) -> None:
+    processes = tuple(
+        ProcessView(job=job, program="p", pid=1, uid=0, age_ns=0, flows=()) for job in ("a", "b")
+    )
+    told = msgspec.structs.replace(report("a"), processes=processes, refused={"no-job": 2})
+    desk.take("h0", told, 10)
+    (found,) = desk.paths(ConnectionsQuery(job="b"), 30).hosts
+    assert [each.job for each in found.report.processes] == ["b"]
+    assert found.report.refused == {"no-job": 2}
+    (found,) = desk.paths(ConnectionsQuery(), 30).hosts
+    assert found.report.processes == processes
+    assert not desk.status(30).hosts[0].report.processes
 
 
 def test_jobs_are_known_by_the_nics_their_connections_join(desk: TrafficDesk) -> None:

@@ -17,7 +17,7 @@ from syntony import clock
 from syntony.clock.served import LEAD_NS, SLEW_PPB, Piece
 from syntony.clock.steps import Moment, Pace
 from syntony.errors import MissingError, RemoteError, UsageError
-from syntony.io import clock_page, fleet_clock
+from syntony.io import clock_page, fleet_clock, run_directory
 from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter, Reading
 from syntony.io.clocks import KernelClock
 from syntony.io.fleet_clock import FleetClock
@@ -86,7 +86,7 @@ def test_a_successor_finds_what_was_left(tmp_path: Path) -> None:
 
 
 def test_the_public_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(fleet_clock.DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(run_directory.DIR_VARIABLE, str(tmp_path))
     fleet_clock.default.cache_clear()
     with pytest.raises(MissingError, match="needs a running agent"):
         clock.now()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from syntony.errors import MissingError
-from syntony.io import _library, packet, probe
+from syntony.io import _library, job_page, job_socket, packet, probe
 from syntony.model.probes import ProbeFlag
+from syntony.traffic.process_flows import RECORD, Mechanism
 
 
 @pytest.fixture
@@ -55,6 +56,26 @@ def test_arrays_have_the_structs_bytes(dtype: np.dtype[np.void], struct: str) ->
     assert [int(array[name][0]) for name in dtype.names] == [
         1000 + index for index in range(len(dtype.names))
     ]
+
+
+def test_the_parser_of_flows_has_the_headers_layout(native: Any) -> None:
+    flow = _library.ffi.new("struct syn_job_flow *")
+    fields = _library.ffi.typeof("struct syn_job_flow").fields
+    assert fields is not None
+    for number, (name, field) in enumerate(fields, 1):
+        length = field.type.length if field.type.kind == "array" else 0
+        value: Any = bytes([number]) * length if length else number
+        setattr(flow, name, value)
+    raw = bytes(_library.ffi.buffer(flow))
+    assert len(raw) == RECORD.size
+    numbers = [each[0] if isinstance(each, bytes) else each for each in RECORD.unpack(raw)]
+    assert numbers == list(range(1, len(fields) + 1))
+    assert native.SYN_JOB_FLOWS == job_page.MAX_FLOWS
+    assert bytes([native.SYN_JOB_PAGE_VERSION]) == job_socket.PAGE_VERSION
+    for subject in job_page.Subject:
+        assert getattr(native, f"SYN_JOB_{subject.name}") == subject.value
+    for mechanism in Mechanism:
+        assert getattr(native, f"SYN_JOB_{mechanism.name}") == mechanism.value
 
 
 def test_signed_fields_stay_signed() -> None:

@@ -16,6 +16,7 @@ from tests.tcp.conftest import Compile, Hosts
 from syntony import cli, io
 from syntony.errors import MissingError, UsageError
 from syntony.io.interposer import checked_exclusions, facts, preloading, tcp_library
+from syntony.io.run_directory import agent_socket
 from syntony.lab.testing import SYNTONY, eventually, live
 
 LIBRARY = str(tcp_library())
@@ -96,14 +97,30 @@ def test_process_id_input_and_signals_are_the_commands_own() -> None:
 def test_dry_run_says_what_it_would_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--dry-run", "--json", "--job", "a", "--", "sh", "-c", "x"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert said["environment"] == {"LD_PRELOAD": LIBRARY, "SYNTONY_JOB": "a"}
+    socket = "/run/syntony/agent"
+    assert said["environment"] == {
+        "LD_PRELOAD": LIBRARY, "SYNTONY_JOB": "a", "SYNTONY_AGENT": socket,
+    }  # fmt: skip
     assert said["command"] == ["sh", "-c", "x"]
     assert said["program"].endswith("/sh")
     assert set(said["host"]) == {"mptcp", "detail", "path_manager", "agent"}
     assert cli.run(["run", "--dry-run", "--job", "a"]) == 0
     lines = capsys.readouterr()
-    assert lines.out == f"LD_PRELOAD={LIBRARY}\nSYNTONY_JOB=a\n"
+    assert lines.out == f"LD_PRELOAD={LIBRARY}\nSYNTONY_JOB=a\nSYNTONY_AGENT={socket}\n"
     assert lines.err.startswith("MPTCP ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "socket"),
+    [
+        ({}, "/run/syntony/agent"),
+        ({"SYNTONY_CLOCK_DIR": "/lab/h0"}, "/lab/h0/agent"),
+        ({"SYNTONY_CLOCK_DIR": "/lab/h0", "SYNTONY_AGENT": "/mine"}, "/mine"),
+        ({"SYNTONY_CLOCK_DIR": "", "SYNTONY_AGENT": ""}, "/run/syntony/agent"),
+    ],
+)
+def test_the_agents_socket_is_beside_the_clock_page(environ: dict[str, str], socket: str) -> None:
+    assert agent_socket(environ) == socket
 
 
 @pytest.mark.lab

@@ -40,7 +40,7 @@ from syntony.wire.arrow import encode_columns
 from syntony.wire.audit import AuditOrder
 from syntony.wire.clocks import Timelines
 from syntony.wire.enrol import Revocations
-from syntony.wire.failover import Switch
+from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
@@ -235,7 +235,7 @@ class Agent:
             if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
-                uplink.send_paths(self._steering.report())
+                uplink.send_paths(self._paths())
             if not self._steering.has_flows():
                 self._tell_flows(uplink)
             self._report(uplink, fleet_ns)
@@ -251,6 +251,7 @@ class Agent:
         sheet = metrics.new_sheet(self._config.host)
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self.parts.statuses(time.monotonic_ns()))
+        metrics.put_jobs(sheet, self._machine.job_link)
         metrics.put_engine(sheet, counters, self._flows, self._plan_faults)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         metrics.put_paths(sheet, self._steering)
@@ -281,6 +282,15 @@ class Agent:
                 self._tracer.hops, fleet_ns, self._newest_delays(fleet_ns)
             )
             uplink.send_flows(report)
+
+    def _paths(self) -> PathsReport:
+        link, steering = self._machine.job_link, self._steering
+        link.stop(stopped=steering.stopped)
+        processes = link.report()
+        steering.use(link.paths)
+        return msgspec.structs.replace(
+            steering.report(), processes=processes, refused=link.refused()
+        )
 
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
         """Of probes to peers that jobs talk to, over the last second as far as it is known."""
@@ -353,6 +363,7 @@ class Agent:
             self._steer(message.timelines)
         elif isinstance(message, Switch | Moves | Paces):
             self._steering.obey(message, self._pipeline.fleet_ns(self._clock.now_ns()))
+            self._machine.job_link.stop(stopped=self._steering.stopped)
         elif isinstance(message, AuditOrder):
             self._order(message)
         elif isinstance(message, ClockSet):

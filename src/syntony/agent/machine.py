@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from syntony.agent import metrics
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig, DisciplineConfig
 from syntony.agent.discipline import Discipline
+from syntony.agent.job_link import JobLink
 from syntony.agent.links import LinkWatch, Overheard
 from syntony.agent.nics import ProbedNics
 from syntony.agent.parts import Parts
@@ -18,6 +20,7 @@ from syntony.agent.spool import Spool
 from syntony.agent.steering.service import PathService
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
+from syntony.io.run_directory import SOCKET_NAME
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
@@ -52,7 +55,8 @@ class Machine:
         self.tracer = PathTracer(
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
-        self.steering = PathService(config, lambda: Overheard(self.links.heard))
+        self.job_link = JobLink(Path(config.clock.dir) / SOCKET_NAME)
+        self.steering = PathService(config, lambda: Overheard(self.links.heard), self.job_link)
         self.steering.probe_with(self.nics.engine)
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
@@ -81,6 +85,7 @@ class Machine:
         }
         if config.traffic.mode is not Mode.OFF:
             starts |= {"failover": self._start_failover, "join-port": self._check_join_port}
+        starts["job-socket"] = self.job_link.start
         starts["link-events"] = self._listen_to_links
         if config.family == "ipv4":
             starts["path-tracing"] = self._trace_paths
@@ -106,6 +111,7 @@ class Machine:
             ("path-tracing", self.tracer.fault),
             ("clock-page", self.clock_server.fault),
             ("join-port", self.steering.listen_fault),
+            ("job-socket", self.job_link.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):
@@ -117,6 +123,7 @@ class Machine:
         if self._scraping is not None:
             self._scraping.close()
         self.steering.close()
+        self.job_link.close()
         self.tracer.close()
         self.nics.close()
         self.links.close()

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from syntony import __version__
 from syntony.agent.clock_server import ClockServer
+from syntony.agent.job_admission import Refusal
+from syntony.agent.job_link import JobLink
 from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
 from syntony.agent.spool import Spool
@@ -24,6 +26,7 @@ from syntony.metrics.sheet import Histogram, Sheet
 from syntony.metrics.table import HOST
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
+from syntony.traffic.process_flows import Malformed
 from syntony.wire.failover import PathsReport
 from syntony.wire.parts import PartState, PartStatus
 
@@ -101,6 +104,18 @@ def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
     """Parts of the agent, one series each."""
     for part in parts:
         sheet.put("agent_part_up", float(part.state is PartState.RUNNING), part=part.name)
+
+
+def put_jobs(sheet: Sheet, link: JobLink) -> None:
+    """Processes at the agent's socket."""
+    sheet.put("job_processes", link.processes)
+    sheet.put("job_processes_connected_total", link.connected)
+    refused = link.refused()
+    for reason in Refusal:
+        sheet.put("job_processes_refused_total", refused.get(reason, 0), reason=reason.value)
+    for field in Malformed:
+        sheet.put("job_records_unused_total", link.malformed[field], reason=field.value)
+    sheet.put("job_records_unused_total", link.torn, reason="torn")
 
 
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 from rich.table import Table
@@ -9,10 +11,19 @@ from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
-from syntony.model import S
-from syntony.wire.failover import ConnectionsQuery, FleetConnections, HostPaths
+from syntony.model import S, format_ns
+from syntony.wire.failover import (
+    ConnectionsQuery,
+    FleetConnections,
+    HostPaths,
+    ProcessFlowView,
+    ProcessView,
+)
 
 _STALE_NS = 10 * S
+_MAX_FLOWS = 8
+"""Of one process, in the table; ``--json`` has more."""
+_NUMBERS = {"done", "outstanding", "idle"}
 _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 
 
@@ -22,6 +33,8 @@ _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 @click.option("--host", default="", help="As seen from this host only.")
 def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     """Connections of managed jobs: subflows, NICs, source ports, state, rate.
+
+    Then the processes that are connected to their agent, and how their flows do by their own word.
 
     \b
     Example:
@@ -38,9 +51,10 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
         _add(table, each)
     if table.row_count:
         console.print(table)
+    _print_processes(answer.hosts)
     for each in answer.hosts:
         _remark(each)
-    if not table.row_count:
+    if not table.row_count and not any(each.report.processes for each in answer.hosts):
         messages.print("no connection of a managed job; start jobs with SYNTONY_JOB set")
 
 
@@ -61,6 +75,41 @@ def _add(table: Table, host: HostPaths) -> None:
             )
 
 
+def _print_processes(hosts: Sequence[HostPaths]) -> None:
+    """Processes that are connected to their agent, and their flows that wait longest."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("host", "job", "process", "flow", "path", "done", "outstanding", "idle"):
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    for host in hosts:
+        for process in host.report.processes:
+            for flow in process.flows[:_MAX_FLOWS]:
+                table.add_row(
+                    host.host,
+                    process.job,
+                    _name(process),
+                    f"{flow.mechanism} {flow.number}",
+                    Text(f"{flow.nic} {flow.local} > {flow.remote}"),
+                    f"{flow.bytes_done / 1e6:.1f} MB",
+                    str(flow.outstanding),
+                    _idle(flow),
+                )
+            if not process.flows:
+                table.add_row(host.host, process.job, _name(process), "none", "", "", "", "")
+    if table.row_count:
+        console.print(table)
+
+
+def _name(process: ProcessView) -> Text:
+    """Not as markup: a process may have any name, and IPv6 addresses have brackets."""
+    return Text(f"{process.program}[{process.pid}]")
+
+
+def _idle(flow: ProcessFlowView) -> Text:
+    if flow.failed:
+        return Text(f"failed ({flow.last_error})", style="bold red")
+    return Text("" if flow.idle_ns < 0 else format_ns(flow.idle_ns))
+
+
 def _remark(host: HostPaths) -> None:
     """What a reader of the table must know."""
     if host.report.left_out:
@@ -70,5 +119,15 @@ def _remark(host: HostPaths) -> None:
     for conn in host.report.connections:
         if conn.degraded:
             messages.print(f"{host.host}: {conn.job} {conn.connection} degraded: {conn.degraded}")
+    for process in host.report.processes:
+        left_out = process.left_out + max(0, len(process.flows) - _MAX_FLOWS)
+        if left_out:
+            what = f"{left_out} more flows are not shown"
+            messages.print(f"{host.host}:", _name(process), what)
+        if process.malformed:
+            what = f"{process.malformed} malformed flows"
+            messages.print(f"{host.host}:", _name(process), what)
+    for reason, count in host.report.refused.items():
+        messages.print(f"{host.host}: {count} processes may not connect: {reason}")
     if host.report.mode.startswith("unavailable"):
         messages.print(f"{host.host}: {host.report.mode}")

@@ -21,6 +21,7 @@ from syntony.io.interposer import (
     preloading,
     tcp_library,
 )
+from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
     exclusions = exclude if exclude is not None else os.environ.get(EXCLUDE_VARIABLE, "")
     if checked := checked_exclusions(exclusions):
         added[EXCLUDE_VARIABLE] = checked
+    added[SOCKET_VARIABLE] = agent_socket()
     return added
 
 

@@ -157,6 +157,10 @@ class TrafficDesk:
                         stopped=report.stopped,
                         connections=wanted,
                         left_out=report.left_out,
+                        processes=tuple(
+                            each for each in report.processes if query.job in {"", each.job}
+                        ),
+                        refused=report.refused,
                     ),
                 )
             )

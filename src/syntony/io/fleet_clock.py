@@ -6,7 +6,6 @@ Reads the host's page in shared memory; no call goes to the agent or over the ne
 from __future__ import annotations
 
 import functools
-import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.io.clock_page import PAGE, PageReader, Reading
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.peers_file import Peers, read_peers
+from syntony.io.run_directory import run_directory
 from syntony.model import MS, ClockState, S, Timeline, format_ns
 
 __all__ = [
@@ -29,9 +29,6 @@ __all__ = [
     "wait_until_bound",
 ]
 
-DEFAULT_DIR = "/run/syntony"
-DIR_VARIABLE = "SYNTONY_CLOCK_DIR"
-"""Says where the agent's page is, if not there; set inside a lab's hosts."""
 _LOOK_NS = 20 * MS
 _UNKNOWN = ClockState.UNKNOWN
 _REOPEN_NS = 1 * S
@@ -145,7 +142,7 @@ def _find(peers: Peers, node: str) -> Timeline:
 
 def clock_directory() -> Path:
     """Where this host's page is."""
-    return Path(os.environ.get(DIR_VARIABLE) or DEFAULT_DIR)
+    return run_directory()
 
 
 @functools.cache

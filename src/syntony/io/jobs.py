@@ -11,6 +11,8 @@ from syntony.io.job_sockets import Held
 
 VARIABLE = b"SYNTONY_JOB="
 _MAX_NAME = 256
+_MAX_ENVIRONMENT = 8 << 20
+"""Bytes looked through; Linux allows 6 MiB of arguments and environment together."""
 
 
 class JobProcesses:
@@ -56,19 +58,32 @@ class JobProcesses:
 
     def _job(self, pid: str) -> str:
         try:
-            environ = (self._proc / pid / "environ").read_bytes()
+            return job_in_environment(self._proc / pid)
         except OSError:
             return ""  # gone, or not ours to see
-        for entry in environ.split(b"\0"):
-            if entry.startswith(VARIABLE):
-                return entry.removeprefix(VARIABLE)[:_MAX_NAME].decode(errors="replace")
-        return ""
 
     def _links(self, pid: str) -> list[tuple[str, str]]:
         """Open files of a process: number, and what it is."""
         with suppress(OSError):  # ended meanwhile: the next look tells
             return [(each.name, _target(each)) for each in Path(self._proc, pid, "fd").iterdir()]
         return []
+
+
+def job_in_environment(process: Path) -> str:
+    """The job that a process's environment names; empty: none.
+
+    Args:
+        process: ``/proc/PID``.
+
+    Raises:
+        OSError: it is gone, or not ours to see.
+    """
+    with (process / "environ").open("rb") as file:
+        environ = file.read(_MAX_ENVIRONMENT)
+    for entry in environ.split(b"\0"):
+        if entry.startswith(VARIABLE):
+            return entry.removeprefix(VARIABLE)[:_MAX_NAME].decode(errors="replace")
+    return ""
 
 
 def _target(link: Path) -> str:

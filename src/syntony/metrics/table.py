@@ -68,6 +68,15 @@ _PARTS = (
     ),
 )
 
+_JOBS = (
+    _agent("job_processes", "gauge", "", "processes of jobs that are connected to the agent"),
+    _agent("job_processes_connected_total", "counter", "", "processes of jobs ever let in"),
+    _agent("job_processes_refused_total", "counter", "reason",
+           "processes that were not let in; docs/reference/local-socket.md explains the reasons"),
+    _agent("job_records_unused_total", "counter", "reason",
+           "records of flows that were read and not used: a field cannot be, or torn"),
+)  # fmt: skip
+
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
            "1 for the state that served time is in, 0 for the others"),
@@ -278,6 +287,7 @@ _AUDITS = (
 GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Process", _BOTH),
     ("Parts of the agent", _PARTS),
+    ("Processes of jobs at the agent's socket", _JOBS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),
     ("Paths of jobs", _PATHS),

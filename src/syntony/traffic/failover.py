@@ -32,6 +32,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.moving import Order
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
+from syntony.traffic.path_notices import PathNotices, ProcessPath
 from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy
 from syntony.traffic.relocate import Relocation
@@ -65,6 +66,7 @@ class Failover:
         self.table = ConnectionTable(policy, self.health, self.steering.ports)
         self.connections = self.table.by_token
         self.plain = PlainPaths(policy, self.health, lambda: self.steering.acting)
+        self.notices = PathNotices(self.health)
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
         self._sounding = Sounding()
@@ -86,6 +88,11 @@ class Failover:
         """The stop switch: nothing is touched until started again."""
         self.steering.stopped = stopped
         return self._settle_all(now_ns)
+
+    def use(self, paths: frozenset[ProcessPath], now_ns: int) -> None:
+        """The paths that jobs' processes use by their own word: to be watched, and told of."""
+        self.notices.use(paths)
+        self._watch(now_ns)
 
     def move(self, order: Order, now_ns: int) -> list[Instruction]:
         """The controller has a better path for one subflow."""
@@ -161,7 +168,7 @@ class Failover:
         """When `tick` should be called; None: after the next event."""
         dues = (
             self.health.due_ns(), self._first_due(), self._watch_due_ns, self.plain.due_ns(),
-            self._sounding.due_ns(),
+            self._sounding.due_ns(), self.notices.due_ns(),
         )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
@@ -195,7 +202,7 @@ class Failover:
             out += self._settle_all(now_ns) if self._sounding.torn - torn else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
             out += self._rewatch(now_ns)
-        return out
+        return [*out, *self.notices.look(now_ns, acting=self.steering.acting)]
 
     def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
@@ -317,7 +324,7 @@ class Failover:
     def _rewatch(self, now_ns: int) -> list[Instruction]:
         """Every pair that a managed connection uses or would use, if that is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
-        used = self.plain.pairs() | self.table.pairs()
+        used = self.plain.pairs() | self.table.pairs() | self.notices.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
         if pairs == self._watched:
             return []

@@ -175,6 +175,18 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """To be counted only."""
 
 
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the processes of jobs, which move their own flows, of a path."""
+
+    path: tuple[str, str]
+    """Local and remote address, whatever goes between them."""
+    usable: bool
+    """False: leave it, unless it is the last one."""
+    reason: Reason
+    expires_ns: int = 0
+    """Void from then on, CLOCK_MONOTONIC; 0: never."""
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """An event: the kernel would not carry an instruction out."""
 
@@ -187,4 +199,4 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 Steer = Create | Destroy | Retire | Announce | Withdraw
 """What concerns one MPTCP connection."""
-Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note
+Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice

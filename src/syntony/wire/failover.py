@@ -31,6 +31,45 @@ class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
     """Why it has had fewer living paths than rails for 5 s or more; empty: it has not."""
 
 
+class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow, in the words of the process that has it."""
+
+    mechanism: str
+    """``rdma``, ``tcp`` or ``mptcp``."""
+    number: int
+    """Of its queue pair, or its socket's cookie: unique within process and mechanism."""
+    nic: str
+    local: str
+    """``address:port``; without the port where it is unknown."""
+    remote: str
+    bytes_done: int
+    bytes_outstanding: int
+    outstanding: int
+    """Operations."""
+    idle_ns: int
+    """Since something was last done; -1: nothing was yet."""
+    errors: int
+    last_error: int
+    """An errno, or an ``ibv_wc_status``."""
+    failed: bool
+
+
+class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a job that is connected to its host's agent."""
+
+    job: str
+    program: str
+    pid: int
+    uid: int
+    age_ns: int
+    """Since it connected."""
+    flows: tuple[ProcessFlowView, ...]
+    left_out: int = 0
+    """Flows beyond these, or for which the process had no place."""
+    malformed: int = 0
+    """Flows of which it told what cannot be, or what could not be read."""
+
+
 class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """The agent's managed connections now; newest only, never spooled."""
 
@@ -43,6 +82,10 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """Connections beyond `MAX_VIEWS`."""
     degraded: int = 0
     """Connections with fewer living paths than rails for 5 s or more, all of them."""
+    processes: tuple[ProcessView, ...] = ()
+    """Connected to the agent's socket, at most 256, with 1,024 flows in all."""
+    refused: dict[str, int] = {}
+    """Processes that were not let in since the agent began, by reason."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):

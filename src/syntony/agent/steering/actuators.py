@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from syntony.io.mptcp_pm import KnownAddress, PathManager
 from syntony.model.paths import FourTuple
@@ -14,10 +14,14 @@ from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Stee
 _log = logging.getLogger(__name__)
 
 
-class PathActuator(Protocol):
-    """One way of moving flows from path to path."""
+_I_contra = TypeVar("_I_contra", contravariant=True)
 
-    def do(self, instruction: Steer) -> None:
+
+class PathActuator(Protocol[_I_contra]):
+    """One way of moving flows from path to path, by the instructions of one mechanism: MPTCP's,
+    which name subflows, or notices, which name paths (decision 0197)."""
+
+    def do(self, instruction: _I_contra) -> None:
         """Carry it out before returning. Raises `OSError`: refused."""
         ...
 

@@ -45,6 +45,7 @@ from syntony.traffic.instructions import (
     Expect,
     Instruction,
     Note,
+    Notice,
     Quicken,
     Redirect,
     Refused,
@@ -56,6 +57,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.moving import Order
 from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.round_trips import LOOK_NS
 from syntony.traffic.silence import AWAY_NS
@@ -104,6 +106,7 @@ class PathControl:
         policy: what may be done.
         nics: NICs that jobs may use.
         stopped: whether the stop switch is on.
+        processes: jobs' processes that move their own flows; not closed here.
 
     Where there is no MPTCP, plain connections are managed all the same: `no_mptcp` says why.
 
@@ -119,6 +122,7 @@ class PathControl:
         *,
         stopped: bool,
         sources: Sequence[OwnSource] = (),
+        processes: PathActuator[Notice] | None = None,
     ) -> None:
         self._policy = policy
         self._failover = Failover(policy, nics, seed=time.monotonic_ns())
@@ -152,7 +156,8 @@ class PathControl:
         self._routes = Routes()
         self._managed: UserspaceManagement | None = None
         self._kernel: PathManagerEvents | None = None
-        self._actuator: PathActuator | None = None
+        self._actuator: PathActuator[Steer] | None = None
+        self._processes = processes
         self._listeners = JoinListeners(policy.port)
         self.no_mptcp = ""
         self._routine_ns = self._note_ns = self._flows_ns = self._began_ns = 0
@@ -241,6 +246,15 @@ class PathControl:
         self._call(take)
         if not done.wait(HANDOVER_S):
             _log.error("path control does not let go of the probe engine")
+
+    def use(self, paths: frozenset[ProcessPath]) -> None:
+        """The paths that jobs' processes use by their own word."""
+
+        def take() -> list[Instruction]:
+            self._failover.use(paths, time.monotonic_ns())
+            return []
+
+        self._call(take)
 
     def add_nic(self, nic: LocalNic) -> None:
         """A NIC that was missing when this was made is there."""
@@ -404,6 +418,8 @@ class PathControl:
                     self._restore(nic)
                 case Note():
                     self.story.tell(instruction, time.monotonic_ns(), "")
+                case Notice() if self._processes is not None:
+                    self._processes.do(instruction)
                 case Quicken(inode=inode, rto_ns=rto_ns):
                     self._jobs.quicken(inode, rto_ns)
                 case Create() | Destroy() | Retire() | Announce() | Withdraw():

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from syntony.agent.config import AgentConfig
+from syntony.agent.steering.actuators import PathActuator
 from syntony.agent.steering.control import OwnSource, PathControl
 from syntony.agent.steering.liveness import PORTS, Prober
 from syntony.agent.steering.orders import Hops, flows_report, order_of
@@ -26,8 +27,10 @@ from syntony.mesh.plan import with_spares
 from syntony.mesh.stats import Columns
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
+from syntony.traffic.instructions import Notice
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
+from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import MAX_VIEWS
@@ -44,11 +47,19 @@ class PathService:
     Args:
         config: who we are, the policy.
         source: opens what the machine says of carriers, beside MPTCP's own events.
+        processes: those of jobs that move their own flows.
     """
 
-    def __init__(self, config: AgentConfig, source: Callable[[], OwnSource]) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        source: Callable[[], OwnSource],
+        processes: PathActuator[Notice] | None = None,
+    ) -> None:
         self._config = config
         self._source = source
+        self._processes = processes
+        self._used: frozenset[ProcessPath] = frozenset()
         self._prober: Prober | None = None
         self._plan: Plan | None = None
         self._host = config.host
@@ -75,6 +86,7 @@ class PathService:
                 [nic for each in config.nics if (nic := self._local_nic(each.name)) is not None],
                 stopped=self.stopped,
                 sources=[self._source()],
+                processes=self._processes,
             )
         except MissingError as error:
             self._mode = f"unavailable: {error}"
@@ -89,6 +101,14 @@ class PathService:
         control.probe_with(self._prober)
         if self._plan is not None:
             self.plan(self._plan)
+        control.use(self._used)
+
+    def use(self, paths: frozenset[ProcessPath]) -> None:
+        """The paths that jobs' processes use by their own word."""
+        if paths != self._used:
+            self._used = paths
+            if self._control is not None:
+                self._control.use(paths)
 
     def nic_came(self, name: str) -> None:
         """A NIC that was missing is there."""

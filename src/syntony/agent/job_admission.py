@@ -1,0 +1,101 @@
+"""Bounds the connections of jobs' processes: for each process, user and host. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from typing import NamedTuple
+
+from syntony.model import S
+
+MAX_CONNECTIONS = 256
+"""Each costs the agent two descriptors and up to 74 KB: 19 MB in all, of the 128 that it has."""
+MAX_PER_USER = 128
+MAX_PER_PROCESS = 4
+"""A plug-in, a hook, an interposer, and one that is being replaced."""
+REFILL_NS = S // 16
+"""A user who has used up `MAX_PER_USER` connections at once may make another one every so often."""
+
+
+class Refusal(enum.StrEnum):
+    """Why a process may not connect."""
+
+    FULL = "full"
+    USER_FULL = "user-full"
+    PROCESS_FULL = "process-full"
+    TOO_OFTEN = "too-often"
+    NO_JOB = "no-job"
+    """Its environment names no job."""
+    UNREADABLE = "unreadable"
+    """Its environment cannot be read: the agent lacks CAP_SYS_PTRACE."""
+    UNSEEN = "unseen"
+    """It is in a PID namespace that the agent does not see."""
+    GONE = "gone"
+    """It ended at once."""
+    NO_RESOURCES = "no-resources"
+    """The agent has no descriptor or memory left."""
+
+
+class _Allowance(NamedTuple):
+    left: int
+    at_ns: int
+
+
+class Admission:
+    """Counts connections. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._users: Counter[int] = Counter()
+        self._processes: Counter[int] = Counter()
+        self._allowances: dict[int, _Allowance] = {}
+        self.refused: Counter[Refusal] = Counter()
+
+    def refuse(self, reason: Refusal) -> Refusal:
+        """Count it."""
+        self.refused[reason] += 1
+        return reason
+
+    def try_enter(self, uid: int, pid: int, now_ns: int) -> Refusal | None:
+        """A new connection; None: it may stay, and `leave` is to be called once when it ends.
+
+        Args:
+            uid: of the process, as the kernel says.
+            pid: likewise.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        if not self._spend(uid, now_ns):
+            return self.refuse(Refusal.TOO_OFTEN)
+        if self._users.total() >= MAX_CONNECTIONS:
+            return self.refuse(Refusal.FULL)
+        if self._users[uid] >= MAX_PER_USER:
+            return self.refuse(Refusal.USER_FULL)
+        if self._processes[pid] >= MAX_PER_PROCESS:
+            return self.refuse(Refusal.PROCESS_FULL)
+        self._users[uid] += 1
+        self._processes[pid] += 1
+        return None
+
+    def leave(self, uid: int, pid: int) -> None:
+        """A connection that entered has ended."""
+        for counter, key in ((self._users, uid), (self._processes, pid)):
+            counter[key] -= 1
+            if counter[key] <= 0:
+                del counter[key]
+
+    def _spend(self, uid: int, now_ns: int) -> bool:
+        """Users whose allowance is whole again are forgotten: there are few at any time."""
+        self._allowances = {
+            user: allowance
+            for user, each in self._allowances.items()
+            if (allowance := _refilled(each, now_ns)).left < MAX_PER_USER
+        }
+        left, at_ns = self._allowances.get(uid, _Allowance(MAX_PER_USER, now_ns))
+        if left <= 0:
+            return False
+        self._allowances[uid] = _Allowance(left - 1, at_ns)
+        return True
+
+
+def _refilled(allowance: _Allowance, now_ns: int) -> _Allowance:
+    more = max(0, now_ns - allowance.at_ns) // REFILL_NS
+    return _Allowance(allowance.left + more, allowance.at_ns + more * REFILL_NS)

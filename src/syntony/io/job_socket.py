@@ -1,0 +1,129 @@
+"""The Unix socket at which processes of jobs connect to the agent, and who they are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import socket
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from syntony.errors import MissingError, UsageError
+from syntony.io.jobs import job_in_environment
+from syntony.model.jobs import job_name
+
+PAGE_VERSION = b"\x01"
+"""SYN_JOB_PAGE_VERSION: the one byte that is sent with a page."""
+BACKLOG = 64
+_CREDENTIALS = struct.Struct("=iII")
+_SO_PEERPIDFD = 77
+"""Linux 6.5, asm-generic/socket.h."""
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+class Credentials(NamedTuple):
+    """Who connected, by the kernel's word (SO_PEERCRED)."""
+
+    pid: int
+    """0: it is in a PID namespace that is not seen from here."""
+    uid: int
+
+
+class Process(NamedTuple):
+    """One process of a job."""
+
+    pid: int
+    uid: int
+    program: str
+    """Its name, printable; a process may choose any."""
+    job: str
+
+
+def listen(path: Path) -> socket.socket:
+    """A socket at `path` that every user may connect to, non-blocking.
+
+    Raises:
+        MissingError: it cannot be made there.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise MissingError(f"{path} is not a socket; remove it")
+            path.unlink()
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise MissingError(f"{path}: no socket for jobs: {error.strerror or error}") from error
+    except MissingError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def credentials(connection: socket.socket) -> Credentials:
+    """Whoever connected, as it was then. Raises `OSError`."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return Credentials(pid, uid)
+
+
+def open_process(connection: socket.socket, pid: int) -> int:
+    """A descriptor that becomes readable when the process that connected ends.
+
+    Before Linux 6.5 it is looked up by number: if the process has ended and another one has got its
+    number since, it is that one's.
+
+    Raises:
+        OSError: it has ended (ESRCH), or no descriptor is left.
+    """
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        return os.pidfd_open(pid)
+    pidfd = int.from_bytes(raw, "little" if struct.pack("=H", 1)[0] else "big")
+    os.set_inheritable(pidfd, False)
+    return pidfd
+
+
+def identify(pidfd: int, who: Credentials, proc: Path = Path("/proc")) -> Process:
+    """Which job's process it is, by its environment when its program began.
+
+    Raises:
+        ProcessLookupError: it has ended.
+        UsageError: it names no job.
+        OSError: its environment cannot be read.
+    """
+    place = proc / str(who.pid)
+    try:
+        program = (place / "comm").read_text(errors="replace").strip()
+        job = job_name(job_in_environment(place) or "")
+    except (OSError, UsageError):
+        if _has_ended(pidfd):
+            raise ProcessLookupError from None
+        raise
+    if _has_ended(pidfd):  # its number may be another one's by now
+        raise ProcessLookupError
+    return Process(who.pid, who.uid, _UNPRINTABLE.sub("?", program), job)
+
+
+def send_page(connection: socket.socket, fd: int) -> None:
+    """Hand a page over. Raises `OSError`."""
+    socket.send_fds(connection, [PAGE_VERSION], [fd], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

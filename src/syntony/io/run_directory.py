@@ -1,0 +1,27 @@
+"""Where programs of this host find what its agent serves: the clock page, the socket for jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_DIR = "/run/syntony"
+DIR_VARIABLE = "SYNTONY_CLOCK_DIR"
+"""Environment variable that says where it is, if not there; set inside a lab's hosts."""
+SOCKET_NAME = "agent"
+SOCKET_VARIABLE = "SYNTONY_AGENT"
+"""Environment variable by which a job's process knows the socket."""
+
+
+def run_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """What agents call ``[clock] dir``."""
+    return Path(environ.get(DIR_VARIABLE) or DEFAULT_DIR)
+
+
+def agent_socket(environ: Mapping[str, str] = os.environ) -> str:
+    """Where processes of jobs connect to the agent."""
+    return environ.get(SOCKET_VARIABLE) or str(run_directory(environ) / SOCKET_NAME)

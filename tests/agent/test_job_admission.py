@@ -1,0 +1,73 @@
+"""Bounds of connections: whatever users and processes do, nobody has more than his share."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from syntony.agent.job_admission import (
+    MAX_CONNECTIONS,
+    MAX_PER_PROCESS,
+    MAX_PER_USER,
+    REFILL_NS,
+    Admission,
+    Refusal,
+)
+from syntony.model import S
+
+
+def test_each_bound_has_its_reason() -> None:
+    admission = Admission()
+    for _ in range(MAX_PER_PROCESS):
+        assert admission.try_enter(1, 1, 0) is None
+    assert admission.try_enter(1, 1, 0) is Refusal.PROCESS_FULL
+    for pid in range(2, 2 + MAX_PER_USER - MAX_PER_PROCESS - 1):
+        assert admission.try_enter(1, pid, 0) is None
+    assert admission.try_enter(1, 999, 0) is Refusal.TOO_OFTEN
+    assert admission.try_enter(1, 999, 10 * REFILL_NS) is None
+    assert admission.try_enter(1, 1000, 10 * REFILL_NS) is Refusal.USER_FULL
+    for pid in range(2000, 2000 + MAX_CONNECTIONS - MAX_PER_USER):
+        assert admission.try_enter(2, pid, 0) is None
+    assert admission.try_enter(3, 5000, 0) is Refusal.FULL
+    admission.leave(2, 2000)
+    assert admission.try_enter(3, 5000, 0) is None
+    assert dict(admission.refused) == dict.fromkeys(
+        (Refusal.PROCESS_FULL, Refusal.TOO_OFTEN, Refusal.USER_FULL, Refusal.FULL), 1
+    )
+
+
+def test_an_allowance_is_refilled_and_never_more_than_whole() -> None:
+    admission = Admission()
+    for _ in range(MAX_PER_USER):
+        assert admission.try_enter(1, 1, 0) is not Refusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS - 1) is Refusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS) is not Refusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS) is Refusal.TOO_OFTEN
+    late_ns = 3600 * S
+    got = [admission.try_enter(1, 1, late_ns) is Refusal.TOO_OFTEN for _ in range(200)]
+    assert got.count(False) == MAX_PER_USER
+
+
+def test_random_crowds_stay_within_their_bounds() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    admission, now_ns = Admission(), 0
+    here: list[tuple[int, int]] = []
+    users = range(rng.choice([1, 3, 50]))
+    for _ in range(5_000):
+        now_ns += rng.choice([0, REFILL_NS // 3, REFILL_NS])
+        if here and rng.random() < 0.3:
+            admission.leave(*here.pop(rng.randrange(len(here))))
+            continue
+        uid = rng.choice(users)
+        who = uid, 1000 * uid + rng.randrange(200)
+        if admission.try_enter(*who, now_ns) is None:
+            here.append(who)
+        assert len(here) <= MAX_CONNECTIONS
+        assert max(Counter(each for each, _ in here).values(), default=0) <= MAX_PER_USER
+        assert max(Counter(here).values(), default=0) <= MAX_PER_PROCESS
+    for who in here:
+        admission.leave(*who)
+    assert not admission._users
+    assert not admission._processes
