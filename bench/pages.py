@@ -22,7 +22,7 @@ from typing import IO, NamedTuple, cast
 from syntony.lab.provision import to_toml
 from syntony.lab.testing import LiveLab
 
-PORT = 9095
+PORT, LISTEN = 9095, "--listen"
 
 
 class Message(NamedTuple):
@@ -90,7 +90,7 @@ def receiver(lab: LiveLab) -> Iterator[Pages]:
     hook = {"name": "bench", "kind": "webhook", "url": f"http://127.0.0.1:{PORT}"}
     settings["alerts"]["receivers"] = [hook]
     config.write_text(to_toml(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "bench.pages"]
+    command = [sys.executable, "-m", "bench.pages", LISTEN]
     with subprocess.Popen(
         lab.enter_argv("ctl", command),
         stdin=subprocess.PIPE,
@@ -127,5 +127,5 @@ def listen() -> None:
     sys.stdin.read()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and LISTEN in sys.argv:
     listen()

@@ -11,7 +11,13 @@ from syntony.lab.faults.clocks import ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
-from syntony.lab.faults.processes import AgentKill, AgentStop, ControllerKill, ControllerPause, CpuHog
+from syntony.lab.faults.processes import (
+    AgentKill,
+    AgentStop,
+    ControllerKill,
+    ControllerPause,
+    CpuHog,
+)
 from syntony.lab.faults.shaping import Delay, Rate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
