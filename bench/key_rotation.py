@@ -1,64 +1,155 @@
-"""Rotates the probe keys of a live lab again and again: probes lost meanwhile, and the time taken.
+"""Rotates the identities of a live lab again and again: probe seconds lost meanwhile, time taken.
 
-python -m bench.key_rotation [--rotations 20] [--hosts 4]
+    python -m bench.key_rotation [--rotations 20] [--hosts 4]     # of the fleet's probe keys
+    python -m bench.key_rotation --certificates                   # and of an agent's certificate
+
+With `--certificates` each rotation of the keys has one of an agent's certificate and key in it, one
+host after the other: the old certificate is revoked, so that its agent has to come back. Probes
+that did not arrive are counted, and seconds of a pair of NICs that have no row at all. Exit
+status 1 where there are any.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
-from syntony.lab.testing import eventually, live
+from syntony.lab.provision import TLS
+from syntony.lab.testing import LiveLab, eventually, live
 from syntony.model import S
-from syntony.wire.probes import KeysQuery, Matrix, MatrixQuery, RotateKeys
+from syntony.wire.enrol import IdentitiesQuery
+from syntony.wire.probes import KeysQuery, MatrixQuery, RotateKeys, SeriesQuery
+from syntony.wire.x509 import read_certificate
 
 NAME = "bench-keys"
+LATE_NS = 10 * S
+"""Rows of a second may be stored so much later."""
 PATIENCE_S = 120.0
+SETTLE_S = 5
 
 
-def main() -> None:
+class Sent(NamedTuple):
+    """Probes of one second of one pair of NICs."""
+
+    sent: int
+    lost: int
+
+
+Seconds = defaultdict[tuple[str, str], dict[int, Sent]]
+"""Pair of NICs to its seconds."""
+
+
+class Rotations:
+    """Of one lab."""
+
+    def __init__(self, lab: LiveLab, hosts: int) -> None:
+        self._lab = lab
+        self._target = f"unix:{lab.controller_socket}"
+        self._pairs = 4 * hosts * (hosts - 1)
+
+    def healthy(self) -> bool:
+        """Whether every pair has rows and none has loss."""
+        try:
+            seen = ask(self._target, MatrixQuery(window_ns=5 * S)).cells
+        except RemoteError:
+            return False
+        return len(seen) == self._pairs and not any(cell.lost for cell in seen)
+
+    def keys(self, within: Callable[[], None]) -> float:
+        """Rotate the probe keys, and do something within; seconds until all hosts have them."""
+        began_ns = time.monotonic_ns()
+        ask(self._target, RotateKeys(by="bench", why="bench"))
+        within()
+        eventually(
+            lambda: ask(self._target, KeysQuery()).phase == "steady",
+            "everyone has the new key", within_s=PATIENCE_S,
+        )  # fmt: skip
+        return (time.monotonic_ns() - began_ns) / S
+
+    def certificate(self, host: str) -> float:
+        """Rotate an agent's certificate; seconds until it is attached with the new one."""
+        began_ns = time.monotonic_ns()
+        self._lab.inject("cert-rotate", host)
+        pem = (self._lab.directory / TLS / f"{host}.crt").read_bytes()
+        serial = read_certificate(pem).serial
+
+        def used() -> bool:
+            known = ask(self._target, IdentitiesQuery()).certificates
+            return any(each.serial == serial and each.seen_ns for each in known)
+
+        eventually(used, f"{host} attached with its new certificate", within_s=PATIENCE_S)
+        return (time.monotonic_ns() - began_ns) / S
+
+    def collect(self, seconds: Seconds, since_ns: int) -> None:
+        """Add what the store has by now of this time (CLOCK_MONOTONIC) and what came late."""
+        window_ns = time.monotonic_ns() - since_ns + LATE_NS
+        for each in ask(self._target, SeriesQuery(window_ns=window_ns), timeout_ns=60 * S).points:
+            seconds[each.src, each.dst][each.ts_ns // S] = Sent(each.sent, each.lost)
+
+
+def missing(seconds: Seconds) -> int:
+    """Seconds between a pair's first and last in which it has no row. Pure."""
+    return sum(max(known) - min(known) + 1 - len(known) for known in seconds.values())
+
+
+def main() -> int:
     """See above."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rotations", type=int, default=20)
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--certificates", action="store_true")
+    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if asked.rotations < 1:
+        parser.error("--rotations: at least 1")
+    keys: list[float] = []
+    certificates: list[float] = []
+    seconds: Seconds = defaultdict(dict)
     with live(NAME, "--hosts", str(asked.hosts), agents=True) as lab:
-        target = f"unix:{lab.controller_socket}"
+        rotations = Rotations(lab, asked.hosts)
+        eventually(rotations.healthy, "a fleet without loss", within_s=PATIENCE_S)
+        for number in range(asked.rotations):
 
-        def cells(window_ns: int) -> Matrix:
-            return ask(target, MatrixQuery(window_ns=window_ns))
+            def within(host: str = f"h{number % asked.hosts}") -> None:
+                if asked.certificates:
+                    certificates.append(rotations.certificate(host))
 
-        def healthy() -> bool:
-            try:
-                seen = cells(5 * S).cells
-            except RemoteError:
-                return False
-            whole = len(seen) == 4 * asked.hosts * (asked.hosts - 1)
-            return whole and not any(cell.lost for cell in seen)
-
-        eventually(healthy, "a fleet without loss", within_s=PATIENCE_S)
-        began_ns = time.monotonic_ns()
-        taken = []
-        for _ in range(asked.rotations):
-            first_ns = time.monotonic_ns()
-            ask(target, RotateKeys(by="bench", why="bench"))
-
-            def steady() -> bool:
-                return ask(target, KeysQuery()).phase == "steady"
-
-            eventually(steady, "everyone has the new key", within_s=PATIENCE_S)
-            taken.append((time.monotonic_ns() - first_ns) / S)
-        time.sleep(5)
-        seen = cells(time.monotonic_ns() - began_ns).cells
-    lost, sent = sum(cell.lost for cell in seen), sum(cell.sent for cell in seen)
-    print(
-        f"{asked.rotations} rotations, {asked.hosts} hosts: {lost} of {sent} probes lost; "
-        f"median {statistics.median(taken):.1f} s, longest {max(taken):.1f} s each"
-    )
+            began_ns = time.monotonic_ns()
+            keys.append(rotations.keys(within))
+            rotations.collect(seconds, began_ns)
+        time.sleep(SETTLE_S)
+        rotations.collect(seconds, began_ns)
+    told = [each for known in seconds.values() for each in known.values()]
+    lost, sent = sum(each.lost for each in told), sum(each.sent for each in told)
+    gaps = missing(seconds)
+    found = {
+        "rotations": asked.rotations, "hosts": asked.hosts, "probes": sent, "probes_lost": lost,
+        "seconds": len(told), "seconds_missing": gaps, "keys_s": keys,
+        "certificates_s": certificates,
+    }  # fmt: skip
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        print(
+            f"{asked.rotations} rotations, {asked.hosts} hosts: {lost} of {sent} probes lost, "
+            f"{gaps} of {len(told) + gaps} seconds of pairs missing"
+        )
+        for what, taken in (("keys", keys), ("certificates", certificates)):
+            if taken:
+                median_s, longest_s = statistics.median(taken), max(taken)
+                print(f"{what}: median {median_s:.1f} s, longest {longest_s:.1f} s each")
+    return 1 if lost or gaps else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from tests.link import hello
 
 from syntony.controller.config import ControllerConfig
-from syntony.controller.fleet import ABSENCE_NS, SETTLE_LIMIT_NS, SETTLE_NS, Fleet
+from syntony.controller.fleet import (
+    ABSENCE_NS,
+    RETURN_NS,
+    SETTLE_LIMIT_NS,
+    SETTLE_NS,
+    Fleet,
+)
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
@@ -54,6 +60,33 @@ def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
             assert now_ns >= SETTLE_LIMIT_NS
             return
     raise AssertionError("never due")
+
+
+def test_the_first_plan_waits_for_the_hosts_of_the_controller_before() -> None:
+    fleet = new_fleet()
+    fleet.await_return(HOSTS, 0)
+    for host in HOSTS[:3]:
+        fleet.join(hello(host, "s"), 0)
+    assert not fleet.due(RETURN_NS - 1)
+    fleet.join(hello(HOSTS[3], "s"), RETURN_NS - 1)
+    assert fleet.due(RETURN_NS - 1)
+    assert set(fleet.replan(RETURN_NS - 1).plans) == set(HOSTS)
+    # Who is awaited once is not awaited again.
+    fleet.leave("h1", RETURN_NS - 1)
+    fleet.join(hello("h9", "s"), RETURN_NS - 1)
+    assert fleet.due(RETURN_NS - 1 + SETTLE_NS)
+
+
+def test_a_host_that_does_not_return_is_not_waited_for_any_longer() -> None:
+    fleet = new_fleet()
+    fleet.await_return((*HOSTS, "h9"), 0)
+    for host in HOSTS:
+        fleet.join(hello(host, "s"), 0)
+    assert not fleet.due(RETURN_NS - 1)
+    assert fleet.due(RETURN_NS)
+    assert set(fleet.replan(RETURN_NS).plans) == set(HOSTS)
+    fleet.join(hello("h5", "s"), RETURN_NS)
+    assert fleet.due(RETURN_NS + SETTLE_NS)
 
 
 def test_a_plan_names_the_addresses_that_are_not_probed() -> None:

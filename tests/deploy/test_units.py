@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -13,9 +14,19 @@ from typing import Any
 
 import pytest
 from tests.deploy.daemons import DEPLOY
+from tests.link import running
+
+from syntony.controller.config import EnrolmentConfig
+from syntony.lab.testing import syntony
+from syntony.model import parse_duration_ns
+from syntony.wire.roles import Role
 
 HOW_TO = DEPLOY.parent / "docs/how-to/deploy.md"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+DAEMONS = [path for path in UNITS if "@" not in path.name]
+TIMERS = sorted((DEPLOY / "systemd").glob("*.timer"))
+PROMETHEUS = HOW_TO.with_name("prometheus.md")
+RENEW_ENV = DEPLOY / "config/renew.env"
 CONFIG = {name: DEPLOY / f"config/{name}.toml" for name in ("agent", "controller")}
 
 
@@ -51,7 +62,7 @@ def shell() -> str:
 
 def test_no_unit_removes_what_another_one_uses() -> None:
     """systemd removes a unit's runtime directory when that unit stops."""
-    for one, other in itertools.combinations(UNITS, 2):
+    for one, other in itertools.combinations(DAEMONS, 2):
         mine, theirs = (set(settings(each)["RuntimeDirectory"]) for each in (one, other))
         assert mine, one
         assert not mine & theirs, (one.name, other.name)
@@ -104,7 +115,7 @@ def test_the_how_to_makes_every_certificate_that_is_configured() -> None:
         assert {str(Path(path).parent) for path in pem} <= made
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DAEMONS, ids=lambda path: path.name)
 def test_units_run_what_the_how_to_installs(path: Path) -> None:
     (command,) = settings(path)["ExecStart"]
     program, _, arguments = command.partition(" ")
@@ -120,16 +131,76 @@ def test_the_how_to_asks_at_the_socket_that_is_configured() -> None:
     assert f"--controller unix:{socket}" in shell()
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*UNITS, *TIMERS], ids=lambda path: path.name)
 def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    (command,) = settings(path)["ExecStart"]
-    copy = tmp_path / path.name
-    copy.write_text(path.read_text().replace(command.split()[0], "/bin/true"))
+    for each in (path, path.with_suffix(".service")):
+        (command,) = settings(path.with_suffix(".service"))["ExecStart"]
+        text = each.read_text().replace(command.split()[0], "/bin/true")
+        (tmp_path / each.name).write_text(text)
+    asked = path.name.replace("@", "@prometheus")
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(copy)],
-        capture_output=True, text=True, check=False,
+        ["systemd-analyze", "verify", "--man=no", asked],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
     )  # fmt: skip
-    about_ours = [line for line in done.stderr.splitlines() if path.name in line]
+    stem = path.stem.removesuffix("@")
+    about_ours = [line for line in done.stderr.splitlines() if stem in line]
     assert not about_ours, done.stderr
+
+
+def renewal(name: str) -> list[str]:
+    """The command that the timer of a member starts."""
+    (command,) = settings(DEPLOY / "systemd/syntony-renew@.service")["ExecStart"]
+    env = dict(line.split("=") for line in RENEW_ENV.read_text().splitlines() if line[0] != "#")
+    for variable, value in env.items():
+        command = command.replace(f"${{{variable}}}", value)
+    assert "$" not in command
+    return command.replace("%i", name).split()
+
+
+def test_the_timer_renews_where_prometheus_reads() -> None:
+    _, *words = renewal("prometheus")
+    files = {words[words.index(f"--{each}") + 1] for each in ("ca", "cert", "key")}
+    read = (DEPLOY / "prometheus/prometheus.yml").read_text()
+    assert set(re.findall(r"\w+_file: (\S+)", read)) == files
+    (place,) = settings(DEPLOY / "systemd/syntony-renew@.service")["StateDirectory"]
+    assert {str(Path(each).parent) for each in files} == {
+        f"/var/lib/{place.replace('%i', 'prometheus')}"
+    }
+    text = PROMETHEUS.read_text()
+    for each in ("syntony-renew@.service", "syntony-renew@.timer", "renew.env"):
+        assert each in text
+    assert f"--dir {Path(min(files)).parent}" in text
+    assert "systemctl enable --now syntony-renew@prometheus.timer" in text
+
+
+def test_the_timer_comes_often_enough_for_a_day() -> None:
+    """Renewal is due in the last third of a certificate's life; some tries may fail."""
+    (timer,) = TIMERS
+    hours, minutes = (
+        settings(timer)[name][0] for name in ("OnUnitActiveSec", "RandomizedDelaySec")
+    )
+    longest_ns = parse_duration_ns(hours) + parse_duration_ns(minutes)
+    assert EnrolmentConfig().lifetime_ns // 3 >= 5 * longest_ns
+    assert settings(timer)["OnBootSec"]
+
+
+def test_the_command_of_the_timer_renews(tmp_path: Path) -> None:
+    with running(tmp_path) as controller:
+        place = tmp_path / "syntony-scraper"
+        issued = controller.issue("scraper", Role.SCRAPER, place="syntony-scraper")
+        before = issued.cert.read_bytes()
+        words = [
+            word.replace("/var/lib", str(tmp_path)).replace(
+                "syntony.example:8443", f"127.0.0.1:{controller.port}"
+            )
+            for word in renewal("scraper")
+        ]
+        assert str(place) in " ".join(words)
+        for more, says, changed in (((), "not due yet", False), (("--early",), "renewed", True)):
+            done = syntony(*words[1:], *more)
+            assert done.returncode == 0, done.stderr
+            assert says in done.stderr
+            assert (issued.cert.read_bytes() != before) is changed

@@ -106,17 +106,21 @@ class Job:
             for host, role in (("h2", "server"), ("h0", "client"))
         ]  # fmt: skip
 
-    def steps(self) -> dict[str, Any]:
-        """Ends the job; its account: steps, the longest step in s, wrong answers and which.
-
-        The kernel can give a wrong answer by itself, rarely (docs/decisions/0069): it is told as an
-        expected failure, with what was seen.
-        """
+    def account(self) -> dict[str, Any]:
+        """Ends the job; its account: steps, the longest step in s, wrong answers and which."""
         client = self._ends[1]
         assert client.stdin is not None
         assert client.stdout is not None
         client.stdin.close()
-        account = dict(json.loads(client.stdout.readline()))
+        return dict(json.loads(client.stdout.readline()))
+
+    def steps(self) -> dict[str, Any]:
+        """As `account`.
+
+        The kernel can give a wrong answer by itself, rarely (docs/decisions/0069): it is told as an
+        expected failure, with what was seen.
+        """
+        account = self.account()
         if account["wrong"]:
             pytest.xfail(f"data at the wrong place, as in decision 0069: {account}")
         return account

@@ -127,10 +127,10 @@ def middle(values: list[int | None]) -> int:
 
 def test_keys_are_rotated_under_load_without_a_lost_probe(fleet: LiveFleet) -> None:
     """Two in a row here; 20 with `bench.key_rotation`."""
-    for _ in range(2):
+    for words in (("probe", "keys", "--rotate"), ("lab", "fault", "key-rotate")):
         before = ask(fleet.target, KeysQuery()).epochs
         began = time.monotonic_ns()
-        assert syntony("probe", "keys", "--lab", NAME, "--rotate").returncode == 0
+        assert syntony(*words, "--lab", NAME).returncode == 0
         await_true(partial(fleet.rotated, before), "everyone has the new key only")
         window_ns = time.monotonic_ns() - began + 5 * S
     await_true(lambda: bool(fleet.matrix(window_ns)), "rows")
@@ -228,10 +228,17 @@ def connected(fleet: LiveFleet, host: str) -> bool:
     return {agent.host: agent.connected for agent in fleet.fleet().agents}[host]
 
 
-def test_a_killed_controller_loses_no_second(fleet: LiveFleet) -> None:
-    controller = next(d for d in fleet.lab.status().daemons if d.name == "controller")
+def controller_state(fleet: LiveFleet) -> str:
+    return {daemon.name: daemon.state for daemon in fleet.lab.status().daemons}["controller"]
+
+
+@pytest.mark.parametrize("kind", ["controller-kill", "controller-pause"])
+def test_a_controller_that_is_away_loses_no_second(fleet: LiveFleet, kind: str) -> None:
+    """20 times, and more than rows, with `bench.control_deaths`."""
     before = fleet.fleet().rows_stored
-    fleet.lab.run("ctl", "kill", "-9", str(controller.pid))
+    fleet.lab.inject(kind, "", for_ns=3 * S)
+    await_true(lambda: controller_state(fleet) in {"held", "stopped"}, "the controller away")
+    await_true(lambda: not fleet.lab.status().faults, "the fault over")
     await_true(lambda: fleet.fleet().rows_stored > before, "rows after the restart")
     await_true(fleet.synchronized, "clocks after the restart")
     time.sleep(5)

@@ -33,6 +33,9 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
     ("clock-step", "h7", {"by": "-300us"}),
     ("cert-revoke", "h7", {}),
     ("cert-rotate", "h7", {}),
+    ("controller-kill", "", {}),
+    ("controller-pause", "ctl", {}),
+    ("key-rotate", "", {}),
 ]
 BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("blackhol", "h3/rail0", {}, "did you mean blackhole"),
@@ -60,6 +63,10 @@ BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("mtu", "leaf0-1/spine0", {}, "of a NIC"),
     ("mtu", "h3/rail0", {"bytes": "9000"}, "number from 1280"),
     ("rail-swap", "leaf0-1", {}, "no host"),
+    ("controller-kill", "h3", {}, "no controller 'h3'"),
+    ("key-rotate", "", {"by": "1s"}, "it takes none"),
+    ("agent-kill", "", {}, "agent-kill needs a host"),
+    ("blackhole", "", {}, "blackhole needs a link"),
     ("clock-step", "h3", {}, "needs --by"),
     ("clock-step", "h3", {"by": "0s"}, "no step"),
     ("clock-step", "h3", {"by": "soon"}, "not a duration"),
@@ -84,6 +91,11 @@ def test_bad(kind: str, target: str, options: dict[str, str], words: str) -> Non
 def test_every_kind_is_tried_and_every_option_is_known() -> None:
     assert {kind for kind, *_ in GOOD} == set(KINDS)
     assert {name for kind in KINDS.values() for name in kind.options} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("given", ["", "ctl"])
+def test_the_one_controller_need_not_be_named(given: str) -> None:
+    assert parse_order(PLAN, "controller-kill", given, {}).target == "ctl"
 
 
 def test_values_are_in_their_units() -> None:

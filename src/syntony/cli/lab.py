@@ -241,7 +241,8 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
     Kinds of h3/rail0: mtu.
     Kinds of leaf0-1 or spine0: switch-down.
-    Kinds of h3: agent-kill, agent-stop, cpu-hog, clock-step, rail-swap.
+    Kinds of h3: agent-kill, agent-stop, cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
+    Kinds without a target: controller-kill, controller-pause, key-rotate.
 
     Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s
     """
@@ -253,13 +254,13 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
             raise UsageError("--list and --clear go alone")
         _list_or_clear(lab, clear, as_json)
         return
-    if not kind or not target:
+    if not kind:
         raise UsageError("say what breaks: syntony lab fault KIND TARGET (see --help)")
     for_ns = parse_duration_ns(duration) if duration else 0
     if duration and for_ns <= 0:
         raise UsageError(f"--for {duration}: a fault lasts longer than 0")
     options = {key: value for key, value in given.items() if value is not None}
-    started = lab.inject(kind, target, options, for_ns)
+    started = lab.inject(kind, target or "", options, for_ns)
     if as_json:
         click.echo(msgspec.json.encode(started))
     else:

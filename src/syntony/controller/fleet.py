@@ -25,6 +25,9 @@ SETTLE_LIMIT_NS = 5 * S
 """… but no longer than this after the first."""
 ABSENCE_NS = 300 * S
 """A host away for less keeps its place in the plan: a restart must not reshape the mesh."""
+RETURN_NS = 15 * S
+"""A controller's first plan waits so long for its predecessor's hosts, whose agents try again every
+5 s at least: for the same reason. Agents keep their plans meanwhile."""
 MAX_ID = (1 << 32) - 1
 
 
@@ -108,7 +111,14 @@ class Fleet:
         self._taken: set[int] = set()
         self._due_ns: int | None = None
         self._limit_ns = 0
+        self._awaited: set[str] = set()
+        self._awaited_until_ns = 0
         self._ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
+
+    def await_return(self, hosts: Iterable[str], now_ns: int) -> None:
+        """These were in the fleet when the controller before ended: no plan without them yet."""
+        self._awaited = set(hosts) - self.members.keys()
+        self._awaited_until_ns = now_ns + RETURN_NS
 
     def join(self, hello: Hello, now_ns: int, faults: Sequence[str] = ()) -> None:
         """A host said hello; a new plan becomes due if it brings something new.
@@ -150,6 +160,10 @@ class Fleet:
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""
+        self._awaited -= self.members.keys()
+        if self._awaited and now_ns < self._awaited_until_ns:
+            return False
+        self._awaited.clear()
         if self._due_ns is None and any(self._gone(host, now_ns) for host in self.mesh.flows):
             self._request(now_ns)
         return self._due_ns is not None and now_ns >= self._due_ns

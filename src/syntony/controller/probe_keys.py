@@ -63,6 +63,11 @@ class ProbeKeyDistribution:
         """Hosts that have attached since a write began."""
         self._one_write = asyncio.Lock()
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """That take part in rotations, attached or not."""
+        return self._rotation.ring.hosts
+
     def plan(self, mesh: Mesh) -> None:
         """A new plan: each host gets the keys of its pairs, before it gets the plan."""
         self._pairs = _pairs(mesh)

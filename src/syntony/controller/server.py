@@ -179,6 +179,7 @@ class Controller:
         servers = [server] if joining is None else [server, joining.server]
         for each in servers:
             await each.start()
+        self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if scraping is not None:
             scraping.revocations = lambda: self._membership.enrolment.revocations

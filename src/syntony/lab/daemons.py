@@ -35,6 +35,9 @@ class DaemonSpec(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
 
 
+CONTROLLER_DAEMON = "controller"
+
+
 def agent_name(host: str) -> str:
     return f"agent-{host}"
 

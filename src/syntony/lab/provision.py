@@ -13,7 +13,7 @@ from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
-from syntony.lab.daemons import DaemonSpec, agent_name
+from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, agent_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
@@ -117,7 +117,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         },
         ControllerConfig,
     )
-    return _daemon(directory, "controller", CONTROLLER, config)
+    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, config)
 
 
 def _placement(file: LabFile) -> dict[str, Any]:

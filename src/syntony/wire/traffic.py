@@ -146,7 +146,7 @@ class MovesQuery(Query["MoveList"], frozen=True, kw_only=True, tag="moves"):
 
 
 class PlacementCommand(Query["Traffic"], frozen=True, kw_only=True, tag="placement"):
-    """Observe or act from now on, until the controller is started again."""
+    """Off, observe or act from now on, over restarts."""
 
     what: str = "placement"
     """Or ``pacing``."""

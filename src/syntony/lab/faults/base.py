@@ -26,6 +26,8 @@ class TargetKind(enum.StrEnum):
     LINK = "link"
     SWITCH = "switch"
     HOST = "host"
+    CONTROLLER = "controller"
+    """There is one: it need not be named."""
 
 
 class Site(NamedTuple):

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
 from syntony.lab.faults.clocks import ClockStep
-from syntony.lab.faults.identities import CertRevoke, CertRotate
+from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
-from syntony.lab.faults.processes import AgentKill, AgentStop, CpuHog
+from syntony.lab.faults.processes import (
+    AgentKill,
+    AgentStop,
+    ControllerKill,
+    ControllerPause,
+    CpuHog,
+)
 from syntony.lab.faults.shaping import Delay, Rate
 from syntony.lab.faults.wiring import Mtu, RailSwap
+from syntony.lab.plan import CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
-    CpuHog, ClockStep, CertRevoke, CertRotate,
+    CpuHog, ClockStep, CertRevoke, CertRotate, ControllerKill, ControllerPause, KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 
@@ -41,7 +48,7 @@ def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) 
         if name not in fault.options:
             known = f"it takes {_flags(fault)}" if fault.options else "it takes none"
             raise UsageError(f"fault {kind} has no option --{name}; {known}")
-    _check_target(plan, fault, target)
+    target = _target(plan, fault, target)
     merged = {**fault.options, **options}
     missing = [name for name, text in merged.items() if not text]
     if missing and missing != ["side"]:
@@ -59,13 +66,16 @@ def _read(name: str, text: str) -> int | float | str:
         raise UsageError(f"--{name}: {error}") from error
 
 
-def _check_target(plan: Plan, fault: type[Fault], target: str) -> None:
+def _target(plan: Plan, fault: type[Fault], given: str) -> str:
+    if fault.target is TargetKind.CONTROLLER:
+        return plan.node(given or CONTROLLER, (CONTROLLER,), "controller")
+    if not given:
+        raise UsageError(f"fault {fault.name} needs a {fault.target}; see: syntony lab status")
     if fault.target is TargetKind.LINK:
-        plan.link(target)
-    elif fault.target is TargetKind.SWITCH:
-        plan.node(target, plan.switches, "switch")
-    else:
-        plan.node(target, plan.hosts, "host")
+        return plan.link(given).name
+    if fault.target is TargetKind.SWITCH:
+        return plan.node(given, plan.switches, "switch")
+    return plan.node(given, plan.hosts, "host")
 
 
 def _nearest(word: str, known: Mapping[str, object]) -> str:

@@ -1,14 +1,15 @@
-"""Faults of identities: an agent's certificate is revoked, or replaced while it is in use."""
+"""Faults of identities: certificates revoked, certificates and keys replaced while in use."""
 
 from __future__ import annotations
 
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
-from syntony.lab.faults.base import Fault, Order, TargetKind
+from syntony.lab.faults.base import Fault, Order, Site, TargetKind
 from syntony.lab.provision import TLS, issue_agent
 from syntony.lab.state import CONTROLLER_SOCKET
 from syntony.model import S
 from syntony.wire.enrol import RevokeCommand
+from syntony.wire.probes import RotateKeys
 from syntony.wire.x509 import read_certificate
 
 _TIMEOUT_NS = 5 * S
@@ -29,8 +30,7 @@ class _OfCertificate(Fault):
 
     def _revoke(self, serial: str) -> None:
         command = RevokeCommand(what=serial, by=_BY, comment=self.name)
-        socket = f"unix:{self.site.directory / CONTROLLER_SOCKET}"
-        ask(socket, command, timeout_ns=_TIMEOUT_NS)
+        ask(_socket(self.site), command, timeout_ns=_TIMEOUT_NS)
 
 
 class CertRevoke(_OfCertificate):
@@ -63,3 +63,26 @@ class CertRotate(_OfCertificate):
 
     def undo(self) -> None:
         """The new certificate stays."""
+
+
+class KeyRotate(Fault):
+    """All hosts go on with other probe keys."""
+
+    name = "key-rotate"
+    target = TargetKind.CONTROLLER
+    meaning = "the fleet's probe keys are replaced while probes are under way"
+
+    @classmethod
+    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - the signature of all kinds
+        return 1 * S
+
+    def apply(self) -> None:
+        command = RotateKeys(by=_BY, why=self.name)
+        ask(_socket(self.site), command, timeout_ns=_TIMEOUT_NS)
+
+    def undo(self) -> None:
+        """The new keys stay."""
+
+
+def _socket(site: Site) -> str:
+    return f"unix:{site.directory / CONTROLLER_SOCKET}"

@@ -1,18 +1,25 @@
-"""Faults of hosts: the agent dies or stops, something eats the processor."""
+"""Faults of hosts: an agent or the controller dies or stops, something eats the processor."""
 
 from __future__ import annotations
 
 import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
-from syntony.lab.daemons import agent_name
+from syntony.lab.daemons import CONTROLLER_DAEMON, agent_name
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class AgentKill(Fault):
+class _OfDaemon(Fault):
+    @property
+    def _daemon(self) -> str:
+        node = self.order.target
+        return CONTROLLER_DAEMON if self.target is TargetKind.CONTROLLER else agent_name(node)
+
+
+class AgentKill(_OfDaemon):
     """SIGKILL, and no restart until undone."""
 
     name = "agent-kill"
@@ -20,13 +27,13 @@ class AgentKill(Fault):
     meaning = "the host's agent is killed, and started again at the end"
 
     def apply(self) -> None:
-        self.site.daemons.hold(self.number, agent_name(self.order.target))
+        self.site.daemons.hold(self.number, self._daemon)
 
     def undo(self) -> None:
-        self.site.daemons.release(self.number, agent_name(self.order.target))
+        self.site.daemons.release(self.number, self._daemon)
 
 
-class AgentStop(Fault):
+class AgentStop(_OfDaemon):
     """SIGSTOP, then SIGCONT."""
 
     name = "agent-stop"
@@ -34,10 +41,26 @@ class AgentStop(Fault):
     meaning = "the host's agent is frozen (SIGSTOP)"
 
     def apply(self) -> None:
-        self.site.daemons.pause(self.number, agent_name(self.order.target))
+        self.site.daemons.pause(self.number, self._daemon)
 
     def undo(self) -> None:
-        self.site.daemons.resume(self.number, agent_name(self.order.target))
+        self.site.daemons.resume(self.number, self._daemon)
+
+
+class ControllerKill(AgentKill):
+    """The same to the controller."""
+
+    name = "controller-kill"
+    target = TargetKind.CONTROLLER
+    meaning = "the controller is killed, and started again at the end"
+
+
+class ControllerPause(AgentStop):
+    """The same to the controller."""
+
+    name = "controller-pause"
+    target = TargetKind.CONTROLLER
+    meaning = "the controller is frozen (SIGSTOP)"
 
 
 class CpuHog(Fault):

@@ -1,0 +1,288 @@
+"""What the deaths of a controller cost: nothing, says the promise. Exit status 1: it did not hold.
+
+    python -m bench.control_deaths                  # 20 x kill -9, about ten minutes
+    python -m bench.control_deaths --pauses         # every third is a pause of 20 s instead
+    python -m bench.control_deaths --kills 3        # quick
+
+A lab of four hosts, whose agents send what they measure, with one checked job over two rails. Each
+round gives orders (stop switch, modes), begins to rotate the probe keys, takes a port down that has
+to page, and kills the controller some seconds into that. It is started again after up to 3 s. Then
+the orders must be as given, the port must have paged once, and clear once when it is back. At the
+end the store is held against what agents were told is safe (`bench.acknowledged`), and the log of
+paths against the job, to which nothing may have happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.acknowledged import Account, BatchKey, account, acknowledged, stored, waiting
+from bench.pages import Doubled, Pages, doubled, receiver
+from tests.fleet.failing import Fleet, status
+
+from syntony.controller.client import ask
+from syntony.errors import RemoteError
+from syntony.lab.testing import LiveLab, eventually, live
+from syntony.wire.failover import SwitchCommand
+from syntony.wire.messages import FleetQuery
+from syntony.wire.probes import KeysQuery, RotateKeys
+from syntony.wire.traffic import PlacementCommand, TrafficQuery
+
+NAME, JOB, HOSTS = "bench-deaths", "llm", 4
+SUBJECTS = ("h1/rail0", "h3/rail1", "h1/rail1", "h3/rail0")
+"""Ports that the job does not use."""
+RULE = "bench-port"
+RULES = f"""
+[[rule]]
+name = "{RULE}"
+metric = "port_down"
+severity = "critical"
+above = 0
+stable = "1s"
+summary = "{{subject}}: a compute port is down"
+remedy = "none: this is a benchmark"
+"""
+PATIENCE_S, PAUSE_S = 120.0, 20.0
+MODES = ("off", "observe")
+
+
+class Orders(NamedTuple):
+    """What operators have ordered."""
+
+    stopped: bool
+    placement: str
+    pacing: str
+
+
+class Round(NamedTuple):
+    """One death or pause."""
+
+    kind: str
+    down_s: float
+    back_s: float
+    """From the restart until it answers and all agents are attached."""
+    held: bool
+    """Whether orders are as they were."""
+    paged: int
+    cleared: int
+    """Messages about the one fault; 1 each."""
+
+
+class Result(NamedTuple):
+    """All rounds."""
+
+    rounds: list[Round]
+    rows: Account
+    pages: Doubled
+    torn: list[str]
+    """What was done to paths of the job that nothing had happened to."""
+    rails: int
+    """Hosts of the job that use both rails in the end; 2."""
+    job: dict[str, Any]
+    epochs: int
+    """Rotations of the probe keys that were begun."""
+
+    def broken(self) -> list[str]:
+        """Parts of the promise that did not hold."""
+        rows, told = self.rows, [(each.paged, each.cleared) for each in self.rounds]
+        parts = {
+            "acknowledged rows lost": rows.lost_batches + rows.lost_rows,
+            "rows doubled": rows.doubled_rows,
+            "pages doubled": self.pages.under_new_keys,
+            "faults not paged and cleared once": sum(each != (1, 1) for each in told),
+            "orders not kept": sum(not each.held for each in self.rounds),
+            "paths torn": len(self.torn) + 2 - self.rails,
+        }
+        return [f"{what}: {count}" for what, count in parts.items() if count]
+
+
+class Deaths:
+    """One run."""
+
+    def __init__(self, lab: LiveLab, pages: Pages, rng: random.Random) -> None:
+        self._lab, self._pages, self._rng = lab, pages, rng
+        self.fleet = Fleet(lab)
+        self.sizes: dict[BatchKey, int] = {}
+        self.rotations = 0
+
+    def restart(self, kind: str, down_s: float) -> float:
+        """Take the controller away for so long; seconds until all is back."""
+        fault = self._lab.inject(kind, "")
+        time.sleep(min(0.3, down_s))
+        self.sizes |= waiting(self._lab.directory / "spool")
+        time.sleep(max(0.0, down_s - 0.3))
+        self._lab.clear(fault.id)
+        began_s = time.monotonic()
+        eventually(patient(self._attached), "all agents attached again", within_s=PATIENCE_S)
+        return time.monotonic() - began_s
+
+    def _attached(self) -> bool:
+        agents = ask(self.fleet.target, FleetQuery()).agents
+        return sum(each.connected for each in agents) == HOSTS
+
+    def order(self, wanted: Orders) -> None:
+        """Every one of them is acknowledged."""
+        by, target = "bench", self.fleet.target
+        ask(target, SwitchCommand(stopped=wanted.stopped, by=by))
+        for what in ("placement", "pacing"):
+            ask(target, PlacementCommand(what=what, mode=getattr(wanted, what), by=by))
+
+    def orders(self) -> Orders:
+        """As the controller has them now."""
+        switch, traffic = status(self.fleet).switch, ask(self.fleet.target, TrafficQuery())
+        stopped = switch is not None and switch.stopped
+        return Orders(stopped, traffic.mode, traffic.pacing)
+
+    def begin_rotation(self) -> None:
+        """Unless one is under way since the round before."""
+        if ask(self.fleet.target, KeysQuery()).phase == "steady":
+            ask(self.fleet.target, RotateKeys(by="bench", why="bench"))
+            self.rotations += 1
+
+    def round(self, number: int, kind: str) -> Round:
+        """One death, in the middle of everything."""
+        wanted = Orders(number % 2 == 0, MODES[number % 2], MODES[number // 2 % 2])
+        subject = SUBJECTS[number % len(SUBJECTS)]
+        before = [self._pages.count(RULE, subject, event) for event in ("page", "clear")]
+        self.begin_rotation()
+        self.order(wanted)
+        port = self._lab.inject("link-down", subject)
+        time.sleep(self._rng.uniform(0, 6))
+        down_s = PAUSE_S if kind == "controller-pause" else self._rng.uniform(0.5, 3)
+        back_s = self.restart(kind, down_s)
+        held = self.orders() == wanted
+        self._told(subject, "page", before[0])
+        self._lab.clear(port.id)
+        self._told(subject, "clear", before[1])
+        after = [self._pages.count(RULE, subject, event) for event in ("page", "clear")]
+        told = [b - a for a, b in zip(before, after, strict=True)]
+        return Round(kind, round(down_s, 1), round(back_s, 1), held, *told)
+
+    def _told(self, subject: str, event: str, before: int) -> None:
+        """Waits for it; that it never came shows in the account."""
+        try:
+            eventually(
+                lambda: self._pages.count(RULE, subject, event) > before, event, within_s=PATIENCE_S
+            )
+        except TimeoutError:
+            progress(f"{subject}: never told {event}")
+
+
+def patient(true: Callable[[], bool]) -> Callable[[], bool]:
+    """A controller that does not answer is starting."""
+
+    def look() -> bool:
+        try:
+            return true()
+        except RemoteError:
+            return False
+
+    return look
+
+
+def run(lab: LiveLab, pages: Pages, asked: argparse.Namespace) -> Result:
+    deaths = Deaths(lab, pages, random.Random(asked.seed))
+    fleet = deaths.fleet
+    eventually(
+        patient(lambda: len(status(fleet).hosts) == HOSTS), "all agents", within_s=PATIENCE_S
+    )
+    deaths.restart("controller-kill", 0.5)  # it reads whom to tell
+    rounds = []
+    with fleet.job(JOB) as job:
+        eventually(patient(lambda: fleet.both(JOB)), "both rails joined", within_s=PATIENCE_S)
+        for number in range(asked.kills):
+            pause = asked.pauses and number % 3 == 2
+            rounds.append(deaths.round(number, "controller-pause" if pause else "controller-kill"))
+            progress(f"{number + 1}/{asked.kills} {rounds[-1]}")
+        rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
+        figures = job.account()
+    time.sleep(5)  # what agents saw last is on its way
+    torn = [
+        f"{row.host} {row.cause} {row.old_path} {row.evidence}"
+        for row in fleet.log(JOB)
+        if row.action == "destroy" and row.cause != "join"
+    ]
+    lab.inject("controller-kill", "")
+    time.sleep(1)
+    spools = lab.directory / "spool"
+    rows = account(
+        deaths.sizes | waiting(spools), acknowledged(spools), stored(lab.directory / "store")
+    )
+    return Result(rounds, rows, doubled(pages.told), torn, rails, figures, deaths.rotations)
+
+
+def progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def show(found: Result) -> None:
+    rows = found.rows
+    back = [each.back_s for each in found.rounds]
+    kinds = " and ".join(
+        f"{sum(each.kind == kind for each in found.rounds)} x {kind}"
+        for kind in dict.fromkeys(each.kind for each in found.rounds)
+    )
+    lines = {
+        "deaths": kinds,
+        "back after, median and longest": f"{statistics.median(back):.1f} s, {max(back):.1f} s",
+        "batches acknowledged (of these, of known size)": f"{rows.acknowledged} ({rows.sized})",
+        "acknowledged batches lost, rows lost": f"{rows.lost_batches}, {rows.lost_rows}",
+        "rows stored, of these doubled": f"{rows.rows}, {rows.doubled_rows}",
+        "faults, of these paged and cleared once": (
+            f"{len(found.rounds)}, {sum((r.paged, r.cleared) == (1, 1) for r in found.rounds)}"
+        ),
+        "messages doubled under new keys, sent again under the same": (
+            f"{found.pages.under_new_keys}, {found.pages.under_the_same_key}"
+        ),
+        "stop switch and modes as before": f"{sum(r.held for r in found.rounds)}",
+        "rotations of keys begun": str(found.epochs),
+        "paths of the job torn": str(len(found.torn)),
+        "steps of the job, longest": f"{found.job['steps']}, {found.job['longest_s']:.2f} s",
+        "wrong answers (decision 0069)": str(found.job["wrong"]),
+    }
+    print("| What | |\n| --- | --- |")
+    for what, value in lines.items():
+        print(f"| {what} | {value} |")
+    for each in found.torn:
+        print(f"torn: {each}")
+    print("\n" + ("; ".join(found.broken()) or "the promise held"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--pauses", action="store_true", help="every third is a pause of 20 s")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    if asked.kills < 1:
+        parser.error("--kills: at least 1")
+    progress(f"seed {asked.seed}")
+    with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:
+        rules = Path(directory) / "rules.toml"
+        rules.write_text(RULES)
+        options = ("--hosts", str(HOSTS), "--mesh-peers", "3", "--rules", str(rules))
+        with live(NAME, *options, agents=True) as lab, receiver(lab) as pages:
+            found = run(lab, pages, asked)
+    if asked.json:
+        rounds = [each._asdict() for each in found.rounds]
+        parts = {"rounds": rounds, "rows": found.rows._asdict(), "pages": found.pages._asdict()}
+        print(json.dumps(found._asdict() | parts | {"broken": found.broken()}, indent=1))
+    else:
+        show(found)
+    return 1 if found.broken() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
