@@ -20,7 +20,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +54,7 @@ class Cause(NamedTuple):
     parts: dict[str, frozenset[str]]
     """Part to the rules that may page for it; each part is one page. Empty: nothing may page."""
     paused: bool = False
-    """The controller, meanwhile."""
+    """The controller is, from before until the end of `LASTS_S`."""
 
 
 class Result(NamedTuple):
@@ -160,14 +159,13 @@ class Round:
         if not Bench.until(self._bench.quiet, QUIET_S):
             print(f"not quiet before {cause.row}: {sorted(self._bench.open())}", file=sys.stderr)
         before = self.pages()
-        with ExitStack() as stack:
-            if cause.paused:
-                stack.enter_context(self._paused())
-            for kind, target, options in cause.orders:
-                self._lab.inject(kind, target, options)
-            began = time.monotonic()
-            if cause.paused:
-                time.sleep(LASTS_S)
+        if cause.paused:
+            self._lab.inject("controller-pause", "", for_ns=int(LASTS_S) * S)
+        for kind, target, options in cause.orders:
+            self._lab.inject(kind, target, options)
+        began = time.monotonic()
+        if cause.paused:
+            time.sleep(LASTS_S)
         found: set[str] = set()
         took: float | None = None
         while time.monotonic() - began < LASTS_S * (2 if cause.paused else 1):
@@ -184,13 +182,6 @@ class Round:
             wrong=_words(page for *_, page in during - before if not fits(page, cause)),
             after=_words(page for *_, page in self.pages() - during),
         )  # fmt: skip
-
-    def _paused(self) -> ExitStack:
-        (daemon,) = [each for each in self._lab.status().daemons if each.name == "controller"]
-        self._lab.run("h0", "kill", "-STOP", str(daemon.pid))
-        stack = ExitStack()
-        stack.callback(self._lab.run, "h0", "kill", "-CONT", str(daemon.pid))
-        return stack
 
 
 def _words(pages: Iterable[Page]) -> tuple[str, ...]:
