@@ -94,14 +94,22 @@ class ConnectionTable:
         conn.inherited = True
         return conn
 
-    def forget(self, now_ns: int) -> None:
-        """Drop what the kernel no longer lists."""
+    def forget(self, now_ns: int) -> list[Connection]:
+        """Drop what the kernel no longer lists; connections that are left with fewer subflows."""
+        fewer = []
         for token, conn in list(self.by_token.items()):
-            for flow, subflow in list(conn.subflows.items()):
-                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
-                    del conn.subflows[flow]
+            gone = [
+                flow
+                for flow, subflow in conn.subflows.items()
+                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS
+            ]
+            for flow in gone:
+                del conn.subflows[flow]
             if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
                 del self.by_token[token]
+            elif gone:
+                fewer.append(conn)
+        return fewer
 
     def renamed(self, event: LinkEvent) -> None:
         """A NIC may be called otherwise now."""
