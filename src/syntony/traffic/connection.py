@@ -278,6 +278,8 @@ class Connection:
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
+        self.guessed = False
+        """Whether it is but a guess who accepted it: it is older than we are."""
         self.inherited = False
         """Found in the kernel's listing: an agent before us may have put subflows on standby."""
         self.moving: dict[tuple[str, str], Moving] = {}

@@ -79,6 +79,9 @@ class ConnectionTable:
         conn = self.by_token.get(sample.token)
         if conn is None:
             conn = self.by_token[sample.token] = self._listed(sample)
+        elif not conn.local:  # only announcements were heard of it: it may be older than we are
+            conn.accepted = self._listed(sample).accepted
+            conn.guessed = conn.inherited = True
         conn.seen_ns = sample.at_ns
         subflow = conn.subflows.get(sample.flow)
         if subflow is None and sample.flow not in conn.ended:
@@ -91,7 +94,7 @@ class ConnectionTable:
         ours = sample.flow.local_port == self._policy.port
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
         conn = Connection(sample.token, sample.at_ns, accepted=accepted)
-        conn.inherited = True
+        conn.guessed = conn.inherited = True
         return conn
 
     def forget(self, now_ns: int) -> list[Connection]:

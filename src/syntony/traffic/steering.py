@@ -33,7 +33,7 @@ from syntony.traffic.instructions import (
 from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import Peers, Way, join_port, remote_at
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.redundancy import Redundancy
+from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
 from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
@@ -280,7 +280,7 @@ class Steering:
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
         conn = turn.conn
-        if conn.accepted:
+        if not self._initiates(turn):
             return
         alone = not self.living(conn)
         for way in self._peers.wanted(conn, family):
@@ -298,6 +298,19 @@ class Steering:
             for way in self._peers.wanted(conn, family)
         ):
             self._join_across(turn, family)
+
+    def _initiates(self, turn: Turn) -> bool:
+        """Whether it is ours to join. Of a connection older than we are that is a guess from ports:
+        where nobody joins for long, neither end takes itself for the initiator, and one after the
+        other tries."""
+        conn = turn.conn
+        if not conn.accepted or not conn.guessed or conn.short_since_ns is None:
+            return not conn.accepted
+        later = any(conn.local > flow.remote for flow in conn.subflows)
+        due_ns = conn.short_since_ns + (3 if later else 2) * DEGRADED_NS
+        if turn.now_ns < due_ns:
+            turn.dues.append(due_ns)
+        return turn.now_ns >= due_ns
 
     def _joined_from_ns(self, conn: Connection, way: Way) -> int:
         """When to join over a pair while other paths live: hold-downs are waited for."""
