@@ -199,6 +199,21 @@ def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believ
     assert bool(health.conclude(now_ns)) is believed
 
 
+@pytest.mark.parametrize(
+    ("later", "believed"),
+    [
+        (Reply(LAST_REPLY_NS + 38 * MS, rtt_ns=28 * MS), True),
+        (Reply(LAST_REPLY_NS + 38 * MS, rtt_ns=29 * MS), False),  # it stood in a queue
+        (Reply(LAST_REPLY_NS + 38 * MS, silent=True), False),  # by now silent as well
+    ],
+)
+def test_a_witness_answers_now_what_it_was_asked_later(later: Reply, *, believed: bool) -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS + Policy().settle_ns
+    health.answered({0: Reply(LAST_REPLY_NS), 1: later}, now_ns)
+    assert bool(health.conclude(now_ns)) is believed
+
+
 def test_of_a_peer_that_is_silent_on_all_its_nics_nothing_is_concluded() -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
