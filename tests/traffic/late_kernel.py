@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -122,8 +122,14 @@ class LateWorld(World):
     """Agents see nothing while they are away, and everything at once afterwards; one that is
     restarted has never seen anything. Jobs are found when their server accepts."""
 
-    def __init__(self, seed: int, found_ns: dict[str, int], **options: object) -> None:
-        self.kernels = {name: Kernel(self, name) for name in "ab"}
+    def __init__(
+        self,
+        seed: int,
+        found_ns: dict[str, int],
+        kernel: Callable[[LateWorld, str], Kernel] = Kernel,
+        **options: object,
+    ) -> None:
+        self.kernels = {name: kernel(self, name) for name in "ab"}
         self._actuators = {
             name: MptcpActuator(kernel) for name, kernel in self.kernels.items()
         }  # fmt: skip
@@ -206,9 +212,13 @@ class LateWorld(World):
         ends = ((host, flow, local_id, remote_id), (peer, reverse(flow), remote_id, local_id))
         for end, mine, near, far in ends:
             end.subflows[mine] = self.now_ns
+            self._joined(end, mine, (near, far))
             self.tell(end, events.SubflowUp(
                 at_ns=self.now_ns, token=7, flow=mine, local_id=near, remote_id=far
             ))  # fmt: skip
+
+    def _joined(self, host: Host, flow: FourTuple, ids: tuple[int, int]) -> None:
+        """A subflow is up, under ids of its local and its remote address."""
 
     def end(self, name: str, flow: FourTuple) -> None:
         reason = Reason(Cause.JOIN, "", self.now_ns, self.now_ns)

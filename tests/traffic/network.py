@@ -315,7 +315,7 @@ class World:
 
     def _forget(self) -> None:
         for host in self.hosts.values():
-            host.machine.forget(self.now_ns)
+            self.do(host, host.machine.forget(self.now_ns))
 
     def _establish(self) -> None:
         flow = FourTuple(address("a", 0), 33_000, address("b", 0), APP_PORT)

@@ -8,8 +8,8 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.connection import State, Subflow
-from syntony.traffic.health import NO_HURRY_NS, Health
-from syntony.traffic.pairs import LocalNic, Progress, Reply, WatchedFlow
+from syntony.traffic.health import Health
+from syntony.traffic.pairs import NO_HURRY_NS, LocalNic, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
@@ -199,7 +199,22 @@ def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believ
     assert bool(health.conclude(now_ns)) is believed
 
 
-def test_a_peer_that_stays_silent_is_dead_when_its_last_nic_is() -> None:
+@pytest.mark.parametrize(
+    ("later", "believed"),
+    [
+        (Reply(LAST_REPLY_NS + 38 * MS, rtt_ns=28 * MS), True),
+        (Reply(LAST_REPLY_NS + 38 * MS, rtt_ns=29 * MS), False),  # it stood in a queue
+        (Reply(LAST_REPLY_NS + 38 * MS, silent=True), False),  # by now silent as well
+    ],
+)
+def test_a_witness_answers_now_what_it_was_asked_later(later: Reply, *, believed: bool) -> None:
+    health = health_of_a_dying_pair()
+    now_ns = DIED_NS + Policy().settle_ns
+    health.answered({0: Reply(LAST_REPLY_NS), 1: later}, now_ns)
+    assert bool(health.conclude(now_ns)) is believed
+
+
+def test_of_a_peer_that_is_silent_on_all_its_nics_nothing_is_concluded() -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
     for _ in range(3):  # for as long as its other NIC passes for alive
@@ -211,5 +226,7 @@ def test_a_peer_that_stays_silent_is_dead_when_its_last_nic_is() -> None:
         now_ns = due_ns
     health.liveness(event(now_ns, 1, alive=False))
     now_ns += Policy().settle_ns
-    health.answered(dict.fromkeys((0, 1), Reply(LAST_REPLY_NS)), now_ns)
-    assert health.pending(now_ns)
+    assert not health.pending(now_ns)
+    assert not health.conclude(now_ns)
+    assert health.undecided == {("n0", "10.0.0.2"), ("n1", "10.1.0.2")}
+    assert health.due_ns() is None, "and no reason to look again and again"

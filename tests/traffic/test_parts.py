@@ -21,7 +21,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import Connection, State, Subflow
-from syntony.traffic.health import Health
+from syntony.traffic.health import BACK_NS, Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
@@ -210,10 +210,11 @@ def test_everything_dead_is_no_conclusion_until_something_lives() -> None:
     for flow_id in (0, 1, 10, 11):
         found.liveness(life(flow_id, at_ns=S, alive=False))
     assert found.conclude(2 * S) == []
-    assert found.isolated
+    assert len(found.undecided) == 4
     assert found.due_ns() is None, "and no reason to look again and again"
     found.liveness(life(10, at_ns=3 * S, alive=True))
-    assert len(found.conclude(3 * S)) == 3
+    assert found.conclude(3 * S + BACK_NS - 1) == [], "the others may answer a little later"
+    assert len(found.conclude(3 * S + BACK_NS)) == 2, "one peer answers nowhere at all"
 
 
 def test_a_nic_is_known_by_its_address_when_it_is_renamed() -> None:

@@ -56,7 +56,8 @@ WAITING = {TO_B: [progress(60, 16)]}
         (answers(FIRST_MS + 1), {TO_B}),
         (answers(FIRST_MS), set()),
         (answers(60, elsewhere_ms=58), set()),  # the peer itself is late
-        (answers(60, elsewhere_ms=40), {TO_B}),  # it was awake after this NIC's last answer
+        (answers(60, elsewhere_ms=8), {TO_B}),
+        (answers(60, elsewhere_ms=40), set()),  # … and has fallen silent there a little later
         (answers(60, elsewhere_ms=16, c_ms=16), set()),  # we were not awake ourselves
         (answers(46, c_ms=43), {TO_B, TO_C}),  # died with it, answered a little later
         (answers(46, c_ms=42), {TO_B}),

@@ -67,9 +67,9 @@ class Subflow:
     """One way of a connection."""
 
     __slots__ = (
-        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "nic", "one_of", "rate_bps",
-        "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "slow", "stalled",
-        "state", "told",
+        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "moved_ns", "nic", "one_of",
+        "rate_bps", "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "slow",
+        "stalled", "state", "told",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -89,6 +89,8 @@ class Subflow:
         self.lossy_ns: int | None = None
         """When it last went on after a loss."""
         self.acked_ns = now_ns
+        self.moved_ns = 0
+        """When any of its data were acknowledged last, as far as we know."""
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
         self.slow = Slowness()
@@ -132,6 +134,8 @@ class Subflow:
         if sample.bytes_acked != self.acked or not sample.unacked:
             if 0 <= self.acked < sample.bytes_acked and sample.retransmits > self.retransmits:
                 self.lossy_ns = sample.at_ns
+            if 0 <= self.acked < sample.bytes_acked:
+                self.moved_ns = sample.at_ns - sample.last_ack_ns
             self.acked, self.acked_ns = sample.bytes_acked, sample.at_ns
             self.retransmits = sample.retransmits
             self.stalled = None
@@ -274,6 +278,8 @@ class Connection:
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns
+        self.guessed = False
+        """Whether it is but a guess who accepted it: it is older than we are."""
         self.inherited = False
         """Found in the kernel's listing: an agent before us may have put subflows on standby."""
         self.moving: dict[tuple[str, str], Moving] = {}

@@ -79,6 +79,9 @@ class ConnectionTable:
         conn = self.by_token.get(sample.token)
         if conn is None:
             conn = self.by_token[sample.token] = self._listed(sample)
+        elif not conn.local:  # only announcements were heard of it: it may be older than we are
+            conn.accepted = self._listed(sample).accepted
+            conn.guessed = conn.inherited = True
         conn.seen_ns = sample.at_ns
         subflow = conn.subflows.get(sample.flow)
         if subflow is None and sample.flow not in conn.ended:
@@ -91,17 +94,25 @@ class ConnectionTable:
         ours = sample.flow.local_port == self._policy.port
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
         conn = Connection(sample.token, sample.at_ns, accepted=accepted)
-        conn.inherited = True
+        conn.guessed = conn.inherited = True
         return conn
 
-    def forget(self, now_ns: int) -> None:
-        """Drop what the kernel no longer lists."""
+    def forget(self, now_ns: int) -> list[Connection]:
+        """Drop what the kernel no longer lists; connections that are left with fewer subflows."""
+        fewer = []
         for token, conn in list(self.by_token.items()):
-            for flow, subflow in list(conn.subflows.items()):
-                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS:
-                    del conn.subflows[flow]
+            gone = [
+                flow
+                for flow, subflow in conn.subflows.items()
+                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS
+            ]
+            for flow in gone:
+                del conn.subflows[flow]
             if not conn.subflows and now_ns - conn.seen_ns > FORGET_NS:
                 del self.by_token[token]
+            elif gone:
+                fewer.append(conn)
+        return fewer
 
     def renamed(self, event: LinkEvent) -> None:
         """A NIC may be called otherwise now."""

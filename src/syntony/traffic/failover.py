@@ -182,10 +182,10 @@ class Failover:
             back: a path that was presumed dead is not, and may be used.
             presumed: pairs that answer nothing on the ports they are asked on while data wait.
         """
-        isolated = self.health.isolated
+        undecided = self.health.undecided
         dead = self.health.conclude(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
-        if back or (self.health.isolated and not isolated):
+        if back or self.health.undecided - undecided:
             out += self._settle_all(now_ns)
         out += self._sound_dying(presumed, now_ns)
         out += self.plain.tick(now_ns)
@@ -208,9 +208,10 @@ class Failover:
         """Drop what the kernel no longer lists. To be called every second or so."""
         if now_ns - self._listed_ns > LISTED_NS:
             return []  # nobody lists anything
-        self.table.forget(now_ns)
+        fewer = self.table.forget(now_ns)
         self._watch(now_ns)
-        return self.plain.forget(now_ns)
+        out = [order for conn in fewer for order in self._settle(conn, now_ns)]
+        return [*out, *self.plain.forget(now_ns)]
 
     # --- what the machine says ---
 

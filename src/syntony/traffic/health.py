@@ -3,7 +3,8 @@
 A path here is a pair: local NIC and remote address. Three points of view: all of a NIC's paths dead
 while other NICs live is *my NIC*; all paths to one remote NIC dead while mine lives is *his NIC*;
 some flows of a pair dead and others alive is *the fabric* (and no reason to give the pair up).
-Everything dead at once says more of this host than of any path: then nothing is concluded.
+Everything dead at once says more of this host than of any path, and all NICs of one peer silent at
+once says more of the agent there that should answer: then nothing is concluded from probes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.pairs import (
     BRIEF_STEP_NS,
-    BRIEF_STEPS,
     Answers,
     LocalNic,
     Pair,
@@ -29,22 +29,14 @@ from syntony.traffic.pairs import (
 from syntony.traffic.planned import Planned
 from syntony.traffic.policy import Policy
 
-PROGRESS_NS = 15 * MS
-"""Data acknowledged so much later (and one round trip) than the last answered probe were sent after
-it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
-tick, 4 ms at 250 Hz and 10 at 100."""
-NO_HURRY_NS = 250 * MS
-"""So long after its last sign of life a path is kept while no flow waits for it: a starved peer
-answers probes late, and its kernel acknowledges the jobs' data all the same."""
-USUAL_NS = 2 * PROGRESS_NS
-"""So long, or a round trip, any flow waits for an acknowledgement now and then."""
-LOOK_AGAIN_NS = 5 * MS
 PEER_NS = 10 * MS
 """What one NIC of a peer answers so much later than another one's last answer shows that the peer
 itself was awake."""
-BRIEF_NS = 500 * MS
-"""A death that heals so soon, the carrier being there all the time, was a full queue or a starved
-peer, most likely: next time this pair is given more time."""
+MUTE_NS = 1 * S
+"""A peer that has answered nowhere for so long is not just late."""
+BACK_NS = 250 * MS
+"""A peer that answers again where it answered nowhere is given so long for its other NICs, at most:
+five turns of the slowest probes."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -69,9 +61,11 @@ class Health:
         self.plan = Planned()
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
+        self._by_host: dict[str, list[Pair]] = defaultdict(list)
         self._stalled_until_ns = 0
-        self.isolated = False
-        """Whether every probed path of every NIC is dead: nothing is concluded until one lives."""
+        self.undecided: frozenset[Pair] = frozenset()
+        """Pairs that would have been given up, had anything else of the peer, or of this host, been
+        answered."""
 
     # --- who is whom ---
 
@@ -83,12 +77,14 @@ class Health:
         old, self._pairs = self._pairs, {}
         self._by_remote.clear()
         self._by_nic.clear()
+        self._by_host.clear()
         for flow in self.plan.flows.values():
             pair = (flow.nic, flow.remote)
             if pair not in self._pairs:
                 self._pairs[pair] = old.get(pair) or PairState()
                 self._by_remote[flow.remote].append(pair)
                 self._by_nic[flow.nic].append(pair)
+                self._by_host[flow.host].append(pair)
         for state in self._pairs.values():
             state.keep(self.plan.flows.keys())
 
@@ -133,7 +129,6 @@ class Health:
         nic = self._nics.get(event.nic) or self._renamed(event)
         if nic is None:
             return False
-        self.isolated = False
         before = (nic.up, nic.addresses)
         up = event.carrier and event.admin_up
         if up or event.addresses:
@@ -161,8 +156,9 @@ class Health:
             return (new, pair[1]) if pair[0] == old else pair
 
         self._pairs = {renamed(pair): state for pair, state in self._pairs.items()}
-        for remote, pairs in self._by_remote.items():
-            self._by_remote[remote] = [renamed(pair) for pair in pairs]
+        for index in (self._by_remote, self._by_host):
+            for name, pairs in index.items():
+                index[name] = [renamed(pair) for pair in pairs]
         self._by_nic[new] = [renamed(pair) for pair in self._by_nic.pop(old, [])]
         self.plan = self.plan.renamed(old, new)
 
@@ -175,7 +171,8 @@ class Health:
         pair.alive[event.flow_id] = event.alive
         if event.alive:
             pair.torn.lives(event.flow_id)
-            return self._revive(pair, event.at_ns)
+            self._greet(flow.host, event.at_ns)
+            return pair.revive(event.at_ns, self._policy)
         pair.torn.died(event.flow_id, event.since_ns, event.at_ns)
         pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
         pair.since_ns = max(pair.since_ns, event.since_ns)
@@ -184,18 +181,19 @@ class Health:
             pair.died_ns = event.at_ns
         return False
 
-    def _revive(self, pair: PairState, at_ns: int) -> bool:
-        back = pair.dead is not None
-        if back:
-            pair.hold.returned(at_ns, self._policy)
-        if pair.died_ns is not None and at_ns - pair.died_ns < BRIEF_NS:
-            pair.brief = min(BRIEF_STEPS, pair.brief_now(at_ns) + 1)
-            pair.brief_ns = at_ns
-        if pair.died_ns is not None:
-            pair.revived_ns = at_ns
-        pair.died_ns = pair.dead = None
-        pair.presumed = self.isolated = False
-        return back
+    def _greet(self, host: str, at_ns: int) -> None:
+        """A flow is answered again. Where nothing of its peer was, or nothing at all, others are
+        given as long as that lasted."""
+        if self._all_dead():
+            again: Iterable[Pair] = self._pairs
+        elif self._is_mute(host):
+            again = self._by_host[host]
+        else:
+            return
+        dying = [self._pairs[key] for key in again if self._dying(key)]
+        more_ns = min(BACK_NS, at_ns - max((each.died_ns or 0 for each in dying), default=0))
+        for pair in dying:
+            pair.carries_until_ns = max(pair.carries_until_ns, at_ns + more_ns)
 
     @property
     def unsure(self) -> bool:
@@ -218,6 +216,7 @@ class Health:
                 flows=len(heard),
                 host=hosts[key],
                 dying=self._dying(key),
+                rtt_ns=max(heard).rtt_ns,
                 silent=heard[0].silent,
                 hushed=heard[0].hushed,
             )
@@ -254,12 +253,13 @@ class Health:
             pair = self._pairs[flow.nic, flow.remote]
             pair.torn.heard(flow_id, reply.heard_ns)
             if pair.presumed and reply.heard_ns > pair.since_ns:
-                back |= self._revive(pair, now_ns)
+                self._greet(flow.host, now_ns)
+                back |= pair.revive(now_ns, self._policy)
         return back
 
     def pending(self, now_ns: int) -> list[Pair]:
         """Pairs whose death is to be decided now: whose flows should be looked at before."""
-        return [] if self.isolated else self._due(now_ns)
+        return self._due(now_ns)
 
     def weigh(self, nic: str, remote: str, flows: Iterable[Progress], now_ns: int) -> None:
         """How the jobs' own data on a pair get on, before its death is decided.
@@ -275,26 +275,13 @@ class Health:
             now_ns: CLOCK_MONOTONIC.
         """
         pair = self._pairs.get((nic, self.plan.probed(remote)))
-        if pair is None:
-            return
-        until_ns, sign_ns, waits = pair.carries_until_ns, pair.since_ns, False
-        for flow in flows:
-            usual_ns = max(flow.rtt_ns, USUAL_NS)
-            if flow.acked_ns - flow.rtt_ns - PROGRESS_NS > pair.since_ns:
-                until_ns = max(until_ns, flow.acked_ns + flow.rtt_ns + PROGRESS_NS)
-                sign_ns = max(sign_ns, flow.acked_ns)
-            elif flow.acked_ns - PROGRESS_NS > pair.since_ns:
-                # It may answer what was under way when the path died: the next one will not.
-                until_ns = max(until_ns, flow.acked_ns + usual_ns)
-            waits |= flow.hangs() if pair.presumed else flow.waits_ns > usual_ns
-        if not waits:
-            until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, sign_ns + NO_HURRY_NS))
-        pair.carries_until_ns = until_ns
+        if pair is not None:
+            pair.weigh(flows, now_ns)
 
     def answered(self, replies: Mapping[int, Reply], now_ns: int) -> None:
         """Watched flows and when each was last answered, before deaths are decided: where the
-        peer's other NICs live but have not answered since either, the peer itself is late, not one
-        of its NICs dead. That ends by itself: they answer, or die as well.
+        peer's other NICs live but have not answered since either, or have fallen silent as well,
+        the peer itself is late, not one of its NICs dead. That ends by itself: they answer, or die.
 
         Args:
             replies: by flow.
@@ -308,7 +295,8 @@ class Health:
             flow = self.plan.flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 nic = (flow.host, flow.remote)
-                newest[nic] = max(newest.get(nic, 0), reply.heard_ns)
+                awake_ns = 0 if reply.silent else reply.heard_ns - reply.rtt_ns
+                newest[nic] = max(newest.get(nic, 0), awake_ns)
         for key in pending:
             flow = self.plan.known(key[1])
             pair = self._pairs[key]
@@ -339,33 +327,66 @@ class Health:
 
     def due_ns(self) -> int | None:
         """When `conclude` may have something to say."""
-        if self.isolated:
-            return None
-        waiting = [
-            self._decide_ns(pair)
-            for pair in self._pairs.values()
-            if pair.died_ns is not None and pair.dead is None
-        ]
-        return min(waiting, default=None)
+        return min((at_ns for key, at_ns in self._undecided() if self._proves(key)), default=None)
 
     def _due(self, now_ns: int) -> list[Pair]:
-        return [
+        late = [key for key, at_ns in self._undecided() if at_ns <= now_ns]
+        return [key for key in late if self._proves(key)]
+
+    def _undecided(self) -> Iterable[tuple[Pair, int]]:
+        """Dying pairs, and when to decide."""
+        for key, pair in self._pairs.items():
+            if pair.died_ns is not None and pair.dead is None:
+                yield key, pair.decide_ns(self._policy, self._stalled_until_ns)
+
+    def _proves(self, key: Pair) -> bool:
+        """Whether silence tells of a path: something else of its peer is answered, or nobody on its
+        NIC while others are on other ones."""
+        if self._all_dead():
+            return False
+        nic, _ = key
+        if self._pairs[key].presumed or not self._is_mute(self._host(key)):
+            return True
+        mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
+        return len(mine) > 1 and all(map(self._dying, mine))
+
+    def mute(self, remote: str) -> bool:
+        """Whether the peer that has an address answers at none of several NICs: its agent is gone,
+        maybe, and only the jobs' data tell which of its paths live."""
+        known = self.plan.known(remote)
+        return known is not None and self._is_mute(known.host)
+
+    def _host(self, key: Pair) -> str:
+        known = self.plan.known(key[1])
+        return known.host if known is not None else ""
+
+    def _is_mute(self, host: str) -> bool:
+        asked = [
             key
-            for key, pair in self._pairs.items()
-            if pair.died_ns is not None and pair.dead is None and self._decide_ns(pair) <= now_ns
+            for key in self._by_host.get(host, ())
+            if self._pairs[key].alive and self._nics[key[0]].up
         ]
+        return len({remote for _, remote in asked}) > 1 and all(map(self._dying, asked))
 
     def conclude(self, now_ns: int) -> list[Pair]:
         """Pairs that are dead for good as of now."""
         due = self._due(now_ns)
-        self.isolated = bool(due) and self._all_dead()
-        if self.isolated:
-            return []
         for key in due:
             pair = self._pairs[key]
             pair.dead = Reason(*self._cause(key, now_ns), now_ns, pair.since_ns)
             pair.hold.failed(now_ns, self._policy)
+        self._doubt(now_ns)
+        self.undecided = frozenset(key for key, at_ns in self._undecided() if at_ns <= now_ns)
         return due
+
+    def _doubt(self, now_ns: int) -> None:
+        """What was found dead may have come back while the peer answers nowhere."""
+        for key, pair in self._pairs.items():
+            if pair.dead is None or self._proves(key):
+                continue
+            died = [self._pairs[each].died_ns or 0 for each in self._by_host[self._host(key)]]
+            if now_ns - max(died) >= MUTE_NS:
+                pair.dead, pair.presumed = None, False
 
     def dead(self, nic: str, remote: str) -> Reason | None:
         """Why a path must not be used now, or None."""
@@ -443,14 +464,6 @@ class Health:
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None and held else 0,
         )
-
-    def _decide_ns(self, pair: PairState) -> int:
-        died_ns = pair.died_ns or 0
-        soon_ns = died_ns + self._policy.settle_ns + BRIEF_STEP_NS * pair.brief_now(died_ns)
-        # A host that stalls all the time must not wait for ever.
-        excused_ns = soon_ns + 4 * self._policy.stall_grace_ns
-        own_ns = min(max(soon_ns, self._stalled_until_ns), excused_ns)
-        return max(own_ns, pair.carries_until_ns)
 
     def _flows_alive(self, nic: str, remote: str) -> Iterable[bool]:
         """Flows never heard of count as dead: they prove nothing."""

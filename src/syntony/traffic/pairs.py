@@ -5,7 +5,7 @@ A pair is a local NIC and a remote address.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -14,11 +14,25 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Reason
+from syntony.traffic.policy import Policy
 from syntony.traffic.torn import Torn
 
 HANG_NS = 15 * MS
 """So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
 peer holds it back (TCP_DELACK_MIN, 40 ms); the path's probes tell these from each other."""
+PROGRESS_NS = 15 * MS
+"""Data acknowledged so much later (and one round trip) than the last answered probe were sent after
+it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
+tick, 4 ms at 250 Hz and 10 at 100."""
+NO_HURRY_NS = 250 * MS
+"""So long after its last sign of life a path is kept while no flow waits for it: a starved peer
+answers probes late, and its kernel acknowledges the jobs' data all the same."""
+USUAL_NS = 2 * PROGRESS_NS
+"""So long, or a round trip, any flow waits for an acknowledgement now and then."""
+LOOK_AGAIN_NS = 5 * MS
+BRIEF_NS = 500 * MS
+"""A death that heals so soon, the carrier being there all the time, was a full queue or a starved
+peer, most likely: next time this pair is given more time."""
 BRIEF_STEP_NS, BRIEF_STEPS, BRIEF_DECAY_NS = 40 * MS, 5, 10 * S
 """So much more for each such death, up to so many; one is forgotten after each such time."""
 
@@ -32,6 +46,8 @@ class Reply(NamedTuple):
     """Nothing of its pair is answered; it is asked once more."""
     hushed: bool = False
     """For a while."""
+    rtt_ns: int = 0
+    """How long its answers take."""
 
 
 class Answers(NamedTuple):
@@ -46,6 +62,8 @@ class Answers(NamedTuple):
     silent: bool = False
     """As of its flows."""
     hushed: bool = False
+    rtt_ns: int = 0
+    """… of that which was answered last."""
 
 
 class LocalNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,3 +149,43 @@ class PairState:
         """Of no other flows is anything heard any more."""
         self.alive = {each: alive for each, alive in self.alive.items() if each in flow_ids}
         self.torn.keep(flow_ids)
+
+    def weigh(self, flows: Iterable[Progress], now_ns: int) -> None:
+        """How the jobs' data get on: it is not believed dead while they show that it carries, nor,
+        for a while, if nobody waits for it."""
+        until_ns, sign_ns, waits = self.carries_until_ns, self.since_ns, False
+        for flow in flows:
+            usual_ns = max(flow.rtt_ns, USUAL_NS)
+            if flow.acked_ns - flow.rtt_ns - PROGRESS_NS > self.since_ns:
+                until_ns = max(until_ns, flow.acked_ns + flow.rtt_ns + PROGRESS_NS)
+                sign_ns = max(sign_ns, flow.acked_ns)
+            elif flow.acked_ns - PROGRESS_NS > self.since_ns:
+                # It may answer what was under way when the path died: the next one will not.
+                until_ns = max(until_ns, flow.acked_ns + usual_ns)
+            waits |= flow.hangs() if self.presumed else flow.waits_ns > usual_ns
+        if not waits:
+            until_ns = max(until_ns, min(now_ns + LOOK_AGAIN_NS, sign_ns + NO_HURRY_NS))
+        self.carries_until_ns = until_ns
+
+    def revive(self, at_ns: int, policy: Policy) -> bool:
+        """One of its flows is answered again; whether it had been given up."""
+        back = self.dead is not None
+        if back:
+            self.hold.returned(at_ns, policy)
+        if self.died_ns is not None and at_ns - self.died_ns < BRIEF_NS:
+            self.brief = min(BRIEF_STEPS, self.brief_now(at_ns) + 1)
+            self.brief_ns = at_ns
+        if self.died_ns is not None:
+            self.revived_ns = at_ns
+        self.died_ns = self.dead = None
+        self.presumed = False
+        return back
+
+    def decide_ns(self, policy: Policy, stalled_until_ns: int) -> int:
+        """When its death is to be decided."""
+        died_ns = self.died_ns or 0
+        soon_ns = died_ns + policy.settle_ns + BRIEF_STEP_NS * self.brief_now(died_ns)
+        # A host that stalls all the time must not wait for ever.
+        excused_ns = soon_ns + 4 * policy.stall_grace_ns
+        own_ns = min(max(soon_ns, stalled_until_ns), excused_ns)
+        return max(own_ns, self.carries_until_ns)

@@ -190,10 +190,10 @@ def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
 
 
 def _is_late(answers: Mapping[Pair, Answers], pair: Pair) -> bool:
-    """Whether its peer has not been heard of at another NIC since."""
+    """Whether its peer has not answered at another NIC since, or has fallen silent there too."""
     its = answers[pair]
     others = [
-        each.newest_ns
+        0 if each.silent else each.newest_ns - each.rtt_ns
         for (_, remote), each in answers.items()
         if each.host == its.host and remote != pair[1]
     ]

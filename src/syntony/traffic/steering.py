@@ -33,13 +33,15 @@ from syntony.traffic.instructions import (
 from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import Peers, Way, join_port, remote_at
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.redundancy import Redundancy
+from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
 from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
 
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
+LOOK_AGAIN_NS = 100 * MS
+"""At a subflow that hangs where no probe tells of its path: others' data are told of seldom."""
 HOPEFUL_TRIES = 4
 """Joins in vain, from as many ports, after which a pair of NICs is no hope, whatever is known of
 it: of four ports one in sixteen connections finds none that leads past one of two spines."""
@@ -126,6 +128,16 @@ class Steering:
     def _doubtful(self, subflow: Subflow) -> bool:
         return self._health.doubtful(*subflow.pair)
 
+    def _is_outlived(self, conn: Connection, subflow: Subflow) -> bool:
+        return any(self._outlives(each, subflow) for each in self.living(conn))
+
+    def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
+        """Whether data were acknowledged over one well after they no longer were over another:
+        where the peer answers no probes, this alone tells them apart."""
+        silent_ns = self._policy.silence_ns
+        later = subflow.moved_ns > other.acked_ns + silent_ns
+        return later and self._health.mute(subflow.flow.remote)
+
     # --- leaving ---
 
     def _leave(self, turn: Turn) -> None:
@@ -167,7 +179,9 @@ class Steering:
         """End one, provided enough others live; else say so, once."""
         conn, flow, pair = turn.conn, subflow.flow, subflow.pair
         others = [each for each in self.living(conn) if each is not subflow]
-        sure = [each for each in others if not self._doubtful(each)]
+        sure = [
+            each for each in others if not self._doubtful(each) or self._outlives(each, subflow)
+        ]
         wanted = max(1, self._policy.min_paths)
         if len(sure) < wanted <= len(others):
             # What remains may be dying as well, a moment later: then this is no matter of one path.
@@ -234,8 +248,11 @@ class Steering:
             flow = subflow.flow
             if subflow.stalled is None or self.fault(conn, subflow) is not None:
                 continue
-            if self._doubtful(subflow):
-                continue  # no matter of this flow's way: the probes will tell of the pair
+            if self._doubtful(subflow) and not self._is_outlived(conn, subflow):
+                # No matter of this flow's way: the probes will tell of the pair, or where the peer
+                # answers none, the data that go over others instead.
+                turn.dues.append(turn.now_ns + LOOK_AGAIN_NS)
+                continue
             self.ports.avoid(flow.local, flow.remote, flow.local_port)
             if len(self.living(conn)) >= max(1, self._policy.min_paths):
                 self.end(turn, subflow, subflow.stalled)
@@ -263,7 +280,7 @@ class Steering:
     def _join(self, turn: Turn, family: int) -> None:
         """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
         conn = turn.conn
-        if conn.accepted:
+        if not self._initiates(turn):
             return
         alone = not self.living(conn)
         for way in self._peers.wanted(conn, family):
@@ -281,6 +298,19 @@ class Steering:
             for way in self._peers.wanted(conn, family)
         ):
             self._join_across(turn, family)
+
+    def _initiates(self, turn: Turn) -> bool:
+        """Whether it is ours to join. Of a connection older than we are that is a guess from ports:
+        where nobody joins for long, neither end takes itself for the initiator, and one after the
+        other tries."""
+        conn = turn.conn
+        if not conn.accepted or not conn.guessed or conn.short_since_ns is None:
+            return not conn.accepted
+        later = any(conn.local > flow.remote for flow in conn.subflows)
+        due_ns = conn.short_since_ns + (3 if later else 2) * DEGRADED_NS
+        if turn.now_ns < due_ns:
+            turn.dues.append(due_ns)
+        return turn.now_ns >= due_ns
 
     def _joined_from_ns(self, conn: Connection, way: Way) -> int:
         """When to join over a pair while other paths live: hold-downs are waited for."""

@@ -88,7 +88,9 @@ class Weighing:
 
 
 def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
+    """Of flows that have been answered at all: for others the engine tells when it began to ask."""
     return {
-        each.flow_id: Reply(each.heard_ns, each.doubted or each.hushed, each.hushed)
+        each.flow_id: Reply(each.heard_ns, each.doubted or each.hushed, each.hushed, each.rtt_ns)
         for each in liveness.look(now_ns)
+        if each.rtt_ns
     }
