@@ -173,17 +173,6 @@ def test_speeds_widths_and_the_ends_of_a_cable() -> None:
     }
 
 
-@pytest.mark.parametrize("prefix", ["", "z"])
-def test_hosts_decide_the_rate_of_nics(prefix: str) -> None:
-    """Whether their names come before the leaf's or after it."""
-    wiring = Wiring(groups=1, rails=1, spines=0)
-    for host in range(4):
-        wiring.says[wiring.nic(0, host, 0)] = prefix + wiring.nic(0, host, 0)
-    wiring.slow(Port(wiring.nic(0, 2, 0), 1), "4xHDR")
-    (odd,) = [subject for check, subject in found(wiring) if check == "be.topo.speed"]
-    assert f"{prefix}gpu0002/mlx5_0" in odd
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lower_switches_decide_the_rate_of_uplinks(seed: int) -> None:
     """One vote each, however many uplinks it has and in whichever order its cables are told."""
