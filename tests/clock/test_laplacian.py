@@ -87,6 +87,14 @@ def test_sigmas_beyond_the_exact_size_are_neither_small_nor_loose(
     assert ratio.max() < 3, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_every_node_has_many_peers_its_own_edges_say_nearly_all(seed: int) -> None:
+    mesh, weights = drawn(expander, DENSE_NODES + 200, seed)
+    ratio = mesh.sigmas(weights) / exact(mesh, weights)
+    assert float(np.quantile(ratio, 0.01)) > 0.95, f"seed {seed}"
+    assert float(np.median(ratio)) < 1.25, f"seed {seed}"
+
+
 @pytest.mark.parametrize("make", MESHES)
 def test_sigmas_of_small_meshes_are_exact(
     make: Callable[[int, np.random.Generator], Ends],
