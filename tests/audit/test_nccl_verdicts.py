@@ -183,7 +183,8 @@ def test_amounts_as_far_as_the_tolerance_are_near(
 def test_what_is_no_amount_decides_no_amount() -> None:
     """One host's program prints a word where the others' print a number: it is only outvoted."""
     mixed = Votes[float | str]()
-    for number, amount in enumerate((7.0, "N/A", 7.1, 7.0, "N/A")):
+    told: tuple[float | str, ...] = (7.0, "N/A", 7.1, 7.0, "N/A")
+    for number, amount in enumerate(told):
         mixed.add(f"h{number}", amount)
     assert mixed.decide_amount(0.1).value == 7.0
     assert mixed.decide_amount(0.1).why == "3 of 5 hosts are within 10 %"
