@@ -39,7 +39,8 @@ def of_fault(name: str) -> Iterator[str]:
 def verdicts(results: Iterable[Result]) -> Iterator[str]:
     """All but those that only repeat a reading which is as its peers'."""
     yield from counted(Counter(
-        f"{each.status} {each.check}: " + (f"{each.got} ({each.expected})" if each.got else "-")
+        f"{each.status} {each.check}: "
+        + (f"{each.got} ({each.expected})" if each.got else each.evidence)
         for each in results if not each.got or each.got != each.expected
     ))  # fmt: skip
 
