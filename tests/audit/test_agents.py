@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import subprocess
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from syntony.agent.audit import MAX_LIFE_NS, AuditService
 from syntony.agent.config import AuditMode
+from syntony.audit.spec import parse_spec
+from syntony.cli import audit_agents
+from syntony.cli.audit_sources import Sources
 from syntony.controller.audits import (
     EXPIRE_NS,
     GRACE_NS,
@@ -27,6 +32,7 @@ from syntony.wire.audit import (
     AuditOrder,
     AuditReport,
     AuditReportsQuery,
+    AuditStarted,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +107,55 @@ def test_an_order_names_checks_and_nothing_else(changes: dict[str, Any]) -> None
     eventually(lambda: bool(agent.sent), "an answer")
     assert agent.sent[0].refused
     assert not agent.sent[0].report
+
+
+@pytest.mark.parametrize("backend", [(), ("mlx5_[0-7]", "ens1f0")])
+def test_the_spec_says_which_ports_carry_the_job(
+    backend: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, desk: AuditDesk
+) -> None:
+    """From the command over the order to the process that audits; other hosts are as found."""
+    told: list[bytes] = []
+
+    def audited(words: list[str], **given: Any) -> subprocess.CompletedProcess[bytes]:
+        told.append(given["input"])
+        return subprocess.CompletedProcess(words, 0, b"{}", b"")
+
+    monkeypatch.setattr(subprocess, "run", audited)
+    limits = {"node.gpu-health": {"hot_c": 70}}
+    command = AuditCommand(by="", limits=limits, backend={"h0": backend, "h1": ("mlx5_9",)})
+    _, orders = desk.start(command, CLI, {"h0", "h1", "h2"}, NOW_NS)
+    assert {each.host: each.backend for each in orders} == {
+        "h0": backend, "h1": ("mlx5_9",), "h2": (),
+    }  # fmt: skip
+    agent = Agent()
+    agent.service.take(orders[0], NOW_NS)
+    eventually(lambda: bool(agent.sent), "a report")
+    spec = parse_spec(json.loads(told[0]), "the order")
+    assert spec.backend("h0") == backend
+    assert spec.checks == limits
+
+
+def test_a_command_says_of_each_host_what_its_role_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roles = {"gpu": {"hosts": ["g*"], "backend": ["mlx5_[0-7]"]}, "rest": {}}
+    spec = parse_spec({"roles": roles}, "s")
+    sources = cast(Sources, SimpleNamespace(
+        spec=spec, checks=(), active=False, deadline_ns=S, lab=None, controller="c", tls=(),
+    ))  # fmt: skip
+    asked: list[Any] = []
+
+    def ask(target: object, query: Any, until: object) -> Any:
+        asked.append(query)
+        return AuditStarted(order="o", hosts=(), absent=())
+
+    monkeypatch.setattr(audit_agents, "fleet_target", lambda *_: None)
+    monkeypatch.setattr(audit_agents, "_hosts", lambda _: ("g0", "g1", "web"))
+    monkeypatch.setattr(audit_agents, "ask", ask)
+    assert list(audit_agents.ask_agents(sources, done=frozenset({"g1"}))) == []
+    (command,) = asked
+    assert command.hosts == ("g0", "web")
+    assert command.backend == {"g0": ("mlx5_[0-7]",)}
 
 
 @pytest.fixture

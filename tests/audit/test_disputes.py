@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from tests.audit.paper import DENIED, PaperHost, Text, check, port, verdicts, worst
@@ -16,7 +18,7 @@ from syntony.audit.hostlist import parse_hosts
 from syntony.audit.hunt import Blame, Named
 from syntony.audit.nccl.hunted import least_hosts
 from syntony.audit.nccl.hunted import verdicts as hunted
-from syntony.audit.report.documents import MAX_TICKET_ROWS, markdown, sentence
+from syntony.audit.report.documents import MAX_TICKET_ROWS, junit, markdown, sentence
 from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError
 
@@ -287,3 +289,19 @@ def test_a_gateway_that_does_not_answer_is_named(state: str, status: str, got: s
     host = PaperHost({"/proc/net/route": route}, {"ip -j neigh show": neighbour})
     (result,) = check("fe.addr")._gateways(host)  # type: ignore[attr-defined]
     assert (result.status.value, result.got) == (status, got)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_suites_counts_are_those_of_its_cases(seed: int) -> None:
+    """What is not compared is skipped, too."""
+    rng = random.Random(seed)
+    statuses = [status for status in Status for _ in range(rng.randint(1, 4))]
+    results = [Result(check="sw.os", status=status, subject=f"h{number}")
+               for number, status in enumerate(statuses)]  # fmt: skip
+    (suite,) = ET.fromstring(junit(results))  # noqa: S314 - our own
+    for kind, word in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        assert suite.attrib[word] == str(len(suite.findall(f"testcase/{kind}"))), f"seed {seed}"
+    assert suite.attrib["tests"] == str(len(statuses))
+    assert int(suite.attrib["skipped"]) == sum(
+        status in {Status.SKIP, Status.NOT_COMPARED} for status in statuses
+    ), f"seed {seed}"

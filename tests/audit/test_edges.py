@@ -224,7 +224,13 @@ def test_what_is_about_an_amount(about: float, within: float, value: Any, holds:
     ("low", "high", "value", "holds"),
     [(1, 3, 1, True), (1, 3, 3, True), (1, 3, 0, False), (1, 3, 4, False), (None, 3, -9, True),
      (1, None, 99, True), ("1.10.0", None, "1.9.9", False), ("1.9.9", None, "1.10.0", True),
-     ("9", None, "10", True), (10, None, "9.5", False)],
+     ("9", None, "10", True), (10, None, "9.5", False),
+     # Versions of two parts: CUDA, kernels, toolkits. A bound without quotes is TOML's number.
+     ("1.9", None, "1.10", True), ("1.10", None, "1.9", False), (None, "6.8", "6.11", False),
+     (12.4, None, "12.10", True), (12.4, None, "12", False), (None, 12.4, "12.10", False),
+     # Kernel settings are texts; amounts stay amounts.
+     (0, None, "-1", False), ("-1", None, "-2", False), (None, "99", "100", False),
+     (2.25, 2.5, 2.3, True), ("2.25", "2.5", 2.3, True), (2.25, None, 2.1, False)],
 )  # fmt: skip
 def test_what_is_within_bounds(low: Any, high: Any, value: Any, holds: bool) -> None:
     assert Range(min=low, max=high).holds(value) is holds

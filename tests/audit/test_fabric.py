@@ -173,6 +173,21 @@ def test_speeds_widths_and_the_ends_of_a_cable() -> None:
     }
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_lower_switches_decide_the_rate_of_uplinks(seed: int) -> None:
+    """One vote each, however many uplinks it has and in whichever order its cables are told."""
+    wiring = Wiring(groups=3, rails=1, hosts=4, spines=0)
+    slow = wiring.leaf(2, 0)
+    for spine in range(6):
+        wiring.join(Port(slow, 20 + spine), Port(f"spine{spine}", 1))
+        wiring.slow(Port(slow, 20 + spine), "4xHDR")
+    for group in (0, 1):
+        for spine in (0, 1):
+            wiring.join(Port(wiring.leaf(group, 0), 20 + spine), Port(f"spine{spine}", 2 + group))
+    odd = {subject for check, subject in found(wiring, seed) if check == "be.topo.speed"}
+    assert odd == {f"{slow}--spine{spine}" for spine in range(6)}
+
+
 def test_names_that_say_nothing_or_the_same() -> None:
     wiring = Wiring()
     wiring.says["gpu0001 mlx5_1"] = "MT4129 ConnectX7   Mellanox Technologies"

@@ -180,6 +180,16 @@ def test_amounts_as_far_as_the_tolerance_are_near(
     assert votes(*amounts).decide_amount(0.5).value == value
 
 
+def test_what_is_no_amount_decides_no_amount() -> None:
+    """One host's program prints a word where the others' print a number: it is only outvoted."""
+    mixed = Votes[float | str]()
+    told: tuple[float | str, ...] = (7.0, "N/A", 7.1, 7.0, "N/A")
+    for number, amount in enumerate(told):
+        mixed.add(f"h{number}", amount)
+    assert mixed.decide_amount(0.1).value == 7.0
+    assert mixed.decide_amount(0.1).why == "3 of 5 hosts are within 10 %"
+
+
 def test_of_amounts_with_as_many_near_the_middle_one_is_taken() -> None:
     assert votes(10, 11, 12, 13, 14).decide_amount(0.5).value == 12
     decision = votes(1, 1, 9, 9).decide_amount(0.1)

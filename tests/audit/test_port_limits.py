@@ -119,6 +119,12 @@ BACK_END = [
          {f"{CLASS}/mlx5_{k}/board_id": "A" for k in range(3)}, {"fail A"}),
         ((port(), port("mlx5_1:1", state=DARK)),
          {f"{CLASS}/mlx5_{k}/board_id": f"{k}" for k in range(2)}, {"skip 0", "skip 1"}),
+        # Of two cards nobody can say which is right, nor of two against two: the dark port is named
+        # by itself.
+        ((port(), port("mlx5_1:1", state=DARK)),
+         {f"{CLASS}/mlx5_{k}/board_id": "A" for k in range(2)}, {"skip A"}),
+        (tuple(port(f"mlx5_{k}:1", state=DARK if k % 2 else PortState.ACTIVE) for k in range(4)),
+         {f"{CLASS}/mlx5_{k}/board_id": "A" for k in range(4)}, {"skip A"}),
     ),
     *said(
         "be.init.phys",
@@ -157,6 +163,15 @@ def test_a_ports_verdict_changes_where_the_check_says(
     assert worst(name, host) == bad, verdicts(name, host)
 
 
+STILL_HEALTHY = {
+    "ib/counters:local_link_integrity_errors": 0, "ib/counters:link_error_recovery": 0,
+    "ib/counters:excessive_buffer_overrun_errors": 0, "ib/hw_counters:rnr_nak_retry_err": 0,
+    "ib/counters:port_rcv_errors": 30, "ib/hw_counters:out_of_sequence": 30,
+    "ib/hw_counters:packet_seq_err": 30, "ib/hw_counters:roce_slow_restart": 30,
+}  # fmt: skip
+"""In three seconds; of link recoveries five a minute, which is less than one."""
+
+
 @pytest.mark.parametrize(
     ("counter", "before", "after", "bad"),
     [
@@ -170,6 +185,11 @@ def test_a_ports_verdict_changes_where_the_check_says(
         ("ib/hw_counters:local_ack_timeout_err", 0, 3, set()),
         ("ib/hw_counters:local_ack_timeout_err", 0, 4, {f"fail {AT}"}),
         ("ib/counters:symbol_error", 5, None, set()),
+        *(
+            (name, 7, 7 + in_three_seconds + more, {f"fail {AT}"} if more else set())
+            for name, in_three_seconds in STILL_HEALTHY.items()
+            for more in (0, 1)
+        ),
     ],
 )
 def test_a_counter_that_grows_faster_than_its_limit_in_three_seconds(
@@ -245,6 +265,25 @@ def gids(*entries: tuple[int, str, str], at: str = P0) -> dict[str, Text]:
 
 USUAL = ((0, "fe80::1", "IB/RoCE v1"), (1, "fe80::1", "RoCE v2"), (2, V4.format(1), "IB/RoCE v1"),
          (3, V4.format(1), "RoCE v2"))  # fmt: skip
+
+
+def test_rates_are_compared_among_cards_of_one_board() -> None:
+    """Two kinds of card in one host may have two rates; without a board the layer tells them."""
+    ports = [port(), port("mlx5_1:1"), port("mlx5_2:1", "Ethernet")]
+    files = {f"{CLASS}/mlx5_{k}/ports/1/rate": f"{k} Gb/sec" for k in range(3)}
+    files |= {f"{CLASS}/mlx5_0/board_id": "A", f"{CLASS}/mlx5_1/board_id": "B"}
+    assert set(readings("be.act.rate", PaperHost(files, ports=ports))) == {
+        ("be.act.rate", "A"), ("be.act.rate", "B"), ("be.act.rate", "Ethernet"),
+    }  # fmt: skip
+
+
+def test_an_entry_is_told_as_people_write_addresses() -> None:
+    for entries, said in (
+        (USUAL, "index 3: 10.0.0.1 (RoCE v2)"),
+        (((0, "2001:db8::1", "IB/RoCE v1"),), "index 0: 2001:db8::1 (RoCE v1)"),
+        (((0, "::", "RoCE v2"),), "an unset entry"),
+    ):
+        assert verdicts("be.gid.table", PaperHost(gids(*entries), ports=[ETH0]))[0][2] == said
 
 
 @pytest.mark.parametrize(

@@ -222,3 +222,32 @@ def test_tables_from_files(tmp_path: Path) -> None:
     read, silent = read_tables(tmp_path)
     assert [each.device for each in read] == ["leaf1"]
     assert list(silent) == ["leaf2"]
+
+
+def test_hosts_forward_nothing() -> None:
+    """A host's default route leads back to its leaf: that is no circle. Of a device that no
+    topology has, nobody knows that it does not forward."""
+    host, leaf = "h0/rail0", "leaf0-0"
+    address = {d.name: d.addresses[0] for d in TOPOLOGY.devices if d.addresses}
+
+    def table(name: str, network: str, hop: str) -> Table:
+        route = Route("main", ipaddress.ip_network(network), (hop,))
+        return Table(name, frozenset({address[name]}), (route,))
+
+    seen = [table(host, "0.0.0.0/0", address[leaf]), table(leaf, "198.51.100.0/24", address[host])]
+    assert not [r for r in judge_routes(seen, TOPOLOGY) if "circle" in r.got]
+    assert [r.subject for r in judge_routes(seen) if "circle" in r.got] != []
+
+
+def test_a_circle_is_told_by_a_destination_that_somebody_forwards() -> None:
+    """What is only connected somewhere is no destination of its own."""
+    connected = Route("main", ipaddress.ip_network("10.0.0.0/24"), ())
+    onwards = ipaddress.ip_network("10.0.0.0/8")
+    seen = [
+        Table(f"r{k}", frozenset({f"192.0.2.{k}"}),
+              (Route("main", onwards, (f"192.0.2.{(k + 1) % 3}",)),))
+        for k in range(3)
+    ]  # fmt: skip
+    seen.append(Table("edge", frozenset({"192.0.2.9"}), (connected,)))
+    (circle,) = [r for r in judge_routes(seen) if "circle" in r.got]
+    assert circle.got.startswith("10.0.0.0/8 ")

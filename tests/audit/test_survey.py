@@ -110,3 +110,19 @@ def test_every_host_has_one_partner_a_round(hosts: int) -> None:
         assert len(legs) == hosts * (hosts - 1)
     course.report([])
     assert course.next_turn() == []
+
+
+@pytest.mark.parametrize(("hosts", "asked"), [(2, 1), (5, 4), (9, 8), (40, 8), (64, 8), (65, 2)])
+def test_a_nic_asks_other_rails_of_a_majority_of_peers_and_of_no_more(
+    hosts: int, asked: int
+) -> None:
+    """However large the fleet, so that this part of a survey does not grow with it."""
+    nics = [HostNic(f"h{h}", f"rail{r}", f"10.{r}.0.{h}", 9000)
+            for h in range(hosts) for r in range(3)]  # fmt: skip
+    course = Course(nics)
+    for host in course.next_turn():
+        across = [leg for leg in course.legs(host) if leg.src == f"{host}/rail1"
+                  and not leg.dst.endswith("rail1")]  # fmt: skip
+        assert len({leg.dst.partition("/")[0] for leg in across}) == asked
+        assert len({leg.dst for leg in across}) == len(across) == 2 * asked
+        assert f"{host}/" not in "".join(leg.dst for leg in across)

@@ -49,3 +49,36 @@ def test_readings_at_one_instant_give_no_edge() -> None:
     for _ in range(5):
         stamps.add(T0, T0, 100)
     assert stamps.edge() is None
+
+
+@pytest.mark.parametrize(("claimed_ns", "sigma_ns"), [(0, 1.0), (1, 1.0), (2, 2.0), (300, 300.0)])
+def test_readings_that_claim_to_be_exact_are_worth_a_nanosecond(
+    claimed_ns: int, sigma_ns: float
+) -> None:
+    """An edge of no sigma would outweigh the whole mesh."""
+    stamps = CrossStamps("h0", "h0/rail0")
+    for tick in range(5):
+        stamps.add(T0 + tick * S, T0 + tick * S + TAI_NS, claimed_ns)
+    edge = stamps.edge()
+    assert edge is not None
+    assert edge.sigma_ns == sigma_ns
+    assert edge.rtt_floor_ns == 2 * sigma_ns
+    assert edge.drift_sigma_ppb == pytest.approx(2 * sigma_ns / 4)
+
+
+def test_the_best_reading_of_a_window_says_what_the_edge_is_worth() -> None:
+    stamps = CrossStamps("h0", "h0/rail0")
+    for tick, claimed_ns in enumerate((900, 40, 2_000, 500)):
+        off_ns = TAI_NS + (1_500 if claimed_ns == 2_000 else 0)
+        stamps.add(T0 + tick * S, T0 + tick * S + off_ns, claimed_ns)
+    edge = stamps.edge()
+    assert edge is not None
+    assert edge.sigma_ns == 40
+    # The vague reading weighs as little as it says.
+    assert abs(edge.theta_ns - TAI_NS) < 40
+
+
+def test_a_clock_that_stepped_begins_anew() -> None:
+    stamps = filled()
+    stamps.forget()
+    assert stamps.edge() is None

@@ -76,3 +76,17 @@ def test_outliers_below_the_floor_leave_the_choice_to_the_mixture() -> None:
     assert np.mean(chosen) > 0.3
     chosen = [fitted(seed, "exponential", QUIET, QUIET)[0].piled for seed in SEEDS]
     assert np.mean(chosen) < 0.1
+
+
+@pytest.mark.parametrize("noise", ["hardware", "exponential", "log_normal", "gamma_edge"])
+def test_the_drift_is_as_good_as_claimed(noise: str) -> None:
+    """From both sides, whoever fits. (Two C-states: twice as bad as claimed, in single windows.)"""
+    z = []
+    for seed in SEEDS:
+        clocks = SimulatedClocks(2, seed=seed)
+        ways = (QUIET, QUIET)
+        clouds = Clouds.of(probe_pairs(clocks, (0, 1), SPAN, 64, ways, stamps.NOISES[noise]))
+        a, b = clocks.drift_ppb[:2] * 1e-9
+        fit = fit_window(clouds)
+        z.append((fit.line.slope - (b - a) / (1 + a)) / math.sqrt(fit.slope_var))
+    assert 0.1 < rms(z) < 1.7, (noise, np.round(z, 2))

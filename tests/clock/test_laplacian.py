@@ -87,6 +87,14 @@ def test_sigmas_beyond_the_exact_size_are_neither_small_nor_loose(
     assert ratio.max() < 3, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_every_node_has_many_peers_its_own_edges_say_nearly_all(seed: int) -> None:
+    mesh, weights = drawn(expander, DENSE_NODES + 200, seed)
+    ratio = mesh.sigmas(weights) / exact(mesh, weights)
+    assert float(np.quantile(ratio, 0.01)) > 0.95, f"seed {seed}"
+    assert float(np.median(ratio)) < 1.25, f"seed {seed}"
+
+
 @pytest.mark.parametrize("make", MESHES)
 def test_sigmas_of_small_meshes_are_exact(
     make: Callable[[int, np.random.Generator], Ends],
@@ -121,3 +129,20 @@ def test_spans_are_the_variance_of_differences() -> None:
 def test_edges_between_the_same_nodes_share_one_vote() -> None:
     mesh = Laplacian(np.array([0, 1, 0, 1]), np.array([1, 0, 1, 2]), 3)
     assert mesh.share == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1])
+
+
+def test_spans_of_large_meshes_are_what_both_ends_leave() -> None:
+    """Between nodes of many peers, which is nearly all there is."""
+    mesh, weights = drawn(expander, DENSE_NODES + 100, seed=6)
+    matrix = np.zeros((mesh.count, mesh.count))
+    np.add.at(matrix, (mesh.plus, mesh.plus), weights)
+    np.add.at(matrix, (mesh.minus, mesh.minus), weights)
+    np.add.at(matrix, (mesh.plus, mesh.minus), -weights)
+    np.add.at(matrix, (mesh.minus, mesh.plus), -weights)
+    inverse = np.linalg.pinv(matrix, hermitian=True)
+    own = np.diag(inverse)
+    ratio = mesh.spans(weights) / (
+        own[mesh.plus] + own[mesh.minus] - 2 * inverse[mesh.plus, mesh.minus]
+    )
+    assert 0.8 < float(np.median(ratio)) <= 1
+    assert 0.4 < ratio.min() < ratio.max() < 2

@@ -276,3 +276,19 @@ def test_a_step_between_two_clusters_is_not_a_floor() -> None:
 
         clouds = _clouds(rng, forward, reverse, 256)
         assert not floor_evidence(clouds, 0.0, clustered=False).confirmed, seed
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("lost", [(), (0,), (0, 0)])
+def test_the_two_probes_of_a_coded_pair_are_no_cluster(seed: int, lost: tuple[int, ...]) -> None:
+    """They wait alike, also where the window begins in the middle of one; a queue of milliseconds
+    that never empties hides its floor all the same."""
+    rng = np.random.default_rng([seed, 5])
+    stamps = []
+    for _ in range(2):
+        sent = np.repeat(np.sort(rng.uniform(0, WINDOW_NS, 256)), 2) + np.tile([0, 9_000], 256)
+        waited = np.repeat(_bell(rng, sent[::2]) * 100, 2) + rng.integers(0, 2, 512)
+        stamps += [np.delete(np.round(at).astype(np.int64), lost) for at in (sent, sent + waited)]
+    found = floor_evidence(Clouds.of(PairSamples(*stamps)), 0.0, clustered=False)
+    assert not found.confirmed, f"seed {seed}"
+    assert found.gap_ns > 2_000, f"seed {seed}: {found}"

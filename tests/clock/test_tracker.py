@@ -84,6 +84,22 @@ def test_a_standing_queue_leaves_the_other_direction_to_speak(seed: int) -> None
     assert set(modes[11:]) == {Mode.FORWARD}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lone_direction_that_wobbles_widens_sigma(seed: int) -> None:
+    """Its floor comes and goes by more than its probes scatter: what it claims is not its worth."""
+    sigmas = []
+    for longer_ns in (0.0, 80.0):
+        pair = Pair(seed)
+        pair.run([(QUIET, QUIET)] * 4)
+        wobbling = Way(floor_ns=QUIET.floor_ns + longer_ns)
+        modes = pair.run([(STUCK, QUIET), (STUCK, wobbling)] * 5)
+        assert set(modes) == {Mode.REVERSE}, f"seed {seed}"
+        tracked = pair.step(STUCK, QUIET)
+        assert tracked is not None
+        sigmas.append(math.sqrt(tracked.theta_var))
+    assert sigmas[1] > 1.5 * sigmas[0], f"seed {seed}: {sigmas}"
+
+
 def test_queues_in_both_directions_are_held_over_with_a_growing_sigma() -> None:
     pair = Pair(1)
     pair.run([(QUIET, QUIET)] * 4)

@@ -103,6 +103,15 @@ def test_who_waits_in_a_queue_suffers(queue_us: int, suffers: bool) -> None:
     assert found == ({"j0": MoveCause.CROWDED} if suffers else {})
 
 
+def test_why_a_flow_moves_is_told_with_what_was_measured() -> None:
+    queue_ns = POLICY.queue_ns + 1_900
+    for what, said in ((seen(99.0 * GBPS, queue_ns), f"queues {POLICY.queue_ns // 1000 + 1} µs"),
+                       (seen(45.25 * GBPS), "gets 45.2 of 100 Gb/s")):  # fmt: skip
+        of = model()
+        found = of.suffering(fresh(what), POLICY, of.choice(ON_S0), nothing(of))
+        assert {flow: why for flow, (_, why) in found.items()} == {"j0": said}
+
+
 @pytest.mark.parametrize(
     ("gbps", "paths", "suffers"),
     [(89.0, ON_S0, True), (91.0, ON_S0, False), (89.0, {"j0": "s0", "j1": "s1"}, False)],

@@ -14,7 +14,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent,
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow, job_flows
-from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect
+from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect, Watch
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.ways import REDRAWS, redraw, ways_of
@@ -140,6 +140,20 @@ def test_what_is_observed_is_told_once() -> None:
                       carrier_down_count=1)  # fmt: skip
     (note,) = [each for each in host.tell(event) if isinstance(each, Note)]
     assert (note.action, note.old, note.new) == ("would-detour", OWN, OTHER)
+
+
+@pytest.mark.parametrize(("silent_ms", "doubted"), [(29, False), (30, True)])
+@pytest.mark.parametrize("managed", [True, False])
+def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
+    silent_ms: int, doubted: bool, managed: bool
+) -> None:
+    host = Host(Policy(mode=Mode.ACT, jobs=("*",) if managed else ("other-*",)))
+    host.after(2 * S)
+    host.tell(host.sample(2))
+    host.now_ns += silent_ms * MS
+    said = host.tell(host.sample(2, unacked=5, last_ack_ns=silent_ms * MS))
+    asked = {pair for each in said if isinstance(each, Watch) for pair in each.doubted}
+    assert asked == ({("n0", "10.0.0.2")} if doubted and managed else set())
 
 
 def flows_of(host: Host) -> list[JobFlow]:

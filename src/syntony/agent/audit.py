@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from syntony.agent.config import AuditMode
 from syntony.model import S
@@ -88,7 +88,7 @@ class AuditService:
         try:
             done = subprocess.run(
                 self._command(order),
-                input=json.dumps({"checks": order.limits}).encode(),
+                input=json.dumps(_spec(order)).encode(),
                 capture_output=True,
                 env=self._environment,
                 timeout=order.deadline_ns / S + GRACE_S,
@@ -114,3 +114,8 @@ class AuditService:
         elif order.active:
             words.append("--active")
         return words
+
+
+def _spec(order: AuditOrder) -> dict[str, Any]:
+    """What `syntony.audit.spec` reads, with one role: this host's."""
+    return {"checks": order.limits, "roles": {"here": {"backend": order.backend}}}

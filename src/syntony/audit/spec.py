@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import operator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,8 +49,8 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if isinstance(value, str | bool):
                 return False
             return abs(value - self.about) <= self.within * abs(self.about)
-        low = self.min is None or _at_least(value, self.min)
-        return low and (self.max is None or _at_least(self.max, value))
+        low = self.min is None or operator.ge(*_comparable(value, self.min))
+        return low and (self.max is None or operator.le(*_comparable(value, self.max)))
 
     def words(self, unit: str = "") -> str:
         """For people."""
@@ -213,16 +214,11 @@ def _explain(message: str) -> str:
     return f"{message}{_near(unknown, _FIELDS)}" if unknown else message
 
 
-def _at_least(value: Value, bound: Value) -> bool:
-    """Numbers, and texts that both are numbers, compare as numbers; other texts as versions."""
-    one, other = _number(value), _number(bound)
-    if one is not None and other is not None:
-        return one >= other
-    return version_key(str(value)) >= version_key(str(bound))
-
-
-def _number(value: Value) -> float | None:
+def _comparable(value: Value, bound: Value) -> tuple[Any, Any]:
+    """A reading and a bound, to be compared: amounts as numbers, and so are texts if both are whole
+    numbers; other texts as versions, of which ``1.10`` is after ``1.9``."""
+    number = int if isinstance(value, str) else float
     try:
-        return float(value)
+        return number(str(value)), number(str(bound))
     except ValueError:
-        return None
+        return version_key(str(value)), version_key(str(bound))

@@ -47,6 +47,7 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         active=sources.active,
         deadline_ns=sources.deadline_ns,
         by=user(),
+        backend={host: ports for host in hosts if (ports := sources.spec.backend(host))},
     )
     started = ask(target, command, until=lambda _: True)
     for host in started.absent:

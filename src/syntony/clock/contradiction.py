@@ -70,7 +70,7 @@ def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
     # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
     loose = ~bad & ~confirmed & ~claims.excluded
     edge = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
-    node = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge)))
+    node = np.where(clear, 0.0, _largest(mesh, edge))
     # Nor is a node confirmed by peers that are not.
     beside = _largest(mesh, np.maximum(node[mesh.plus], node[mesh.minus]))
     return Disputes(np.where(clear | (node > 0), node, beside), edge)

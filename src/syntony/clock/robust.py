@@ -32,19 +32,18 @@ SCALE_EDGES = 1 << 17
 
 
 class Rounds(NamedTuple):
-    """How often weights are made anew."""
+    """How often Huber's weights are made anew."""
 
-    huber: int
-    """At most: they end with one that moves no potential by more than `settled`."""
-    reject: int
+    most: int
+    """They end with one that moves no potential by more than `settled`."""
     settled: float
     """In a typical edge's sigmas."""
 
 
-COLD = Rounds(6, 2, 0.02)
-WARM = Rounds(6, 1, 3.0)
-"""One each, unless a clock is not where it was predicted."""
-SMALL = Rounds(40, 2, 0.02)
+COLD = Rounds(6, 0.02)
+WARM = Rounds(6, 3.0)
+"""One, unless a clock is not where it was predicted."""
+SMALL = Rounds(40, 0.02)
 
 
 class Potentials(NamedTuple):
@@ -100,7 +99,7 @@ def robust_potentials(
         equal = np.where(used, mesh.share / np.maximum(counted, typical) ** 2, 0.0)
         x = x + mesh.solve(equal, residual, tolerance=COARSE * typical)
         residual = values - mesh.differences(x)
-    for _ in range(rounds.huber):
+    for _ in range(rounds.most):
         # At the sigmas as claimed, however large residuals are: a scale taken from residuals that
         # a liar has spread over the mesh would call the spread normal.
         weights = claimed * _huber(np.abs(residual) / sigmas, 1.0)
@@ -109,16 +108,14 @@ def robust_potentials(
         residual = values - mesh.differences(x)
         if float(np.max(np.abs(change))) < rounds.settled * typical:
             break
-    rejected = ~used
-    for left in reversed(range(rounds.reject)):
-        z = np.abs(residual) / total
-        scale = _scale(z, used)
-        far = (z > REJECT_SIGMAS * scale) & (np.abs(residual) > least_reject)
-        rejected = ~used | (far & ~_last_ties(mesh, ~used | far, z))
-        weights = np.where(rejected, 0.0, claimed)
-        weights *= _huber(z if doubts is None else np.abs(residual) / sigmas, scale)
-        x = x + mesh.solve(weights, residual, tolerance=(COARSE if left else FINE) * typical)
-        residual = values - mesh.differences(x)
+    z = np.abs(residual) / total
+    scale = _scale(z, used)
+    far = (z > REJECT_SIGMAS * scale) & (np.abs(residual) > least_reject)
+    rejected = ~used | (far & ~_last_ties(mesh, ~used | far, z))
+    weights = np.where(rejected, 0.0, claimed)
+    weights *= _huber(z if doubts is None else np.abs(residual) / sigmas, scale)
+    x = x + mesh.solve(weights, residual, tolerance=FINE * typical)
+    residual = values - mesh.differences(x)
     scale = _scale(np.abs(residual) / total, ~rejected)
     return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale, weights)
 

@@ -130,6 +130,7 @@ class AuditDesk:
                 deadline_ns=command.deadline_ns,
                 expires_ns=fleet_ns + EXPIRE_NS,
                 by=by,
+                backend=command.backend.get(host, ()),
             )
             for host in told
         ]

@@ -36,6 +36,8 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     expires_ns: int
     """Fleet time after which nobody obeys it."""
     by: str
+    backend: tuple[str, ...] = ()
+    """Shell patterns of the ports that carry the job, as a spec's role says; none: found out."""
 
 
 class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-command"):
@@ -49,6 +51,9 @@ class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-
     deadline_ns: int = 60_000_000_000
     by: str
     """Who says so, beside the name in the certificate."""
+    backend: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec copies it
+    """Host → shell patterns of the ports that carry the job; of hosts that are not in it the agents
+    find out."""
 
 
 class AuditReportsQuery(Query["AuditReports"], frozen=True, kw_only=True, tag="audit-reports"):

@@ -9,6 +9,7 @@ import msgspec
 from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.initialized import SPARE
 from syntony.audit.facts import AbsentError, FactError
+from syntony.audit.majority import own_vote
 from syntony.audit.parse.text import whole
 from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
@@ -257,8 +258,11 @@ class Homogeneous(RdmaCheck):
             if len(devices) == 1:
                 yield self.skip(host, "the only card of its kind", board or "cards")
                 continue
-            counts = sorted(active[device] for device in devices)
-            usual = max(set(counts), key=counts.count)
+            usual = own_vote(active[device] for device in devices)
+            if usual is None:
+                told = ", ".join(f"{device} {active[device]}" for device in devices)
+                yield self.skip(host, f"undecided: active ports of {told}", board or "cards")
+                continue
             below = [device for device in devices if active[device] < usual]
             yield self.verdict(not below, host, " ".join(below) or f"{len(devices)} cards alike",
                                f"{usual} active on each", f"{CLASS}/*/ports/*/state",

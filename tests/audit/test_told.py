@@ -1,0 +1,70 @@
+"""What an audit says of hosts of other makes, as it was last agreed on: `fixtures/told.txt`.
+
+A fleet's spec holds such readings, and people's scripts such verdicts: a value that is read
+otherwise fails the fleet that learnt it. After a change that is meant, look at the difference of
+`python -m tests.audit.test_told > tests/audit/fixtures/told.txt`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+from tests.audit.fixture_fleet import FAULTS, FOLDER, fault, judged, reports
+
+from syntony.audit.result import Result
+
+HOSTS = ("a100-hot", "dgx-h100", "gb200-nvl72", "mi300x-thor2", "vlan-on-bond")
+NAMED = FAULTS[::6]
+AGREED = FOLDER / "told.txt"
+
+
+def of_host(shape: str) -> Iterator[str]:
+    """Readings and verdicts of its first host; alike ones once, with how many there are."""
+    report = reports(shape)[0]
+    read = Counter(f"{each.key} {each.variant}".strip() + f" = {each.value}"
+                   for each in report.readings)  # fmt: skip
+    yield from counted(read)
+    yield from verdicts(each for each in judged(shape)
+                        if each.subject.partition("/")[0] in {report.host, "fleet"})  # fmt: skip
+
+
+def of_fault(name: str) -> Iterator[str]:
+    """What is said of it, and not of the same host without it."""
+    seen = fault(name)
+    yield from verdicts(each for each in seen.results if each not in seen.before)
+
+
+def verdicts(results: Iterable[Result]) -> Iterator[str]:
+    """All but those that only repeat a reading which is as its peers'."""
+    yield from counted(Counter(
+        f"{each.status} {each.check}: "
+        + (f"{each.got} ({each.expected})" if each.got else each.evidence)
+        for each in results if not each.got or each.got != each.expected
+    ))  # fmt: skip
+
+
+def counted(lines: Counter[str]) -> Iterator[str]:
+    return (f"{count} x {line}" for line, count in sorted(lines.items()))
+
+
+def agreed() -> dict[str, list[str]]:
+    parts = AGREED.read_text(encoding="utf-8").split("\n\n")
+    return {name: lines for name, *lines in (part.strip().splitlines() for part in parts)}
+
+
+@pytest.mark.parametrize("shape", HOSTS)
+def test_a_host_is_told_as_agreed(shape: str) -> None:
+    assert list(of_host(shape)) == agreed()[f"host {shape}"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_fault_is_told_as_agreed(name: str) -> None:
+    assert list(of_fault(name)) == agreed()[f"fault {name}"]
+
+
+if __name__ == "__main__":
+    told = [[f"host {each}", *of_host(each)] for each in HOSTS]
+    told += [[f"fault {each}", *of_fault(each)] for each in NAMED]
+    print("\n\n".join("\n".join(lines) for lines in told))
