@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from syntony.clock.fit import WindowFit, fit_window
-from syntony.clock.samples import Clouds
+from syntony.clock.mixture import START_NOISE_NS, fit_mixture
+from syntony.clock.samples import Clouds, PairSamples
 from syntony.model import S
 from syntony.sim import stamps
 from syntony.sim.clocks import EPOCH_NS, SimulatedClocks
@@ -90,3 +91,19 @@ def test_the_drift_is_as_good_as_claimed(noise: str) -> None:
         fit = fit_window(clouds)
         z.append((fit.line.slope - (b - a) / (1 + a)) / math.sqrt(fit.slope_var))
     assert 0.1 < rms(z) < 1.7, (noise, np.round(z, 2))
+
+
+def test_stamps_are_never_taken_for_better_than_a_counters_tick() -> None:
+    """A simulator's, or a coarse counter's, may be equal by chance."""
+    rng = np.random.default_rng(4)
+    sent_s = np.sort(rng.uniform(0, 2, 256))
+    waits_ns = np.rint((rng.random(256) < 1 / 3) * rng.gamma(2.0, 2_000, 256)).astype(np.int64)
+    sent_ns = EPOCH_NS + np.rint(sent_s * S).astype(np.int64)
+    arrived_ns = sent_ns + 7_000 + waits_ns
+    half = np.arange(256) % 2 == 0
+    clouds = Clouds.of(
+        PairSamples(sent_ns[half], arrived_ns[half], sent_ns[~half], arrived_ns[~half])
+    )
+    found = fit_mixture(clouds, fit_window(clouds).line, START_NOISE_NS)
+    assert found is not None
+    assert found.noise_ns == pytest.approx(3.0, rel=0.3)

@@ -266,3 +266,20 @@ def test_sigma_in_holdover_is_as_large_as_what_clocks_do() -> None:
         assert 0.8 < float(np.sqrt(np.mean(z**2))) < 1.25, f"after {age_s} s"
         assert np.abs(errors).max() < kept.bound_ns(EPOCH_NS + age_s * S)
         assert kept.state is ClockState.HOLDOVER
+
+
+def test_a_miss_of_twenty_sigma_counts_in_full_and_a_larger_one_no_more() -> None:
+    twenty, thousand = Innovations(), Innovations()
+    twenty.take(20.0, 1.0)
+    thousand.take(1_000.0, 1.0)
+    assert twenty.factor == thousand.factor > 100
+
+
+def test_a_step_is_forgotten_in_a_minute_of_windows() -> None:
+    """Of four seconds."""
+    stepped = Innovations()
+    stepped.take(1e9, 100.0)
+    for _ in range(17):
+        assert stepped.factor >= 1
+        stepped.take(10.0, 100.0)
+    assert stepped.factor == 1.0

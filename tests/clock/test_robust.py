@@ -7,7 +7,7 @@ from syntony.clock import laplacian
 from syntony.clock.laplacian import Floats, Laplacian, Places
 from syntony.clock.mesh_edges import EdgeArrays
 from syntony.clock.mesh_solve import Predicted, solve_mesh
-from syntony.clock.robust import robust_potentials
+from syntony.clock.robust import SMALL_NODES, robust_potentials
 
 SIGMA_NS = 20.0
 REF_NS = 1_750_000_000_000_000_000
@@ -166,3 +166,35 @@ def test_an_edge_that_lies_about_the_offset_is_not_believed_about_the_rate() -> 
 
     assert np.abs(rates(50_000.0, 12e-9) - rates(50_000.0, 0.0)).max() < 1e-13
     assert np.abs(rates(0.0, 12e-9) - rates(0.0, 0.0)).max() > 1e-10, "an honest one is"
+
+
+@pytest.mark.parametrize("off_sigmas", [0.5, 1.0])
+def test_a_guess_that_fits_spares_most_of_the_work(
+    off_sigmas: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks have wandered a little since they were solved; one that has gone is no guess."""
+    count = SMALL_NODES + 200
+    plus, minus = ring(count, 8, seed=3)
+    rng = np.random.default_rng(3)
+    truth = rng.normal(0, 1e5, count)
+    values = truth[plus] - truth[minus] + rng.normal(0, SIGMA_NS, len(plus))
+    solved = 0
+    solve = Laplacian.solve
+
+    def counted(*args: object, **named: object) -> Floats:
+        nonlocal solved
+        solved += 1
+        return solve(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Laplacian, "solve", counted)
+    rounds = []
+    wandered = truth + rng.normal(0, off_sigmas * SIGMA_NS, count)
+    for start in (wandered, truth + rng.normal(0, 100 * SIGMA_NS, count)):
+        solved = 0
+        mesh = Laplacian(plus, minus, count)
+        sigmas = np.full(len(plus), SIGMA_NS)
+        robust_potentials(mesh, values, sigmas, least_reject=100.0, start=start)
+        rounds.append(solved)
+    near, far = rounds
+    assert near == 2  # one, and the last
+    assert far > near

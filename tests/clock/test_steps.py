@@ -44,6 +44,19 @@ def test_disruptions(now: Moment, what: tuple[int, int] | None) -> None:
     assert watch.look(now) is None
 
 
+@pytest.mark.parametrize("step_ns", [0, 400, -400, 56 * 365 * 86_400 * S])
+def test_a_clock_that_was_never_set_is_watched_too(step_ns: int) -> None:
+    """It reads less than the time since boot, until somebody sets it."""
+    watch, behind_ns = ClockWatch(), FIRST.local_ns - FIRST.mono_ns // 2
+    found = []
+    for gone_s, stepped_ns in ((0, 0), (1, 0), (2, step_ns), (3, step_ns)):
+        now = later(gone_s * S, step_ns=stepped_ns)
+        found.append(watch.look(now._replace(local_ns=now.local_ns - behind_ns)))
+    assert [None if each is None else each.step_ns for each in found] == [
+        None, None, step_ns or None, None
+    ]  # fmt: skip
+
+
 def test_the_kernels_word_is_enough() -> None:
     watch = ClockWatch()
     assert watch.look(FIRST, was_set=True) is None, "there is nothing before it"

@@ -40,10 +40,9 @@ class PairWindows:
         self._window_ns = window_ns
         self._fit = fit
         self._estimators: dict[PairKey, PairEstimator] = {}
-        self._ids = np.zeros(0, dtype=np.uint32)
-        self._pair_of = np.zeros(0, dtype=np.intp)
         self._parts: list[Records] = []
         self._from_ns = 0
+        self.plan({})
 
     def plan(self, pairs: Mapping[int, PairKey]) -> None:
         """Tell the pair of every flow id; pairs that stay keep their window and memory."""
