@@ -217,7 +217,7 @@ def no_spool_no_page_and_no_nic_at_once() -> None:
         scraped = _taken("127.0.0.1", 9091, socket.SOCK_STREAM)
         with AgentOnHost(place).running() as host:
             host.send_plan()
-            host.lacks("nic:vb", "spool", "clock-page", "metrics")
+            host.lacks("nic:vb", "spool", "clock-page", "job-socket", "metrics")
             assert host.spool.append("t", 5, b"x") is None
             assert host.spool.dropped_rows == 5
             eventually(lambda: host.agent._flows == 4, "and it probes")

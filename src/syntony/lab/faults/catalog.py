@@ -70,7 +70,10 @@ def _target(plan: Plan, fault: type[Fault], given: str) -> str:
     if fault.target is TargetKind.CONTROLLER:
         return plan.node(given or CONTROLLER, (CONTROLLER,), "controller")
     if not given:
-        raise UsageError(f"fault {fault.name} needs a {fault.target}; see: syntony lab status")
+        raise UsageError(
+            f"fault {fault.name} needs a {fault.target}: syntony lab fault KIND TARGET;"
+            " see: syntony lab status"
+        )
     if fault.target is TargetKind.LINK:
         return plan.link(given).name
     if fault.target is TargetKind.SWITCH:
