@@ -107,3 +107,28 @@ def test_stamps_are_never_taken_for_better_than_a_counters_tick() -> None:
     found = fit_mixture(clouds, fit_window(clouds).line, START_NOISE_NS)
     assert found is not None
     assert found.noise_ns == pytest.approx(3.0, rel=0.3)
+
+
+def test_the_worse_direction_says_how_far_its_floor_stands_out() -> None:
+    """Few of its probes met no queue: the other direction's many do not make up for that."""
+    rng = np.random.default_rng(7)
+    sent_s = np.sort(rng.uniform(0, 2, 512))
+    half = np.arange(512) % 2 == 0
+
+    def contrast(there: float, back: float) -> float:
+        """With such shares of probes that waited."""
+        waits = rng.random(512) < np.where(half, there, back)
+        wait_ns = waits * rng.gamma(2.0, 2_000, 512)
+        sent_ns = EPOCH_NS + np.rint(sent_s * S).astype(np.int64)
+        late_ns = np.rint(7_000 + rng.normal(0, 10, 512) + wait_ns).astype(np.int64)
+        samples = PairSamples(
+            sent_ns[half], (sent_ns + late_ns)[half], sent_ns[~half], (sent_ns + late_ns)[~half]
+        )
+        clouds = Clouds.of(samples)
+        found = fit_mixture(clouds, fit_window(clouds).line, START_NOISE_NS)
+        assert found is not None
+        return found.contrast
+
+    best, worst = contrast(0.2, 0.2), contrast(0.8, 0.8)
+    for unequal in (contrast(0.2, 0.8), contrast(0.8, 0.2)):
+        assert unequal < 2 * worst < best

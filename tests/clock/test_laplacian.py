@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from syntony.clock import laplacian
 from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian, Places
 
 Ends = tuple[Places, Places]
@@ -146,3 +147,22 @@ def test_spans_of_large_meshes_are_what_both_ends_leave() -> None:
     )
     assert 0.8 < float(np.median(ratio)) <= 1
     assert 0.4 < ratio.min() < ratio.max() < 2
+
+
+def test_a_mesh_of_just_so_many_nodes_is_solved_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    plus, minus = np.triu_indices(12, 1)
+    keep = np.random.default_rng(2).random(len(plus)) < 0.5
+    keep |= minus == plus + 1
+    plus, minus = plus[keep], minus[keep]
+    weights = np.random.default_rng(3).uniform(0.1, 10, len(plus))
+
+    def told() -> list[list[float]]:
+        mesh = Laplacian(plus, minus, 12)
+        asked = mesh.solve(weights, np.sin(np.arange(len(plus)))), mesh.sigmas(weights)
+        return [each.tolist() for each in (*asked, mesh.spans(weights))]
+
+    exact = told()
+    monkeypatch.setattr(laplacian, "DENSE_NODES", 12)
+    assert told() == exact
+    monkeypatch.setattr(laplacian, "DENSE_NODES", 11)
+    assert told() != exact

@@ -220,3 +220,9 @@ def test_senseless_edges_are_ignored(change: dict[str, object]) -> None:
 
 def test_no_edges_no_timelines() -> None:
     assert NetworkSolver().solve(now_ns=0) == ()
+
+
+def test_a_clock_that_nobody_told_an_epoch_of_is_in_its_first() -> None:
+    fleet = Fleet(1)
+    lines = [line for _ in range(3) for line in fleet.step()]
+    assert {line.epoch for line in lines} == {0}

@@ -198,3 +198,18 @@ def test_a_guess_that_fits_spares_most_of_the_work(
     near, far = rounds
     assert near == 2  # one, and the last
     assert far > near
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_liar_is_told_where_most_of_its_edges_put_it(seed: int) -> None:
+    """That is its best reading, with the spread of what they say."""
+    edges = mesh_edges(10, seed, {}, SIGMA_NS)
+    rng = np.random.default_rng([seed, 1])
+    said_ns = rng.uniform(0, 100_000, len(edges.a))
+    theta_ns = edges.theta_ns + said_ns * (edges.a == 4) - said_ns * (edges.b == 4)
+    solution = solve_mesh(edges._replace(theta_ns=theta_ns))
+    assert np.flatnonzero(solution.liars).tolist() == [4]
+    others = np.delete(solution.offset_ns, 4)
+    away_ns = abs(float(solution.offset_ns[4] - np.median(others)))
+    expected_ns = float(np.median(said_ns[(edges.a == 4) | (edges.b == 4)]))
+    assert away_ns == pytest.approx(expected_ns, abs=100)
