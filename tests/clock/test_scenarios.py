@@ -122,7 +122,8 @@ STORIES: dict[str, Story] = {
     "idle": Story(),
     "idle, no noise": Story(noise=stamps.exact),
     "load 0.4": Story(everywhere(Way(0.4))),
-    "load 0.8": Story(everywhere(Way(0.8)), limit_ns=400),
+    # Of eight seeds 50 to 489; before decision 0183 143 to 550, with bounds five times as wide.
+    "load 0.8": Story(everywhere(Way(0.8)), limit_ns=500),
     "load 0.9": Story(everywhere(Way(0.9)), limit_ns=3_000),
     "load 0.95 once known": Story(after(3, everywhere(Way(0.95))), limit_ns=100),
     "load 0.9 one way": Story(everywhere(Way(0.9), QUIET), limit_ns=1_500),
