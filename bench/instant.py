@@ -100,22 +100,29 @@ class Instants:
 
 
 @contextmanager
-def watching(lab: Enterable, node: str) -> Iterator[Instants]:
-    """Listen in this switch or host."""
-    command = (sys.executable, "-m", "bench.instant")
-    # Before entering: inside, where we are root in name only, the kernel refuses it.
-    first = ("chrt", "--fifo", str(REALTIME)) if os.geteuid() == 0 and shutil.which("chrt") else ()
+def listener(command: list[str]) -> Iterator[IO[str]]:
+    """What a process writes; it ends, with all that it has started, with the block."""
     with subprocess.Popen(
-        [*first, *lab.enter_argv(node, command)],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as running:
         try:
-            yield Instants(cast("IO[str]", running.stdout))
+            yield cast("IO[str]", running.stdout)
         finally:
             os.killpg(running.pid, signal.SIGKILL)
+
+
+@contextmanager
+def watching(lab: Enterable, node: str) -> Iterator[Instants]:
+    """Listen in this switch or host."""
+    command = (sys.executable, "-m", "bench.instant")
+    # Before entering: inside, where we are root in name only, the kernel refuses it.
+    first = ("chrt", "--fifo", str(REALTIME)) if os.geteuid() == 0 and shutil.which("chrt") else ()
+    with listener([*first, *lab.enter_argv(node, command)]) as stream:
+        yield Instants(stream)
 
 
 if __name__ == "__main__":

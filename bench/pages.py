@@ -8,16 +8,15 @@ with receiver(lab) as pages:
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple
+
+from bench.instant import listener
 
 from syntony.lab.provision import to_toml
 from syntony.lab.testing import LiveLab
@@ -91,17 +90,8 @@ def receiver(lab: LiveLab) -> Iterator[Pages]:
     settings["alerts"]["receivers"] = [hook]
     config.write_text(to_toml(settings), encoding="utf-8")
     command = [sys.executable, "-m", "bench.pages", LISTEN]
-    with subprocess.Popen(
-        lab.enter_argv("ctl", command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as running:
-        try:
-            yield Pages(cast("IO[str]", running.stdout))
-        finally:
-            os.killpg(running.pid, signal.SIGKILL)
+    with listener(lab.enter_argv("ctl", command)) as stream:
+        yield Pages(stream)
 
 
 class _Hook(BaseHTTPRequestHandler):
