@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.clock.test_tracker import STUCK, Pair
+from tests.clock.pairs import STUCK, Pair
 
 from syntony.clock.tracker import Mode, Tracked
 from syntony.sim import stamps

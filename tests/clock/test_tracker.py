@@ -1,67 +1,16 @@
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import floor_evidence
-from syntony.clock.tracker import Mode, PairTracker, Tracked
+from syntony.clock.tracker import Mode
 from syntony.io.window_fit import fit_window
 from syntony.model import S
 from syntony.sim import stamps
-from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
 from syntony.sim.fleet import QUIET, Way, probe_pairs
-
-WINDOW_NS = 2 * S
-LONGER = Way(floor_ns=25e3)
-STUCK = Way(load=0.5, standing_ns=600e3)
-
-
-class Pair:
-    """Two simulated clocks and their tracker."""
-
-    def __init__(
-        self, seed: int, noise: stamps.StampNoise = stamps.hardware, pairs: int = 200
-    ) -> None:
-        self.clocks = SimulatedClocks(2, seed=seed, kind=ClockKind(wander_ppb=3.0))
-        self.tracker = PairTracker(fit_window)
-        self.at_ns = EPOCH_NS
-        self._noise = noise
-        self._pairs = pairs
-
-    def step(
-        self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
-    ) -> Tracked | None:
-        return self.tracker.step(self.window(there, back, advance_ns=advance_ns))
-
-    def window(
-        self, there: Way = QUIET, back: Way = QUIET, *, advance_ns: int = WINDOW_NS
-    ) -> Clouds:
-        self.at_ns += advance_ns
-        span = (self.at_ns - WINDOW_NS, self.at_ns)
-        ways = (there, back)
-        return Clouds.of(probe_pairs(self.clocks, (0, 1), span, self._pairs, ways, self._noise))
-
-    def error_ns(self, tracked: Tracked) -> float:
-        instant = np.array([self.at_ns], dtype=np.int64)
-        a, b = (int(self.clocks.read(clock, instant)[0]) for clock in (0, 1))
-        moved = tracked.theta_ns + tracked.drift * (a - tracked.ref_ns)
-        return (tracked.base_ns - (b - a)) + moved
-
-    def sigma_ns(self, tracked: Tracked) -> float:
-        instant = np.array([self.at_ns], dtype=np.int64)
-        ahead_ns = int(self.clocks.read(0, instant)[0]) - tracked.ref_ns
-        return math.sqrt(tracked.theta_var + tracked.doubt_var + tracked.drift_var * ahead_ns**2)
-
-    def run(self, ways: Sequence[tuple[Way, Way]]) -> list[Mode]:
-        modes = []
-        for there, back in ways:
-            tracked = self.step(there, back)
-            assert tracked is not None
-            assert abs(self.error_ns(tracked)) < min(200, 5 * self.sigma_ns(tracked)), tracked
-            modes.append(tracked.mode)
-        return modes
 
 
 @pytest.mark.parametrize("seed", range(4))

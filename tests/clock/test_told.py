@@ -1,0 +1,49 @@
+"""What the clock's estimators say of set cases, as it was last agreed on: `fixtures/told.txt`.
+
+Other tests ask whether an answer is within its bound; a wrong sign beside a wide bound, or a
+constant a third of what it was, passes them. Here every number of an answer counts. After a change
+that is meant, look at the difference of `python -m tests.clock.test_told >
+tests/clock/fixtures/told.txt`, and at what moved without being meant to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.clock import told_fits, told_meshes, told_pairs, told_time
+
+AGREED = Path(__file__).with_name("fixtures") / "told.txt"
+CASES: Mapping[str, Callable[[], Iterator[str]]] = (
+    told_fits.CASES | told_pairs.CASES | told_meshes.CASES | told_time.CASES
+)
+
+
+def agreed() -> dict[str, list[str]]:
+    parts = AGREED.read_text(encoding="utf-8").split("\n\n")
+    return {name: lines for name, *lines in (part.strip().splitlines() for part in parts)}
+
+
+def alike(told: str, was: str) -> bool:
+    """The same words and, but for how processors add and where EM settles, the same numbers."""
+    these, those = (each.replace("=", "= ").split() for each in (told, was))
+    return len(these) == len(those) and all(map(_alike, these, those))
+
+
+def _alike(this: str, that: str) -> bool:
+    try:
+        return math.isclose(float(this), float(that), rel_tol=1e-3, abs_tol=5e-3)
+    except ValueError:
+        return this == that
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_told_as_agreed(name: str) -> None:
+    for was, told in zip(agreed()[name], CASES[name](), strict=True):
+        assert alike(told, was), f"\n{told}\nwas\n{was}"
+
+
+if __name__ == "__main__":
+    print("\n\n".join("\n".join([name, *CASES[name]()]) for name in CASES))
