@@ -102,6 +102,16 @@ def test_a_silent_clock_is_held_over_with_a_growing_sigma_then_forgotten() -> No
     assert name(5) not in {line.node for line in fleet.step()}
 
 
+def test_only_clocks_without_fresh_edges_are_away() -> None:
+    fleet = Fleet(seed=1)
+    fleet.step()
+    assert fleet.solver.away() == ()
+    fleet.alive.remove(5)
+    for _ in range(5):
+        fleet.step()
+    assert [line.node for line in fleet.solver.away()] == [name(5)]
+
+
 def test_a_stepped_clock_is_disrupted_and_the_others_do_not_move() -> None:
     fleet = Fleet(seed=2)
     fleet.step()

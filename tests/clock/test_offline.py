@@ -15,7 +15,7 @@ from syntony.cli.clock_solve import solve
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import REQUIRED, check_probes
 from syntony.errors import InputError, SyntonyError, UsageError
-from syntony.model import ClockState, S
+from syntony.model import MS, ClockState, S
 from syntony.sim import stamps
 from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
 from syntony.sim.fleet import QUIET, Way, probe_pairs
@@ -84,6 +84,20 @@ def test_a_series_has_one_result_per_window() -> None:
     assert sum(result.probes for result in results) == 4 * 2 * 800
     assert {edge.mode for edge in results[-1].edges} == {"both"}
     assert [edge.rejected for edge in results[-1].edges] == [""] * 4
+
+
+def test_a_clock_that_misses_a_window_keeps_its_edges() -> None:
+    """Nothing was measured: that is no edge gone wrong."""
+    columns = recorded((0, 1), (1, 2))
+    since_ns = columns["t_tx_ns"].copy()
+    for node in ("h0", "h1", "h2"):  # whose clocks differ by up to 100 ms
+        since_ns[columns["src"] == node] -= columns["t_tx_ns"][columns["src"] == node].min()
+    h0 = (columns["src"] == "h0") | (columns["dst"] == "h0")
+    asleep = h0 & (since_ns >= 4 * S - 20 * MS) & (since_ns < 6 * S + 20 * MS)
+    results = solve_probes(check_probes(only(columns, ~asleep)), window_ns=2 * S)
+    assert [len(result.edges) for result in results] == [2, 2, 1, 2]
+    for result in results:
+        assert {node.state for node in result.nodes} == {ClockState.SYNCHRONIZED}
 
 
 def edited(**change: Any) -> Columns:

@@ -21,6 +21,14 @@ def test_a_pair_is_judged_by_how_its_spacing_changed(change_ns: int, purity: int
     assert purity_classes(tx, rx, ints(4, 4)).tolist() == [purity, purity]
 
 
+def test_every_class_has_probes() -> None:
+    """An empty one would be learned of for nothing."""
+    change_ns = np.arange(0, 6_000, 10).repeat(2) * np.tile([0, 1], 600)
+    tx = np.tile(ints(0, 10_000), 600)
+    paired = purity_classes(tx, tx + 7_000 + change_ns, np.arange(1_200) // 2)
+    assert {*paired.tolist(), UNPAIRED} == set(range(CLASSES))
+
+
 def test_who_has_no_partner_has_a_class_of_its_own() -> None:
     tx = ints(0, 10, 20, 30, 40, 50)
     classes = purity_classes(tx, tx + 5, ints(1, 2, 2, 3, 3, 3))

@@ -217,3 +217,15 @@ def test_history_is_bounded() -> None:
         served.take(line(local_ns, 0.0), local_ns)
     assert served.at(START_NS + 100 * S) is None
     assert served.at(START_NS + 1000 * S) is not None
+
+
+def test_a_clock_that_is_lost_while_its_pace_is_followed_is_not_followed_any_more() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    served.leave_pace(1)
+    assert served.following
+    lost = served.tick(START_NS + 7_200 * S)
+    assert lost is not None
+    assert lost.state is ClockState.DISRUPTED
+    assert not served.following
+    assert served.follow(Slew(0.0, 10.0, 5.0), START_NS + 7_201 * S) is None

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.clock import told_fits, told_meshes, told_pairs, told_time
+from tests.clock import told_files, told_fits, told_meshes, told_pairs, told_time
 
 AGREED = Path(__file__).with_name("fixtures") / "told.txt"
 CASES: Mapping[str, Callable[[], Iterator[str]]] = (
-    told_fits.CASES | told_pairs.CASES | told_meshes.CASES | told_time.CASES
+    told_files.CASES | told_fits.CASES | told_pairs.CASES | told_meshes.CASES | told_time.CASES
 )
 
 

@@ -41,6 +41,7 @@ def fitted(fit: WindowFit) -> str:
         f" back={line.reverse_ns:.6g} sigma={math.sqrt(fit.theta_var):.5g}"
         f" rate={math.sqrt(fit.slope_var) * 1e9:.5g} both={fit.covariance * 1e9:.5g}"
         f" noise={fit.noise_ns:.5g} apart={fit.apart:.5g} piled={fit.piled} sharp={fit.sharp}"
+        f" certain={fit.certain} gap={fit.gap_ns:.5g}"
     )
 
 

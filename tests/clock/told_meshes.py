@@ -70,6 +70,8 @@ def wrong_edges() -> Iterator[str]:
             off_ns[tuple(world.rng.integers(0, 12, 2))] = by_ns
         world.spoil(off_ns)
         world.slew(4, 3e3, {1, 2, 3})
+        world.slew(8, 65.0, {0, 1})
+        world.slew(9, -130.0, {0, 1})
         yield from judged(world)
 
 

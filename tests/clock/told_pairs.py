@@ -112,10 +112,10 @@ def stepped() -> Iterator[str]:
         for windows in (0, 3):
             pair = learned(Pair(7, stamps.kernel), windows)
             yield line(pair, pair.tracker.step(torn(pair, step_ns, part)))
-    for excess_ns in (2e3, 20e3):
-        pair = learned(Pair(8, stamps.kernel))
+    for seed, excess_ns in enumerate((2e3, 3.5e3, 6e3)):
+        pair = learned(Pair(seed, stamps.kernel), 4)
         vague = Way(load=0.95, standing_ns=300e3)
-        yield from told(pair, [(vague, vague)] * 3)
+        yield from told(pair, [(vague, vague)] * 4)
         for _ in range(2):
             yield line(pair, pair.tracker.step(torn(pair, 40e3, 0.0, excess_ns)))
         yield from told(pair, [(QUIET, QUIET)] * 2)

@@ -117,18 +117,19 @@ def whole(values: Floats) -> NDArray[np.int64]:
 
 def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
     """Edges of each connected part."""
-    parent: dict[str, str] = {}
-
-    def find(node: str) -> str:
-        parent.setdefault(node, node)
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
+    beside: dict[str, list[str]] = defaultdict(list)
     for edge in edges:
-        parent[find(edge.a)] = find(edge.b)
+        beside[edge.a].append(edge.b)
+        beside[edge.b].append(edge.a)
+    part_of: dict[str, str] = {}
+    for first in beside:
+        waiting = [first]
+        while waiting:
+            node = waiting.pop()
+            if node not in part_of:
+                part_of[node] = first
+                waiting += beside[node]
     parts: dict[str, list[Edge]] = defaultdict(list)
     for edge in edges:
-        parts[find(edge.a)].append(edge)
+        parts[part_of[edge.a]].append(edge)
     return parts.values()

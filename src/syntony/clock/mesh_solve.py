@@ -35,7 +35,6 @@ LIAR_PEERS = 3
 """A clock most of whose edges, with this many peers, contradict the rest is no clock to follow."""
 COMMON = 0.5
 """Part of an edge's random error that it has in common with its node's other edges."""
-CUT_ROUNDS = 4
 FAR_GUESS_NS = 100_000.0
 """A first guess this far off makes instants differ by what 80 ppm turn into 8 ns."""
 
@@ -170,10 +169,7 @@ def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArra
     """Cuts out clocks that most of their peers contradict, worst first."""
     edges = frame.edges
     liars = np.zeros(edges.nodes, dtype=np.bool_)
-    for _ in range(CUT_ROUNDS):
-        more = _liars(edges, found, liars)
-        if not more.any():
-            break
+    while (more := _liars(edges, found, liars)).any():
         liars |= more
         cut = liars[edges.a] | liars[edges.b]
         if cut.all():

@@ -58,19 +58,20 @@ def check_probes(columns: dict[str, NDArray[Any]]) -> Probes:
         raise InputError("self-probe", f"row {same[0]}: src and dst are both {src_names[same[0]]}")
     nodes, ends = np.unique(np.concatenate((src_names, dst_names)), return_inverse=True)
     src, dst = ends[: len(tx_ns)], ends[len(tx_ns) :]
-    pair = _numbers(columns.get("pair"))
-    path = _numbers(columns.get("path"))
+    pair, path = _numbers(columns.get("pair")), _numbers(columns.get("path"))
+    path = np.zeros(len(tx_ns), dtype=np.int64) if path is None else path
+    _, first = np.unique(np.stack((src, dst, tx_ns, rx_ns, path)), axis=1, return_index=True)
+    keep = np.sort(first)
     probes = Probes(
-        src=src,
-        dst=dst,
+        src=src[keep],
+        dst=dst[keep],
         nodes=tuple(str(node) for node in nodes),
-        tx_ns=tx_ns,
-        rx_ns=rx_ns,
-        pair=pair,
-        path=np.zeros(len(tx_ns), dtype=np.intp) if path is None else path.astype(np.intp),
-        duplicates=0,
+        tx_ns=tx_ns[keep],
+        rx_ns=rx_ns[keep],
+        pair=None if pair is None else pair[keep],
+        path=path[keep].astype(np.intp),
+        duplicates=len(tx_ns) - len(keep),
     )
-    probes = _without_repeats(probes)
     _check_order(probes)
     _check_units(probes)
     return probes
@@ -120,21 +121,6 @@ def _numbers(values: NDArray[Any] | None) -> Instants | None:
         return None
     _, numbers = np.unique(np.array([str(value) for value in values.tolist()]), return_inverse=True)
     return np.asarray(numbers, dtype=np.int64)
-
-
-def _without_repeats(probes: Probes) -> Probes:
-    rows = np.stack((probes.src, probes.dst, probes.tx_ns, probes.rx_ns, probes.path))
-    _, first = np.unique(rows, axis=1, return_index=True)
-    keep = np.sort(first)
-    return probes._replace(
-        src=probes.src[keep],
-        dst=probes.dst[keep],
-        tx_ns=probes.tx_ns[keep],
-        rx_ns=probes.rx_ns[keep],
-        pair=None if probes.pair is None else probes.pair[keep],
-        path=probes.path[keep],
-        duplicates=len(probes.tx_ns) - len(keep),
-    )
 
 
 def _check_order(probes: Probes) -> None:

@@ -115,10 +115,9 @@ def _of_side(t: Floats, heights: Floats, clustered: bool) -> _Side:
     # The upper median: a step within the window leaves no more than half of the stretches low.
     rise_ns = float(np.partition(lowest, stretches // 2)[stretches // 2])
     gap_ns = GAP * rise_ns / math.sqrt(stretches)
-    if stretches < LEAST_STRETCHES:
-        return _Side(False, 0.0, gap_ns, 0.0, 0.0)
+    enough = stretches >= LEAST_STRETCHES
     chance, cluster_ns = _cluster(above)
-    if cluster_ns < gap_ns:
+    if enough and cluster_ns < gap_ns:
         low = t[above < cluster_ns]
         return _Side(True, math.sqrt(-2 * math.log(chance)), cluster_ns, low[0], low[-1])
     low = t[above <= rise_ns]
@@ -126,7 +125,7 @@ def _of_side(t: Floats, heights: Floats, clustered: bool) -> _Side:
     lean = middle / high if high > 0 else 0.0
     near = clustered or rise_ns <= NEAR * middle / each + TICKS_NS
     sigmas = (1 - lean / EVEN_LEAN) * math.sqrt(len(above))
-    return _Side(near and lean <= LEAN, sigmas, gap_ns, low[0], low[-1])
+    return _Side(enough and near and lean <= LEAN, sigmas, gap_ns, low[0], low[-1])
 
 
 def _cluster(above: Floats) -> tuple[float, float]:
