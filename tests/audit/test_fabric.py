@@ -195,6 +195,8 @@ def test_names_that_say_nothing_or_the_same() -> None:
     wiring.says["gpu0003 mlx5_1"] = wiring.says["gpu0004 mlx5_1"] = "twin mlx5_1"
     told = {subject for check, subject in found(wiring) if check == "be.topo.names"}
     assert told == {"MT4129 ConnectX7 Mellanox Technologies", "localhost", "twin mlx5_1"}
+    dark = {subject for check, subject in found(wiring) if check == "be.topo.attached"}
+    assert not dark & {"gpu0001/mlx5_1", "gpu0002/mlx5_1"}, "their links are there"
 
 
 def test_a_fabric_that_is_not_in_port_order_is_no_fault() -> None:

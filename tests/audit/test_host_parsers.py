@@ -164,6 +164,18 @@ def test_every_kind_of_fault_has_its_words() -> None:
         assert "(?P<item>" in each.pattern.pattern, each.name
 
 
+@pytest.mark.parametrize(
+    ("source", "leap", "good"),
+    [("0A090035,10.9.0.53", "Normal", True), ("7F7F0101,", "Normal", False),
+     ("00000000,0.0.0.0", "Normal", False), ("0A090035,10.9.0.53", "Not synchronised", False)],
+)  # fmt: skip
+def test_chrony_without_a_source_is_not_synchronised(source: str, leap: str, good: bool) -> None:
+    line = f"{source},3,1700000000.1,-0.000002,0.000001,0.000003,1,0,0.1,0.0008,0.0003,64,{leap}"
+    wall = parse_chrony(line)
+    assert wall.synchronised is good
+    assert (wall.offset_ns, wall.bound_ns) == pytest.approx((-2_000, 400_000 + 300_000))
+
+
 def test_clocks() -> None:
     wall = parse_timesyncd(
         "Server: x\nOffset: -1min 2.5s\nDelay: 4ms\nRoot distance: 1ms (max: 5s)"

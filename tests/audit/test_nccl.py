@@ -109,6 +109,15 @@ def test_a_broken_report_is_named(text: str, why: str) -> None:
         parse_table(text)
 
 
+def test_a_run_without_checks_has_speeds_and_no_count_of_errors() -> None:
+    """nccl-tests with `-c 0` print N/A for the count; of a speed it is no result."""
+    unchecked = "1073741824 268435456 float sum -1 5502.0 195.16 {} N/A 5498.9 195.26 366.12 N/A\n"
+    table = parse_table(unchecked.format("365.92") + "# Avg bus bandwidth : 366.02\n")
+    assert (table.peak, table.average, table.wrong) == (366.12, 366.02, None)
+    with pytest.raises(InputError, match="no line of results"):
+        parse_table(unchecked.format("N/A") + "# Avg bus bandwidth : 366.02\n")
+
+
 def test_a_table_that_ends_early_is_no_result() -> None:
     with pytest.raises(InputError, match="cut-off"):
         parse_table(TABLE.partition("# Out of")[0])

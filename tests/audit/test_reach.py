@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from syntony.audit.latency import off_the_line
-from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_nics
+from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_nics, culprits
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import Direction
 from syntony.audit.reach_plan import Course
@@ -138,12 +138,23 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
     assert ("be.conn.paths", f"behind {leaf}") in bad(judge(seen))
 
 
+def test_flows_that_nobody_answered_end_at_their_sender() -> None:
+    lost = [Flow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
+    traces = [Trace(lost[0], ()), Trace(lost[1], ()), Trace(lost[0]._replace(sport=1), ("a", "*"))]
+    (told,) = culprits(made(traces=traces))
+    assert (told.after, told.flows, set(told.alive)) == ("", tuple(lost), {"a"})
+
+
 def _addresses(topology: Topology) -> dict[str, str]:
     return {device.name: device.addresses[0] for device in topology.devices if device.addresses}
 
 
 def test_a_slow_nic_stands_out_of_its_class() -> None:
-    assert bad(judge(made(slow=frozenset({"h2/rail0"})))) == {("be.lat.pair", "h2/rail0")}
+    results = judge(made(slow=frozenset({"h2/rail0"})))
+    assert bad(results) == {("be.lat.pair", "h2/rail0")}
+    told = next(r for r in results if r.check == "be.lat.pair" and r.subject == "h2/rail0")
+    slow, usual = (float(said.removesuffix(" µs")) for said in (told.got, told.expected))
+    assert 1 < usual < slow < 1_000
 
 
 def test_one_direction_that_is_slower_is_named() -> None:

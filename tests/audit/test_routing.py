@@ -125,6 +125,10 @@ def test_a_circle_and_a_thrown_away_destination() -> None:
     assert [r for r in found if r.count("->") == 3] != []
     (circle,) = [r for r in found.values() if "circle" in r.got]
     assert {"r1", "r2", "r3"} <= set(circle.subject.split(" -> "))
+    more = ipaddress.ip_network("10.2.0.0/24")
+    both = [each._replace(routes=(*each.routes, Route("main", more, each.routes[0].hops)))
+            for each in seen]  # fmt: skip
+    assert len([r for r in judge_routes(both) if "circle" in r.got]) == 1, "told once"
     found = bad(judge_routes([table("r1", "1.1.1.1", thrown="blackhole"), *seen[1:2], seen[3]]))
     assert "blackhole 10.1.0.0/24" in found["r1"].evidence
 

@@ -4,20 +4,63 @@ from __future__ import annotations
 
 import ipaddress
 import random
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
 import pytest
+from tests.audit.paper import DENIED, PaperHost, Text
 
 from syntony.audit.changes import compare
+from syntony.audit.check import HostCheck
+from syntony.audit.examine import examine
+from syntony.audit.facts import Facts, UnreadableError
 from syntony.audit.gids import Gid, Preference, nccl_choice, preference
+from syntony.audit.host_log import kernel_log
 from syntony.audit.latency import MIN_PAIRS, fit, off_the_line
 from syntony.audit.parse.kernel_faults import FAULTS
 from syntony.audit.parse.kernel_log import Xid
-from syntony.audit.result import Result, Status
+from syntony.audit.result import Reading, Result, Status
 from syntony.audit.speed_hunt import MIN_PAIRS as MIN_SPEEDS
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.audit.xid import Action, action_of, latest
+
+# --- what cannot be read, and what there is nothing to say of ---
+
+
+def test_why_there_is_no_kernel_log_is_said_of_each_source() -> None:
+    journal = "journalctl -k -b --no-pager -o short-iso"
+    said = {"dmesg": " \n", journal: "-- No entries --"}
+    with pytest.raises(UnreadableError) as caught:
+        kernel_log(PaperHost(commands=said))
+    assert "`dmesg` is empty; `journalctl" in str(caught.value)
+    assert str(caught.value).endswith("short-iso` printed no kernel log")
+    with pytest.raises(UnreadableError, match="dmesg is not installed; "):
+        kernel_log(PaperHost())
+    stamped: dict[str, Text] = {"dmesg": DENIED, journal: "[  0.1] Linux"}
+    assert kernel_log(PaperHost(commands=stamped)) == "[  0.1] Linux"
+
+
+@pytest.mark.parametrize(
+    ("reads", "status"), [((), Status.SKIP), (("/sys/x",), Status.UNKNOWN)]
+)  # fmt: skip
+def test_a_check_that_says_nothing_is_skipped_or_blind(
+    reads: tuple[str, ...], status: Status
+) -> None:
+    """Blind where nothing of what it reads is there."""
+
+    class Mute(HostCheck):
+        id = "x.mute"
+
+        def test(self, host: Facts) -> Iterator[Result | Reading]:
+            return iter(())
+
+    Mute.reads = reads
+    (said,) = examine(Mute(), PaperHost())
+    assert isinstance(said, Result)
+    assert (said.status, said.subject) == (status, "h0")
+    assert said.evidence.endswith("nothing here to look at")
+
 
 # --- what an error asks for ---
 

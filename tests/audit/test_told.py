@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator
 import pytest
 from tests.audit.fixture_fleet import FAULTS, FOLDER, fault, judged, reports
 
+from syntony.audit.parse.kernel_log import Xid
 from syntony.audit.result import Result
+from syntony.audit.xid import action_of
 
 HOSTS = ("a100-hot", "dgx-h100", "gb200-nvl72", "mi300x-thor2", "vlan-on-bond")
-NAMED = FAULTS[::6]
+NAMED = FAULTS[::3]
+CODES = range(1, 200)
 AGREED = FOLDER / "told.txt"
 
 
@@ -45,6 +48,14 @@ def verdicts(results: Iterable[Result]) -> Iterator[str]:
     ))  # fmt: skip
 
 
+def of_codes() -> Iterator[str]:
+    """What each Xid that is known means and asks for."""
+    unheard_of, *rules = (action_of(Xid("0:1", code, False, "")) for code in (0, *CODES))
+    for code, rule in zip(CODES, rules, strict=True):
+        if rule != unheard_of:
+            yield f"{code}: {rule.meaning}: {rule.action}"
+
+
 def counted(lines: Counter[str]) -> Iterator[str]:
     return (f"{count} x {line}" for line, count in sorted(lines.items()))
 
@@ -59,6 +70,10 @@ def test_a_host_is_told_as_agreed(shape: str) -> None:
     assert list(of_host(shape)) == agreed()[f"host {shape}"]
 
 
+def test_error_codes_are_told_as_agreed() -> None:
+    assert list(of_codes()) == agreed()["codes"]
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_a_fault_is_told_as_agreed(name: str) -> None:
     assert list(of_fault(name)) == agreed()[f"fault {name}"]
@@ -67,4 +82,5 @@ def test_a_fault_is_told_as_agreed(name: str) -> None:
 if __name__ == "__main__":
     told = [[f"host {each}", *of_host(each)] for each in HOSTS]
     told += [[f"fault {each}", *of_fault(each)] for each in NAMED]
+    told += [["codes", *of_codes()]]
     print("\n\n".join("\n".join(lines) for lines in told))
