@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -166,6 +167,20 @@ def test_utc_is_held_when_the_whole_fleet_is() -> None:
     step(fleet)
     assert fleet.solver.utc is not None
     assert fleet.solver.utc.state is ClockState.SYNCHRONIZED, f"seed {SEED}: {solver.utc}"
+
+
+def test_a_thousand_clocks_carry_fleet_time_over_a_restart() -> None:
+    solver = AnchoredSolver()
+    line = Timeline(node="", ref_ns=0, offset_ns=0.0, drift_ppb=0.0, sigma_ns=1.0)
+    away = [msgspec.structs.replace(line, node=f"away{n}", component="x") for n in range(1_200)]
+    solver.inherit(FleetMemory(lines=tuple(away)))
+    edge = Edge(a="x", b="y", ref_ns=EPOCH_NS, theta_ns=5.0, drift_ppb=1.0, sigma_ns=5.0,
+                drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=100)  # fmt: skip
+    solver.update([edge], 0)
+    solver.solve(0)
+    remembered = [line.node for line in solver.memory().lines]
+    assert len(remembered) == 1_000
+    assert remembered[:3] == ["x", "y", "away0"], "those that are there come first"
 
 
 def test_edges_of_nobody_known_lead_nowhere() -> None:

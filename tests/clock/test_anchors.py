@@ -7,7 +7,6 @@ import random
 import pytest
 
 from syntony.clock.anchors import (
-    READING_LIFETIME_NS,
     Anchor,
     Heard,
     Vote,
@@ -18,6 +17,7 @@ from syntony.clock.anchors import (
 from syntony.model import ClockState, S, Timeline, UtcReading
 
 T0 = 1_700_000_000 * S
+READING_LIFETIME_NS = 10 * S
 
 
 def line(node: str, offset_ns: float = -1_000.0, **more: object) -> Timeline:

@@ -7,12 +7,13 @@ import pytest
 from tests.clock.test_pair import AT_NS, truth_ns
 
 from syntony.clock.pair import PairEstimator, PairSamples
-from syntony.clock.paths import FORGET_WINDOWS, MIN_WINDOWS, PathBalance
+from syntony.clock.paths import PathBalance
 from syntony.model import Edge, S
 from syntony.sim.clocks import Queueing, SimulatedClocks
 
 WINDOW_NS = 4 * S
 FLOOR_NS = 5_000.0
+MIN_WINDOWS, FORGET_WINDOWS = 8, 60
 
 
 def together(paths: list[PairSamples]) -> PairSamples:

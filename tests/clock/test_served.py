@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.clock.served import (
-    FOLLOW_NS,
-    LEAD_NS,
-    MAX_BOUND_NS,
-    SILENCE_NS,
-    SLEW_PPB,
-    Piece,
-    Served,
-)
+from syntony.clock.served import Piece, Served
 from syntony.clock.steps import Slew
 from syntony.model import MS, US, ClockState, S, Timeline
 
 START_NS = 1_700_000_000 * S
+# As docs/reference/clock.md has them.
+SLEW_PPB, LEAD_NS, SILENCE_NS = 200_000.0, 50 * MS, 5 * S
+MAX_BOUND_NS, FOLLOW_NS = 1 * MS, 20.0
 
 
 def line(ref_ns: int, offset_ns: float, drift_ppb: float = 0.0, sigma_ns: float = 10.0) -> Timeline:
@@ -228,3 +225,17 @@ def test_a_clock_that_is_lost_while_its_pace_is_followed_is_not_followed_any_mor
     assert lost.state is ClockState.DISRUPTED
     assert not served.following
     assert served.follow(Slew(0.0, 10.0, 5.0), START_NS + 7_201 * S) is None
+
+
+def test_an_hour_of_pieces_is_remembered_as_in_the_page() -> None:
+    header = Path(__file__).parents[2] / "native/clock/syn_clock_page.h"
+    found = re.search(r"SYN_CLOCK_PIECES = (\d+)", header.read_text(encoding="utf-8"))
+    assert found is not None
+    count, served = int(found[1]), Served()
+    served.take(line(START_NS, 0.0), START_NS - LEAD_NS)
+    for later in range(1, count + 2):
+        served.adjusted(START_NS + later * S, 1.0)
+    oldest = served.at(START_NS + 2 * S)
+    assert oldest is not None
+    assert oldest.from_ns == START_NS + 2 * S
+    assert served.at(START_NS + 2 * S - 1) is None

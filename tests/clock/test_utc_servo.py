@@ -9,21 +9,14 @@ import pytest
 
 from syntony.clock.anchors import Vote
 from syntony.clock.lead import Lead
-from syntony.clock.utc import (
-    APPROACH_NS,
-    MAX_LEAD_PPB,
-    MAX_TURN_PPB_PER_S,
-    MOVED_SOLVES,
-    RATE_GATE_PPB,
-    RATE_SPAN_NS,
-    START_PATIENCE_NS,
-    START_SPAN_NS,
-    UtcMemory,
-    UtcServo,
-)
+from syntony.clock.utc import UtcMemory, UtcServo
 from syntony.model import MS, ClockState, S, Utc
 
 T0 = 1_700_000_000 * S
+# As docs/reference/clock.md has them.
+START_SPAN_NS, START_PATIENCE_NS = 4 * S, 10 * S
+APPROACH_NS, MAX_LEAD_PPB, MAX_TURN_PPB_PER_S = 100 * S, 100.0, 0.5
+RATE_GATE_PPB, RATE_SPAN_NS, MOVED_SOLVES = 1_000.0, 8 * S, 10
 SYNCHRONIZED, HOLDOVER, UNKNOWN = (
     ClockState.SYNCHRONIZED, ClockState.HOLDOVER, ClockState.UNKNOWN
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.laplacian import DENSE_NODES, Floats, Laplacian
+from syntony.clock.laplacian import Floats, Laplacian
 
 Mask = NDArray[np.bool_]
 
@@ -141,9 +141,7 @@ def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
 
 
 def _confirmed(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
-    """Edges that others confirm which contradict nobody; in large meshes all of them."""
-    if mesh.count > DENSE_NODES:
-        return np.ones(len(bad), dtype=np.bool_)
+    """Edges that others confirm which contradict nobody."""
     # Hardly any weight instead of none keeps the mesh in one part.
     weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
     return np.asarray(redundancy(mesh, weights) >= LEAST_REDUNDANCY, dtype=np.bool_)
