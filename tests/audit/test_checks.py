@@ -23,7 +23,7 @@ from tests.audit.hosts import (
     write,
 )
 
-from syntony.audit.collecting import inputs
+from syntony.audit.collecting import inputs, split_inputs
 from syntony.audit.judge import Golden, Judge
 from syntony.audit.registry import every_check, host_checks
 from syntony.audit.result import HostReport, Result, Status
@@ -458,3 +458,11 @@ def _star(word: str) -> str:
     for name in ("DEVICE", "NETDEV", "ADDRESS", "NVME", "HOST", "SIZE", "PEER", "GPUS"):
         word = word.replace(name, "*")
     return "1" if word == "PORT" else word
+
+
+def test_commands_that_load_the_host_run_alone_and_once() -> None:
+    checks = [kind() for kind in host_checks(active=True)]
+    files, together, alone = split_inputs(checks)
+    assert (files, sorted(together + alone)) == (inputs(checks)[0], sorted(inputs(checks)[1]))
+    assert alone
+    assert together == inputs(each for each in checks if not each.active)[1]

@@ -98,6 +98,12 @@ def test_iterations_do_not_straggle(tail: float, status: Status) -> None:
     assert told(run(), run(tail=tail))["nccl.tail"].status is status
 
 
+@pytest.mark.parametrize("tails", [(1.05, 1.5), (1.5, 1.05)])
+def test_the_worst_run_straggles(tails: tuple[float, float]) -> None:
+    result = told(*(run(tail=tail) for tail in tails))["nccl.tail"]
+    assert (result.status, result.got) == (W, "1.50")
+
+
 PART = {"NET/IB/GDRDMA": 60, "NET/IB": 4}
 
 

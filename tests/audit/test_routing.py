@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from syntony.audit.facts import UnreadableError
 from syntony.audit.parse.routes import Route, Table, parse_routes
 from syntony.audit.result import Result, Status
-from syntony.audit.routing import judge_routes
+from syntony.audit.routing import _at_home, judge_routes
 from syntony.io.audit.tables import read_tables
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.routes import routes as planned_routes
@@ -255,3 +255,25 @@ def test_a_circle_is_told_by_a_destination_that_somebody_forwards() -> None:
     seen.append(Table("edge", frozenset({"192.0.2.9"}), (connected,)))
     (circle,) = [r for r in judge_routes(seen) if "circle" in r.got]
     assert circle.got.startswith("10.0.0.0/8 ")
+
+
+@pytest.mark.parametrize(
+    ("own", "routes", "home"),
+    [
+        ({"10.1.0.1"}, (), True),
+        ({"10.2.0.1"}, (), False),
+        (set(), (("10.1.0.0/26", (), ""), ("0.0.0.0/0", ("1.1.1.1",), "")), True),
+        (set(), (("0.0.0.0/0", ("1.1.1.1",), ""), ("10.1.0.0/24", (), "")), True),
+        (set(), (("10.1.0.0/24", ("1.1.1.1",), ""), ("0.0.0.0/0", (), "")), False),
+        (set(), (("10.1.0.0/24", (), "blackhole"),), False),
+        (set(), (("fd00::/64", (), ""),), False),
+        (set(), (), False),
+    ],
+)  # fmt: skip
+def test_a_destination_is_a_devices_own_side(
+    own: set[str], routes: tuple[tuple[str, tuple[str, ...], str], ...], home: bool
+) -> None:
+    """By an address there, or by a connected part of it, whatever else is in the table."""
+    made = tuple(Route("main", ipaddress.ip_network(net), hops, gone) for net, hops, gone in routes)
+    table = Table("leaf", frozenset(own), made)
+    assert _at_home(table, ipaddress.ip_network("10.1.0.0/24")) is home

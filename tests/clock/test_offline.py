@@ -131,6 +131,11 @@ BAD: dict[str, tuple[Columns, str]] = {
     "one column in microseconds": (edited(t_rx_ns=lambda v: v // 1_000), "not-nanoseconds"),
     "picoseconds": (edited(t_tx_ns=lambda v: v * 5), "out-of-range"),
     "time backwards": (edited(t_tx_ns=lambda v: v[::-1]), "time-backwards"),
+    "truths": (edited(t_tx_ns=lambda v: v > 0), "not-integers"),
+    "complex": (edited(t_rx_ns=lambda v: v + 0j), "not-integers"),
+    "words": (edited(t_rx_ns=lambda v: v.astype(np.str_)), "not-integers"),
+    "one instant": (edited(t_tx_ns=lambda v: np.full(len(v), EPOCH_NS)), "one-instant"),
+    "a name in the middle": (edited(dst=lambda v: without(v, "")), "missing-names"),
     "to itself": (edited(dst=lambda v: np.full(len(v), "h0")), "self-probe"),
     "no name": (edited(src=lambda v: without(v, None)), "missing-names"),
 }
@@ -143,6 +148,49 @@ def test_bad_files_have_a_name(case: str) -> None:
         check_probes(columns)
     assert caught.value.name == name
     assert "\n" not in str(caught.value)
+
+
+def columns_of(tx_ns: int, rtt_ns: int, rate: float = 1.0) -> Columns:
+    """Two dozen probes there and back, at once, of clocks that run at such a ratio."""
+    sent = tx_ns + 1_000_000 * np.arange(24)
+    come = tx_ns + np.rint((sent - tx_ns) * rate).astype(np.int64) + 40
+    names = np.array(["a", "b"])
+    return {
+        "src": np.repeat(names, 24),
+        "dst": np.repeat(names[::-1], 24),
+        "t_tx_ns": np.concatenate((sent, come)),
+        "t_rx_ns": np.concatenate((come, sent + rtt_ns)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "name"),
+    [
+        (columns_of(0, 100), columns_of(0, 99), "not-nanoseconds"),
+        (columns_of(0, -100), columns_of(0, -99), "not-nanoseconds"),
+        (columns_of(0, 9_000, 99.0), columns_of(0, 9_000, 101.0), "not-nanoseconds"),
+        (columns_of(0, 9_000, 0.0102), columns_of(0, 9_000, 0.0098), "not-nanoseconds"),
+        (columns_of(2**61 - 10**9, 9_000), columns_of(2**61, 9_000), "out-of-range"),
+        (columns_of(-(2**61) + 10**9, 9_000), columns_of(-(2**61), 9_000), "out-of-range"),
+    ],
+    ids=["100 ns", "negative", "fast", "slow", "73 years on", "73 years ago"],
+)
+def test_what_is_just_possible_is_taken(good: Columns, bad: Columns, name: str) -> None:
+    assert len(check_probes(good).tx_ns) == 48
+    with pytest.raises(InputError) as caught:
+        check_probes(bad)
+    assert caught.value.name == name
+
+
+def test_floating_point_stamps_are_taken_while_they_are_exact() -> None:
+    for at, good in ((2**53 - 24_000_000, True), (2**53, False)):
+        columns = columns_of(at, 9_000)
+        floating = columns | {"t_tx_ns": columns["t_tx_ns"].astype(np.float64)}
+        if good:
+            assert check_probes(floating).tx_ns.tolist() == columns["t_tx_ns"].tolist()
+            continue
+        with pytest.raises(InputError, match="too large to be exact"):
+            check_probes(floating)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from syntony.audit.majority import Votes, own_vote
@@ -91,13 +92,13 @@ class Cabling:
     def __init__(
         self,
         topology: Topology,
-        rates: Mapping[tuple[str, str], str] | None = None,
-        says: Mapping[str, str] | None = None,
+        rates: Mapping[tuple[str, str], str] = MappingProxyType({}),
+        says: Mapping[str, str] = MappingProxyType({}),
         doubts: Sequence[Doubt] = (),
     ) -> None:
         self.topology = topology
-        self.rates = rates or {}
-        self.says = says or {}
+        self.rates = rates
+        self.says = says
         self.doubts = doubts
 
     @cached_property

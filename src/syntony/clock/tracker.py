@@ -36,8 +36,6 @@ REBASE_WINDOWS = 3
 FLOOR_DOWN = 0.3
 FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
-LOST_DRIFT_SIGMA = 5e-4
-"""Doubt of the drift after a clock's rate changed: what chronyd and the kernel slew by at most."""
 UNPROVEN_SHARE = 0.125
 """1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
 directions: then a queue may stand in one of them, and hide up to half the round trip, which is four
@@ -138,7 +136,6 @@ class PairTracker:
             return None
         self._lost = False
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
-        self._x = OffsetDrift(cov=Covariance(drift=LOST_DRIFT_SIGMA**2))
         self._start(fit, floors.asymmetry_ns)
         self._watch_bend(clouds, fit)
         lows = fitted_lows(clouds, fit, self._noise_ns)
