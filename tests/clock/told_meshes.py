@@ -115,6 +115,27 @@ def large() -> Iterator[str]:
         yield f"left out={len(said) - 432}"
 
 
+def wandered() -> Iterator[str]:
+    """Solved from where clocks were a second before, some of which have moved since."""
+    for seed in (1, 2):
+        world = World(seed, 90, sigmas_ns=(10.0, 40.0))
+        wrong_ns = np.zeros((90, 90))
+        wrong_ns[world.rng.integers(0, 90, 9), :] = world.rng.uniform(-900, 900, (9, 90))
+        world.spoil(wrong_ns)
+        solver = NetworkSolver()
+        for now, moved_ns in enumerate((0.0, 30.0, 150.0, 4_000.0)):
+            late_ns = np.where(np.arange(90) % 30 == 7, moved_ns, 0.0)
+            world.spoil(late_ns[None, :] - late_ns[:, None])
+            world.offset_ns += late_ns
+            solver.update(world.edges, now * S)
+            lines = {line.node: line for line in solver.solve(now * S)}
+            found = Judged.of(world, [lines[f"n{node}"] for node in range(90)])
+            said = [f"{found.error_ns[node]:.5g}" for node in (0, 1, 2, 3, 7, 37, 67)]
+            yield f"mean={np.abs(found.error_ns).mean():.5g} {' '.join(said)}"
+            out = sum(bool(verdict.reason) for verdict in solver.verdicts)
+            yield f"sigma={found.sigma_ns.mean():.5g} out={out}"
+
+
 def spans() -> Iterator[str]:
     """Variances of nodes and of differences, near and far, of an uneven mesh."""
     for count in (30, 450):
@@ -234,8 +255,8 @@ def torn_and_held() -> Iterator[str]:
 
 
 STORIES = (
-    clean, liars, wrong_edges, doubts, contradictions, large, spans, again_and_again, led_to_utc,
-    torn_and_held,
+    clean, liars, wrong_edges, doubts, contradictions, large, wandered, spans, again_and_again,
+    led_to_utc, torn_and_held,
 )  # fmt: skip
 CASES: dict[str, Callable[[], Iterator[str]]] = {
     f"mesh {story.__name__}": story for story in STORIES

@@ -29,21 +29,12 @@ COARSE = 0.05
 FINE = 0.005
 SCALE_EDGES = 1 << 17
 """Of more, every so many are enough for a median: half a per cent off at most."""
-
-
-class Rounds(NamedTuple):
-    """How often Huber's weights are made anew."""
-
-    most: int
-    """They end with one that moves no potential by more than `settled`."""
-    settled: float
-    """In a typical edge's sigmas."""
-
-
-COLD = Rounds(6, 0.02)
-WARM = Rounds(6, 3.0)
-"""One, unless a clock is not where it was predicted."""
-SMALL = Rounds(40, 0.02)
+ROUNDS, SMALL_ROUNDS = 6, 40
+"""How often Huber's weights are made anew at most, in meshes of more than `SMALL_NODES` and of
+fewer."""
+SETTLED, NEAR_SETTLED = 0.02, 3.0
+"""They end with one that moves no potential by more than this, in a typical edge's sigmas: with the
+first, where a guess was near, unless a clock is not where it was predicted."""
 
 
 class Potentials(NamedTuple):
@@ -93,20 +84,21 @@ def robust_potentials(
     x, residual = np.zeros(mesh.count), values
     if start is not None:
         x, residual = start, values - mesh.differences(start)
-    rounds = _rounds(mesh, start is not None and _near(residual, sigmas, used))
-    if rounds is not WARM:
+    small = mesh.count <= SMALL_NODES
+    near = start is not None and not small and _near(residual, sigmas, used)
+    if not near:
         # Nobody's own claim counts before it has been compared with the others'.
         equal = np.where(used, mesh.share / np.maximum(counted, typical) ** 2, 0.0)
         x = x + mesh.solve(equal, residual, tolerance=COARSE * typical)
         residual = values - mesh.differences(x)
-    for _ in range(rounds.most):
+    for _ in range(SMALL_ROUNDS if small else ROUNDS):
         # At the sigmas as claimed, however large residuals are: a scale taken from residuals that
         # a liar has spread over the mesh would call the spread normal.
         weights = claimed * _huber(np.abs(residual) / sigmas, 1.0)
         change = mesh.solve(weights, residual, tolerance=COARSE * typical)
         x = x + change
         residual = values - mesh.differences(x)
-        if float(np.max(np.abs(change))) < rounds.settled * typical:
+        if float(np.max(np.abs(change))) < (NEAR_SETTLED if near else SETTLED) * typical:
             break
     z = np.abs(residual) / total
     scale = _scale(z, used)
@@ -118,12 +110,6 @@ def robust_potentials(
     residual = values - mesh.differences(x)
     scale = _scale(np.abs(residual) / total, ~rejected)
     return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale, weights)
-
-
-def _rounds(mesh: Laplacian, near: bool) -> Rounds:
-    if mesh.count <= SMALL_NODES:
-        return SMALL
-    return WARM if near else COLD
 
 
 def _near(residual: Floats, sigmas: Floats, used: NDArray[np.bool_]) -> bool:
