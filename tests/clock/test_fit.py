@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from syntony.clock import fit
 from syntony.clock.fit import WindowFit, fit_window
-from syntony.clock.mixture import START_NOISE_NS, fit_mixture
+from syntony.clock.mixture import START_NOISE_NS, Mixture, fit_mixture
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.model import S
 from syntony.sim import stamps
@@ -132,3 +133,23 @@ def test_the_worse_direction_says_how_far_its_floor_stands_out() -> None:
     best, worst = contrast(0.2, 0.2), contrast(0.8, 0.8)
     for unequal in (contrast(0.2, 0.8), contrast(0.8, 0.2)):
         assert unequal < 2 * worst < best
+
+
+def test_starts_that_lead_to_one_place_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise all envelopes are one line; with it each is another."""
+    rng = np.random.default_rng(3)
+    sent_ns = EPOCH_NS + np.sort(rng.integers(0, 2 * S, 512))
+    half, starts = np.arange(512) % 2 == 0, 0
+
+    def counted(*of: object) -> Mixture | None:
+        nonlocal starts
+        starts += 1
+        return fit_mixture(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fit, "fit_mixture", counted)
+    for noise_ns, expected in ((0.0, 1), (900.0, 4)):
+        starts = 0
+        late_ns = np.rint(7_000 + rng.exponential(noise_ns, 512)).astype(np.int64)
+        there, back = (np.stack((sent_ns, sent_ns + late_ns))[:, side] for side in (half, ~half))
+        fit_window(Clouds.of(PairSamples(*there, *back)))
+        assert starts == expected

@@ -101,6 +101,8 @@ def test_a_silent_clock_is_held_over_with_a_growing_sigma_then_forgotten() -> No
     assert lines[name(5)].sigma_ns > 2 * sigma_ns
     fleet.now_ns += HOLDOVER_NS
     assert name(5) not in {line.node for line in fleet.step()}
+    assert not [key for key, kept in vars(fleet.solver).items()
+                if isinstance(kept, dict) and name(5) in kept]  # fmt: skip
 
 
 def test_only_clocks_without_fresh_edges_are_away() -> None:

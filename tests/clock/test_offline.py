@@ -182,6 +182,15 @@ def test_what_is_just_possible_is_taken(good: Columns, bad: Columns, name: str) 
     assert caught.value.name == name
 
 
+def test_the_rate_of_a_handful_of_probes_is_not_judged() -> None:
+    """The middle of fewer than four rates is one that a single wait can bend."""
+    wrong = columns_of(0, 9_000, 101.0)
+    few = only(wrong, np.arange(48) % 24 < 7)
+    assert len(check_probes(few).tx_ns) == 14
+    with pytest.raises(InputError, match="run at"):
+        check_probes(only(wrong, np.arange(48) % 24 < 8))
+
+
 def test_floating_point_stamps_are_taken_while_they_are_exact() -> None:
     for at, good in ((2**53 - 24_000_000, True), (2**53, False)):
         columns = columns_of(at, 9_000)

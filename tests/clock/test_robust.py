@@ -114,6 +114,18 @@ def test_two_liars_in_sixteen_are_both_named() -> None:
     assert np.abs(honest - np.median(honest)).max() < 20
 
 
+def test_who_is_contradicted_by_liars_alone_is_none() -> None:
+    """Three of its six peers lie: it quarrels with as many as they would need to be cut out."""
+    for seed in range(3):
+        edges = mesh_edges(20, seed, dict.fromkeys((0, 1, 2), 5e6), SIGMA_NS)
+        apart = ((edges.a == 5) & (edges.b > 8)) | ((edges.b == 5) & (edges.a > 8))
+        apart |= ((edges.a == 5) | (edges.b == 5)) & ((edges.a == 3) | (edges.b == 3))
+        apart |= ((edges.a == 5) | (edges.b == 5)) & ((edges.a == 4) | (edges.b == 4))
+        columns = [edges.nodes, *(np.asarray(column)[~apart] for column in edges[1:])]
+        solution = solve_mesh(EdgeArrays(*columns))
+        assert np.flatnonzero(solution.liars).tolist() == [0, 1, 2], seed
+
+
 def test_a_lone_path_is_bounded_by_half_its_round_trip() -> None:
     assert solve_mesh(mesh_edges(2, 1, {}, SIGMA_NS)).asymmetry_ns.tolist() == [10_000.0] * 2
     assert not solve_mesh(mesh_edges(3, 1, {}, SIGMA_NS)).asymmetry_ns.any()

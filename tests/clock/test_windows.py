@@ -146,6 +146,8 @@ def test_a_stepped_clock_takes_its_own_pairs_with_it(stepped: str) -> None:
     kept = {"h1": {"h2"}, "h0": set[str]()}[stepped]
     assert by_peer(agent.edges(END_NS)).keys() == kept
     agent.add(probes(1, 15, since_ns=-1))  # under way when it stepped
+    agent.forget("h7")  # another clock, of which no instant is known
+    agent.add(probes(1, 15, since_ns=-1))
     assert by_peer(agent.edges(END_NS)).keys() == kept
     moved_ns = AHEAD_NS[1] + 500
     agent.add(probes(1, 16, since_ns=WINDOW_NS + 1, ahead_ns=moved_ns))

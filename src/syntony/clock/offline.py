@@ -150,8 +150,8 @@ def _windows(probes: Probes, all_series: list[_Series], window_ns: int) -> NDArr
     a = np.minimum(probes.src, probes.dst)
     common_ns = at_a - coarse_ns[a]
     since_ns = common_ns - common_ns.min()
-    count = max(1, round(float(since_ns.max()) / window_ns))
-    return np.asarray(np.minimum(since_ns // window_ns, count - 1), dtype=np.intp)
+    last = round(float(since_ns.max()) / window_ns) - 1
+    return np.asarray(np.minimum(since_ns // window_ns, last), dtype=np.intp)
 
 
 def _coarse_offsets(probes: Probes, all_series: list[_Series]) -> Instants:
@@ -298,8 +298,7 @@ def _unknown(node: str, reason: str) -> NodeResult:
 def _why(probes: Probes, node: str, measured: list[_Measured]) -> str:
     place = probes.nodes.index(node)
     reasons = [each.reason for each in measured if place in {each.series.a, each.series.b}]
-    said = sorted({reason for reason in reasons if reason})
-    return said[0] if said else "no usable probes"
+    return min(filter(None, reasons), default="no usable probes")
 
 
 def _edge(probes: Probes, each: _Measured, judged: dict[int, EdgeVerdict]) -> EdgeResult:
