@@ -370,3 +370,5 @@ def _confirm_down(name: str) -> None:
 
 command.add_command(drill.command, "drill")
 command.add_command(verbs.command, "verbs")
+for same in (status, exec_, fault, down):
+    verbs.command.add_command(same)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,7 +21,7 @@ class Kind(enum.IntEnum):
     """First byte of a frame; four of length and the body follow."""
 
     RUN = 0
-    """JSON: argv, env, cwd."""
+    """`Order`, JSON."""
     INPUT = 1
     """Empty: its end."""
     SIGNAL = 2
@@ -28,6 +30,14 @@ class Kind(enum.IntEnum):
     ERRORS = 4
     ENDED = 5
     """Exit status, one byte: 128 and the signal's number for a killed one."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to run."""
+
+    argv: Annotated[list[str], msgspec.Meta(min_length=1)]
+    env: dict[str, str]
+    cwd: str = "/"
 
 
 def frame(kind: Kind, body: bytes = b"") -> bytes:

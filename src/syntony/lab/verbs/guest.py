@@ -14,12 +14,11 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from syntony.lab import netns
-from syntony.lab.verbs.frames import CHUNK, PORT, Kind, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
 
 
 class GuestNic(msgspec.Struct, frozen=True):
@@ -85,34 +84,30 @@ async def _client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     try:
         kind, body = await read(reader)
         if kind is Kind.RUN:
-            await _run(msgspec.json.decode(body, type=dict[str, Any]), reader, writer)
+            await _run(msgspec.json.decode(body, type=Order), reader, writer)
     except (EOFError, ConnectionError, ValueError, msgspec.DecodeError) as error:
         print(f"guest: a client went: {error}", flush=True)
     finally:
         writer.close()
 
 
-async def _run(
-    asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def _run(order: Order, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *asked["argv"], env=asked["env"], cwd=asked.get("cwd") or "/",
+            *order.argv, env=order.env, cwd=order.cwd,
             stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        writer.write(frame(Kind.ERRORS, f"{asked['argv'][0]}: {error.strerror}\n".encode()))
+        writer.write(frame(Kind.ERRORS, f"{order.argv[0]}: {error.strerror}\n".encode()))
         writer.write(frame(Kind.ENDED, bytes([127])))
         await writer.drain()
         return
-    assert process.stdout is not None
-    assert process.stderr is not None
     orders = asyncio.ensure_future(_orders(process, reader))
+    outputs = ((process.stdout, Kind.OUTPUT), (process.stderr, Kind.ERRORS))
     try:
         await asyncio.gather(
-            _forward(process.stdout, Kind.OUTPUT, writer),
-            _forward(process.stderr, Kind.ERRORS, writer),
+            *(_forward(stream, kind, writer) for stream, kind in outputs if stream)
         )
         code = await process.wait()
         writer.write(frame(Kind.ENDED, bytes([code if code >= 0 else 128 - code])))
@@ -131,16 +126,16 @@ async def _forward(stream: asyncio.StreamReader, kind: Kind, writer: asyncio.Str
 
 async def _orders(process: asyncio.subprocess.Process, reader: asyncio.StreamReader) -> None:
     """Input and signals; who asked and has gone takes the command with it."""
-    assert process.stdin is not None
+    stdin = process.stdin
     try:
         while True:
             kind, body = await read(reader)
-            if kind is Kind.INPUT and body:
+            if kind is Kind.INPUT and stdin and body:
                 with contextlib.suppress(ConnectionError):
-                    process.stdin.write(body)
-                    await process.stdin.drain()
-            elif kind is Kind.INPUT:
-                process.stdin.close()
+                    stdin.write(body)
+                    await stdin.drain()
+            elif kind is Kind.INPUT and stdin:
+                stdin.close()
             elif kind is Kind.SIGNAL and process.returncode is None:
                 process.send_signal(body[0])
     except (EOFError, ConnectionError, ValueError):

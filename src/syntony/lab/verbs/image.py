@@ -134,8 +134,7 @@ def _make(package: str, work: Path) -> None:
 
 
 def _initramfs(modules: Path, target: Path) -> None:
-    busybox = shutil.which("busybox", path=search_path())
-    assert busybox is not None
+    busybox = shutil.which("busybox", path=search_path()) or "busybox"
     files: list[tuple[str, int, bytes]] = [
         (name, 0o040755, b"") for name in ("bin", "proc", "sys", "dev", "new", "modules")
     ]
@@ -168,10 +167,10 @@ def load_order(dependencies: str, wanted: Sequence[str]) -> list[str]:
     names = {Path(path).name.partition(".")[0].replace("-", "_"): path for path in needs}
     found: dict[str, None] = {}
     for name in wanted:
-        path = names.get(name.replace("-", "_"))
-        if path is not None:
+        file = names.get(name.replace("-", "_"))
+        if file is not None:
             # Each line names all that is needed, the first needed last.
-            found.update(dict.fromkeys([*reversed(needs[path]), path]))
+            found.update(dict.fromkeys([*reversed(needs[file]), file]))
     return list(found)
 
 

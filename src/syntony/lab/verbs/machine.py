@@ -38,6 +38,7 @@ MEMORY_MB = 768
 SHARED = "security_model=none,multidevs=remap"
 EVERYTHING = "u32 match u32 0 0"
 """The classifier that most kernels have."""
+REDIRECT = "action mirred egress redirect"
 _QMP_S = 20.0
 
 
@@ -105,14 +106,13 @@ def tap(port: Port) -> str:
 
 def join_lines(ports: Sequence[Port]) -> tuple[list[str], list[str]]:
     """For `ip -batch` and `tc -batch`: a tap beside each port, and all packets across."""
-    redirect = "mirred egress redirect"
     ip, tc = [], []
     for port in ports:
         ip += [f"tuntap add {tap(port)} mode tap", f"link set {tap(port)} up"]
         for here, there in ((port.name, tap(port)), (tap(port), port.name)):
             tc += [
                 f"qdisc add dev {here} clsact",
-                f"filter add dev {here} ingress protocol all {EVERYTHING} action {redirect} dev {there}",
+                f"filter add dev {here} ingress protocol all {EVERYTHING} {REDIRECT} dev {there}",
             ]
     return ip, tc
 
@@ -154,10 +154,9 @@ def main(directory: Path, host: str) -> int:
     ports = [link.a for link in plan.links_of(host)]
     config = directory / f"guest-{host}.json"
     config.write_bytes(msgspec.json.encode(guest_config(plan, host)))
-    for port in ports:  # left over from a guest that died
-        subprocess.run(["tc", "qdisc", "del", "dev", port.name, "clsact"],
-                       check=False, capture_output=True)  # fmt: skip
-        subprocess.run(["ip", "link", "del", tap(port)], check=False, capture_output=True)
+    # What is left over from a guest that died goes first.
+    netns.batch_forced(host, ["tc"], [f"qdisc del dev {port.name} clsact" for port in ports])
+    netns.batch_forced(host, ["ip"], [f"link del {tap(port)}" for port in ports])
     ip, tc = join_lines(ports)
     netns.batch(None, ["ip"], ip)
     netns.batch(None, ["tc"], tc)

@@ -16,7 +16,7 @@ import msgspec
 
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER
-from syntony.lab.verbs.frames import CHUNK, PORT, Kind, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 AWAY = 125
@@ -38,7 +38,7 @@ async def run(address: str, argv: list[str]) -> int:
         print(f"guest {address} does not answer", file=sys.stderr)
         return AWAY
     reader, writer = connection
-    order = {"argv": argv, "env": dict(os.environ), "cwd": str(Path.cwd())}
+    order = Order(argv, dict(os.environ), str(Path.cwd()))
     writer.write(frame(Kind.RUN, msgspec.json.encode(order)))
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
