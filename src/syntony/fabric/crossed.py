@@ -25,6 +25,9 @@ from syntony.fabric.tally import (
 
 Mask = NDArray[np.bool_]
 
+MANY = 1000
+"""Paths across one candidate."""
+
 
 class Crossed:
     """What paths cross, and which paths cross a candidate.
@@ -117,12 +120,18 @@ class PathTally:
     def clean_of(self, candidates: Index) -> Clean:
         """As `Tally`."""
         fresh = np.unique(candidates[~self._known[candidates]])
-        if len(fresh):
-            self._known[fresh] = True
-            rows, owner, times = self._crossed.surely.all_of(fresh)
+        self._known[fresh] = True
+        many = self._crossed.surely.lengths(fresh) > MANY
+        for candidate in fresh[many].tolist():
+            # No copy of what a large part of all paths crosses.
+            rows, times = self._crossed.surely.of(candidate)
             sent = self._clean_sent[rows]
-            self._sums[0, fresh] = np.bincount(owner, sent > 0, minlength=len(fresh))
-            self._sums[1, fresh] = np.bincount(owner, sent * np.abs(times), minlength=len(fresh))
+            self._sums[:, candidate] = np.count_nonzero(sent), sent @ np.abs(times)
+        few = fresh[~many]
+        rows, owner, times = self._crossed.surely.all_of(few)
+        sent = self._clean_sent[rows]
+        self._sums[0, few] = np.bincount(owner, sent > 0, minlength=len(few))
+        self._sums[1, few] = np.bincount(owner, sent * np.abs(times), minlength=len(few))
         paths, probes = self._sums[:, candidates]
         partly_paths, partly_probes = self._partly_clean[:, candidates]
         return Clean(paths, probes, partly_paths, partly_probes)

@@ -80,8 +80,9 @@ def find_delays(
         strictness: as `find_losses`.
     """
     # Most of a fleet's paths are as they were: nothing more is asked of those.
-    change_ns = np.where(np.isfinite(change_ns), change_ns, np.nan)
-    moved = np.flatnonzero(np.abs(change_ns) / np.maximum(sigma_ns, MIN_SIGMA_NS) > LATE_SIGMAS)
+    moved = np.flatnonzero(np.abs(change_ns) > LATE_SIGMAS * MIN_SIGMA_NS)
+    clear = np.abs(change_ns[moved]) / np.maximum(sigma_ns[moved], MIN_SIGMA_NS) > LATE_SIGMAS
+    moved = moved[clear & np.isfinite(change_ns[moved])]
     _, candidate, _ = crossed.entries_of(moved)
     if not len(candidate) or np.bincount(candidate).max() < MIN_PATHS:
         return []
@@ -98,7 +99,7 @@ class _Search:
         self._measured = len(known_ns)
         spread = _lower_spread(known_ns)
         self._sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
-        self._change = change_ns
+        self._change = np.where(self._known, change_ns, np.nan)
         self._price = price
         finite = price[np.isfinite(price)]
         self._dearest = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
@@ -106,7 +107,7 @@ class _Search:
         self._found: dict[int, float] = {}
         self._held: dict[int, Mask] = {}
         """Of each found one's rows, those that cross it, or probably do."""
-        self._rest = change_ns.copy()
+        self._rest = self._change
         self._set_outlier()
 
     def run(self) -> list[DelayFinding]:

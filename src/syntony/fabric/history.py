@@ -6,7 +6,7 @@ Memory is bounded: a minute of seconds, and five minutes in steps of ten seconds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +23,8 @@ STEP_S = 10
 DELAY_S = 10
 """Delays are the median of so many seconds, against that of the rest of the minute."""
 MIN_DELAY_SECONDS = 5
+BLOCK = 2048
+"""Flows whose delays are sorted at once."""
 
 FLOOR_S = 300
 """A path's floor is its fastest second of the past five to ten minutes: longer than any queue that
@@ -147,22 +149,31 @@ class FlowHistory:
         """What the newest `DELAY_S` seconds changed against the rest of the minute."""
         if self._delay_seconds < 2 * DELAY_S:
             return None
-        before = self._newest(self._delay_seconds, DELAY_S)
-        delay_ns = _median(self._newest(DELAY_S)) - _median(before)
-        return Change(_widened(delay_ns, flows, np.nan), self._worst_error(flows))
+        delay_ns = np.full((2, flows), np.nan)
+        for part in self._blocks():
+            before = self._newest(part, self._delay_seconds, DELAY_S)
+            delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
+        return Change(delay_ns, self._worst_error(flows))
 
     def excess(self, flows: int) -> Excess | None:
         """What the newest `DELAY_S` seconds held above the floor, again and again."""
         if self._delay_seconds < 2 * DELAY_S:
             return None
-        now = self._newest(DELAY_S)
-        floor = np.minimum(*(_widened(each, now.shape[1], np.inf) for each in self._floors))
-        count = _sorted(now)
-        place = np.maximum(0, np.floor(PERSISTENT * (count - 1)).astype(np.intp))
-        low = np.take_along_axis(now, place[..., None], axis=-1)[..., 0]
-        known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor)
-        delay_ns = np.where(known, low - np.where(known, floor, 0.0), np.nan)
-        return Excess(_widened(delay_ns, flows, np.nan), self._worst_error(flows))
+        width = self._delays.shape[1]
+        floor = np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
+        delay_ns = np.full((2, flows), np.nan)
+        for part in self._blocks():
+            now = self._newest(part, DELAY_S)
+            count = _sorted(now)
+            low = _at(now, count, lambda n: np.floor(PERSISTENT * (n - 1)).astype(np.intp))
+            known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
+            delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
+        return Excess(delay_ns, self._worst_error(flows))
+
+    def _blocks(self) -> list[slice]:
+        """Flows, some at a time: their seconds fit into the processor's cache."""
+        width = self._delays.shape[1]
+        return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
 
     def _keep_delays(self, delay_ns: Floats) -> None:
         missing = delay_ns.shape[1] - self._delays.shape[1]
@@ -174,11 +185,11 @@ class FlowHistory:
         self._delays[:, : delay_ns.shape[1], self._delays_at] = delay_ns
         self._delays[:, delay_ns.shape[1] :, self._delays_at] = np.nan
 
-    def _newest(self, seconds: int, without: int = 0) -> Floats:
-        """Delays of the newest seconds without the newest of these, (2, flows, seconds)."""
+    def _newest(self, flows: slice, seconds: int, without: int = 0) -> Floats:
+        """A copy of the newest seconds' delays less the newest of these, (2, flows, seconds)."""
         places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
         cuts = np.flatnonzero(np.diff(places) != 1) + 1
-        parts = [self._delays[..., each[0] : each[-1] + 1] for each in np.split(places, cuts)]
+        parts = [self._delays[:, flows, p[0] : p[-1] + 1] for p in np.split(places, cuts)]
         return np.concatenate(parts, axis=-1)
 
     def _worst_error(self, flows: int) -> Floats:
@@ -237,9 +248,18 @@ def _sorted(delays: Floats) -> Ints:
     return count
 
 
+def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats:
+    """(2, flows) of (2, flows, seconds), sorted: the value at that place among `count`."""
+    found = delays[..., int(place_of(np.array(delays.shape[-1])))].copy()
+    some = count < delays.shape[-1]
+    if some.any():
+        place = place_of(np.maximum(count[some], 1))
+        found[some] = np.take_along_axis(delays[some], place[:, None], axis=-1)[:, 0]
+    return found
+
+
 def _median(delays: Floats) -> Floats:
     """(2, flows) of (2, flows, seconds), which is sorted; NaN for a flow measured in too few."""
     count = _sorted(delays)
-    middle = np.stack((np.maximum(count - 1, 0) // 2, np.minimum(count // 2, delays.shape[-1] - 1)), axis=-1)
-    median = np.take_along_axis(delays, middle, axis=-1).mean(axis=-1)
-    return np.asarray(np.where(count >= MIN_DELAY_SECONDS, median, np.nan))
+    median = (_at(delays, count, lambda n: (n - 1) // 2) + _at(delays, count, lambda n: n // 2)) / 2
+    return np.where(count >= MIN_DELAY_SECONDS, median, np.nan)

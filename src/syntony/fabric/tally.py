@@ -78,9 +78,13 @@ class Entries:
         part = slice(self._starts[candidate], self._ends[candidate])
         return self._rows[part], self._times[part]
 
+    def lengths(self, candidates: Index) -> Ints:
+        """How many rows each has."""
+        return self._ends[candidates] - self._starts[candidates]
+
     def all_of(self, candidates: Index) -> tuple[Index, Index, Floats]:
         """Rows of these, to which of them (its place) each belongs, and how often it crosses."""
-        counts = self._ends[candidates] - self._starts[candidates]
+        counts = self.lengths(candidates)
         shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
         place = np.arange(int(counts.sum())) + shift
         owner = np.repeat(np.arange(len(candidates)), counts)

@@ -44,6 +44,7 @@ can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
+_AMISS = (history.LOST, history.LOST_BACK, history.UNRESOLVED)
 OBSERVATIONS = 4
 """Paths of one flow, in this order: there, back, both, answered."""
 MIN_CHANGE_NS = 20_000.0
@@ -58,6 +59,8 @@ class _Layout(NamedTuple):
     of_pair: Index
     """NICs, (pairs, 2)."""
     ends: FlowEnds
+    nothing: Ints
+    """Zeros, (paths,)."""
 
 
 class Watch:
@@ -166,8 +169,7 @@ class Watch:
     def _delays(self, delay_ns: Floats, sigma_ns: Floats, least_ns: float) -> WindowCounts:
         """Delays there and back, (2, flows), as a window without losses; what is less than
         `least_ns` is nothing."""
-        flows = len(self._flows)
-        nothing = np.zeros(OBSERVATIONS * flows, dtype=np.int64)
+        flows, nothing = len(self._flows), self._layout().nothing
         late = np.full(len(nothing), np.nan)
         late[: 2 * flows] = delay_ns.ravel()
         sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), OBSERVATIONS)
@@ -207,14 +209,20 @@ class Watch:
             pair = np.array(self._pair_of, dtype=np.intp)
             of_pair = np.array(self._ends, dtype=np.intp).reshape(-1, 2)
             ends = FlowEnds(tuple(self._nics), of_pair[pair, 0], of_pair[pair, 1])
-            self._laid_out = _Layout(pair, of_pair, ends)
+            nothing = np.zeros(OBSERVATIONS * len(pair), dtype=np.int64)
+            self._laid_out = _Layout(pair, of_pair, ends, nothing)
         return self._laid_out
 
     def _observed(self, window: Window) -> WindowCounts:
         counts, flows = window.counts, len(self._flows)
-        all_sent, all_lost = np.zeros((2, OBSERVATIONS, flows), dtype=np.int64)
         there, back, both, answered = range(OBSERVATIONS)
+        all_sent = np.zeros((OBSERVATIONS, flows), dtype=np.int64)
         all_sent[there], all_sent[back] = counts[history.SENT], counts[history.SENT_BACK]
+        if not any(counts[field].any() for field in _AMISS):
+            return WindowCounts(
+                window.name, all_sent.ravel(), self._layout().nothing, overlaps=True
+            )
+        all_lost = np.zeros_like(all_sent)
         all_lost[there], all_lost[back] = counts[history.LOST], counts[history.LOST_BACK]
         # Few flows have broken round trips, and of the others there is nothing to decide.
         broken = np.flatnonzero(counts[history.UNRESOLVED])
@@ -224,7 +232,7 @@ class Watch:
             all_lost[there, broken] += lost_there
             all_lost[back, broken] += lost_back
             doubted = broken[open_flow]
-            lost = counts[[history.LOST, history.LOST_BACK, history.UNRESOLVED]][:, doubted].sum(0)
+            lost = sum(counts[field, doubted] for field in _AMISS)
             all_sent[both, doubted] = sent = counts[history.SENT, doubted]
             all_lost[both, doubted] = np.minimum(lost, sent)
             all_sent[: both, doubted] = all_lost[: both, doubted] = 0
