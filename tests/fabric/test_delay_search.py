@@ -122,7 +122,12 @@ def test_paths_that_were_not_measured_do_not_count() -> None:
     assert search([[0]] * 6, late) == []
     only = np.array([[0]] * 4, dtype=np.int32)
     nothing = np.full(4, np.nan)
-    assert find_delays(Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PRICE) == []
+    assert (
+        find_delays(
+            Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PRICE
+        )
+        == []
+    )
 
 
 def test_what_is_crossed_twice_is_late_twice() -> None:

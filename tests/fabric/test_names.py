@@ -228,7 +228,9 @@ def test_candidates_are_what_is_listed_and_what_that_implies() -> None:
         for representative, others in enumerate(found.same):
             if stands in others:
                 stands = representative
-        return [path for path in range(len(paths)) if stands in found.crossed.crossings[path].tolist()]
+        return [
+            path for path in range(len(paths)) if stands in found.crossed.crossings[path].tolist()
+        ]
 
     assert across(leaf, ComponentKind.LEAF) == [0, 1, 2, 3]
     assert across(f"{leaf}--spine1", ComponentKind.CABLE) == [1, 2]

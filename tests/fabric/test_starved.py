@@ -75,7 +75,9 @@ def test_who_fares_better(
 def test_only_what_is_at_a_hosts_edge_can_be_its_lateness(
     component: str, of: str, late: bool
 ) -> None:
-    told = told_apart((finding(component, of),), FlowEnds.of(FLOWS), [window((1000, 0), (1000, 50))])[0]
+    told = told_apart(
+        (finding(component, of),), FlowEnds.of(FLOWS), [window((1000, 0), (1000, 50))]
+    )[0]
     if component == "h3":
         assert told.component == "replies of h3"
     else:

@@ -55,7 +55,9 @@ class RowBuffer:
         with self._lock:
             for piece in pieces:
                 if piece.table.name in COLUMNS:
-                    rows = piece.rows.select(_places(tuple(piece.rows.schema.names), piece.table.name))
+                    rows = piece.rows.select(
+                        _places(tuple(piece.rows.schema.names), piece.table.name)
+                    )
                     self._kept[piece.table.name].append(rows)
             for kept in self._kept.values():
                 rows = sum(table.num_rows for table in kept)

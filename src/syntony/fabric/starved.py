@@ -41,8 +41,8 @@ class FlowEnds(NamedTuple):
     def of(cls, flows: Sequence[Way]) -> FlowEnds:
         places: dict[str, int] = {}
         src, dst = (
-            np.array([places.setdefault(way[end], len(places)) for way in flows], dtype=np.intp)
-            for end in range(2)
+            np.array([places.setdefault(nic, len(places)) for nic in nics], dtype=np.intp)
+            for nics in ([way.src for way in flows], [way.dst for way in flows])
         )
         return cls(tuple(places), src, dst)
 

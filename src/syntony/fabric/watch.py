@@ -235,7 +235,7 @@ class Watch:
             lost = sum(counts[field, doubted] for field in _AMISS)
             all_sent[both, doubted] = sent = counts[history.SENT, doubted]
             all_lost[both, doubted] = np.minimum(lost, sent)
-            all_sent[: both, doubted] = all_lost[: both, doubted] = 0
+            all_sent[:both, doubted] = all_lost[:both, doubted] = 0
             target = self._layout().ends.dst
             asked = np.isin(target, target[doubted])
             asked[broken] = False
