@@ -47,7 +47,7 @@ from syntony.wire.messages import (
     decode_controller,
 )
 from syntony.wire.parts import PartsReport
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, Plan
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
@@ -323,6 +323,14 @@ class Uplink:
         if isinstance(message, Unknown):
             self._report(f"messages of kind {message.kind[:40]!r} skipped: of a newer version")
             return
+        if isinstance(message, Plan):
+            if message.generation < link.plan_generation:
+                _log.error(
+                    "plan refused, the one before stays generation=%d reason=generation %d came "
+                    "before it", message.generation, link.plan_generation,
+                )  # fmt: skip
+                return
+            link.plan_generation = message.generation
         self._on_message(message)
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
@@ -376,6 +384,8 @@ class _Link:
         self.renewed = False
         """Ended by us, for a new one."""
         self.established = False
+        self.plan_generation = 0
+        """The newest plan's; another controller may count anew, another connection begins anew."""
         self.assembler = Assembler()
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
