@@ -7,6 +7,7 @@ numbers: of the plan's NICs, of its pairs, and of source ports.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -48,7 +49,8 @@ class RowBuffer:
         self.shed = 0
         """Rows that were not waited for."""
         self._lock = threading.Lock()
-        self._kept: dict[str, list[pa.Table]] = {name: [] for name in COLUMNS}
+        self._kept: dict[str, deque[pa.Table]] = {name: deque() for name in COLUMNS}
+        self._rows = dict.fromkeys(COLUMNS, 0)
 
     def put(self, pieces: Iterable[Piece]) -> None:
         """Rows that are in the store now, each batch once."""
@@ -59,18 +61,20 @@ class RowBuffer:
                         _places(tuple(piece.rows.schema.names), piece.table.name)
                     )
                     self._kept[piece.table.name].append(rows)
-            for kept in self._kept.values():
-                rows = sum(table.num_rows for table in kept)
-                while rows > MAX_ROWS:
-                    rows -= kept[0].num_rows
-                    self.shed += kept.pop(0).num_rows
+                    self._rows[piece.table.name] += rows.num_rows
+            for name, kept in self._kept.items():
+                while self._rows[name] > MAX_ROWS:
+                    gone = kept.popleft().num_rows
+                    self._rows[name] -= gone
+                    self.shed += gone
 
     def take(self, name: str, first: int, last: int) -> dict[int, pa.Table]:
         """The rows of one table by second, from `first` to `last`; earlier ones are let go of."""
         import pyarrow as pa
 
         with self._lock:
-            kept, self._kept[name] = self._kept[name], []
+            kept, self._kept[name] = self._kept[name], deque()
+            self._rows[name] = 0
         if not kept:
             return {}
         rows = pa.concat_tables(kept)
@@ -78,7 +82,8 @@ class RowBuffer:
         later = rows.filter(pa.array(second > last))
         if later.num_rows:
             with self._lock:
-                self._kept[name].insert(0, later)
+                self._kept[name].appendleft(later)
+                self._rows[name] += later.num_rows
         if first == last and (second == first).all():
             return {first: rows}
         return {each: rows.filter(pa.array(second == each)) for each in range(first, last + 1)}
