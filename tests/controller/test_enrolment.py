@@ -142,8 +142,8 @@ def test_the_secret_is_nowhere_on_the_disk(fleet: Fleet) -> None:
     for file in fleet.directory.glob(f"{FILE}*"):
         assert secret.encode() not in file.read_bytes()
         assert bytes.fromhex(secret) not in file.read_bytes()
-    for table in ("join_token", "change"):
-        rows = fleet.state.read(f"SELECT * FROM {table}")
+    for query in ("SELECT * FROM join_token", "SELECT * FROM change"):
+        rows = fleet.state.read(query)
         assert rows
         assert secret not in str(rows)
 

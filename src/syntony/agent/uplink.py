@@ -323,15 +323,8 @@ class Uplink:
         if isinstance(message, Unknown):
             self._report(f"messages of kind {message.kind[:40]!r} skipped: of a newer version")
             return
-        if isinstance(message, Plan):
-            if message.generation < link.plan_generation:
-                _log.error(
-                    "plan refused, the one before stays generation=%d reason=generation %d came "
-                    "before it", message.generation, link.plan_generation,
-                )  # fmt: skip
-                return
-            link.plan_generation = message.generation
-        self._on_message(message)
+        if not isinstance(message, Plan) or link.is_newest(message):
+            self._on_message(message)
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
@@ -384,8 +377,8 @@ class _Link:
         self.renewed = False
         """Ended by us, for a new one."""
         self.established = False
-        self.plan_generation = 0
-        """The newest plan's; another controller may count anew, another connection begins anew."""
+        self._generation = 0
+        """Of the newest plan."""
         self.assembler = Assembler()
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
@@ -395,6 +388,18 @@ class _Link:
         """Hand on every message; raises grpc.RpcError when the stream ends badly."""
         for data in self._call:
             self._uplink._take(data, self)
+
+    def is_newest(self, plan: Plan) -> bool:
+        """Whether no newer one has come. Another connection begins anew: a controller that keeps no
+        state counts from one after its start."""
+        if plan.generation < self._generation:
+            _log.error(
+                "plan refused, the one before stays generation=%d reason=generation %d came "
+                "before it", plan.generation, self._generation,
+            )  # fmt: skip
+            return False
+        self._generation = plan.generation
+        return True
 
     def ask(self, query: Query[A]) -> A | Failure:
         try:
