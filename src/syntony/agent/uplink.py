@@ -310,13 +310,7 @@ class Uplink:
                 self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):
-            waiting = link.delivery.window_full
-            link.delivery.acknowledge(message.seq)
-            if link.delivery.over:
-                link.renew()
-            elif waiting:
-                with self._changed:
-                    self._changed.notify_all()
+            self._acknowledge(message.seq, link)
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")
@@ -325,6 +319,15 @@ class Uplink:
             return
         if not isinstance(message, Plan) or link.is_newest(message):
             self._on_message(message)
+
+    def _acknowledge(self, seq: int, link: _Link) -> None:
+        waiting = link.delivery.window_full
+        link.delivery.acknowledge(seq)
+        if link.delivery.over:
+            link.renew()
+        elif waiting:
+            with self._changed:
+                self._changed.notify_all()
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
