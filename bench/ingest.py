@@ -55,6 +55,9 @@ class Outcome(NamedTuple):
     seconds: float
     rows_per_s: float
     controller_cpu_percent: float
+    agents_per_core: int
+    """That send one such batch a second: batches by processor second of the controller, which does
+    not hang on what else the machine does as wall time would."""
     controller_rss_mb: float
     client_cpu_percent: float
     ack_p50_ms: float
@@ -205,6 +208,7 @@ def _outcome(agents: list[Agent], rows: int, before: Usage, after: Usage, pid: i
         seconds=round(seconds, 2),
         rows_per_s=round(batches * rows / seconds),
         controller_cpu_percent=round(100 * (after.controller - before.controller) / seconds, 1),
+        agents_per_core=round(batches / (after.controller - before.controller)),
         controller_rss_mb=round(rss_kb / 1024, 1),
         client_cpu_percent=round(100 * (after.client - before.client) / seconds, 1),
         ack_p50_ms=round(float(delays[len(delays) // 2]), 1),

@@ -31,6 +31,8 @@ T0 = 1_700_000_000
 PER_LEAF = 32
 SPINES = 16
 PORT = 8620
+PROBES = 10
+"""Of a flow in a second."""
 
 
 class Made:
@@ -49,6 +51,10 @@ class Made:
         self.dst = (far * rails + rail).ravel()
         self.sport = (61_000 + peer * paths + path).ravel()
         self.base = self.rng.integers(2_000, 6_000, len(self.src))
+        self.spines = self.rng.integers(SPINES, size=len(self.src))
+        inner = self.src // rails // PER_LEAF != self.dst // rails // PER_LEAF
+        self.faulty = inner & (self.spines == 0)
+        """Flows across the first spine, there and back."""
 
     @property
     def flows(self) -> int:
@@ -62,31 +68,40 @@ class Made:
     def learn(self, loop: LocateLoop) -> None:
         """All paths are known: leaf, spine, leaf."""
         names = self.names.tolist()
-        for a, b, sport in zip(
-            self.src.tolist(), self.dst.tolist(), self.sport.tolist(), strict=True
+        for a, b, sport, spine in zip(
+            *(each.tolist() for each in (self.src, self.dst, self.sport, self.spines)), strict=True
         ):
-            rail, spine = a % self.rails, int(self.rng.integers(SPINES))
+            rail = a % self.rails
             la, lb = (f"leaf{rail}-{x // self.rails // PER_LEAF}" for x in (a, b))
             hops = [la] if la == lb else [la, f"spine{spine}", lb]
             loop._book.learn(Way(names[a], names[b], sport, PORT), hops, T0 * S)
             loop._book.learn(Way(names[b], names[a], PORT, sport), hops[::-1], T0 * S)
 
-    def second(self, second: int) -> list[Piece]:
+    def second(
+        self, second: int, loss: float, spine_loss: float, spine_late_ns: int
+    ) -> list[Piece]:
         """Of every host: its flows' rows, and what its NICs heard."""
         found = []
+        each_way = loss + spine_loss * self.faulty
+        lost_there = self.rng.binomial(PROBES, each_way)
+        lost = lost_there + self.rng.binomial(PROBES - lost_there, each_way)
         draw = self.rng.integers(0, 400, (2, self.flows))
         order = np.argsort(self.dst // self.rails, kind="stable")
         edges = np.searchsorted(self.dst[order] // self.rails, np.arange(self.hosts + 1))
         for host in range(self.hosts):
             mine = slice(host * self.per_host, (host + 1) * self.per_host)
             src, dst = self.names[self.src[mine]], self.names[self.dst[mine]]
-            delay = self.base[mine] + draw[:, mine]
+            delay = self.base[mine] + draw[:, mine] + spine_late_ns * self.faulty[mine]
+            came = PROBES - lost[mine]
             values = {
                 "src": np.concatenate((src, dst)),
                 "dst": np.concatenate((dst, src)),
                 "prober": np.concatenate((src, src)),
                 "sport": np.tile(self.sport[mine], 2),
                 "owd_p50_ns": delay.ravel(),
+                "sent": np.concatenate((np.full(len(came), PROBES), came)),
+                "unresolved": np.concatenate((lost[mine], np.zeros(len(came), np.int64))),
+                "count": np.tile(came, 2),
             }
             count = 2 * self.per_host
             arrays = [
@@ -96,15 +111,16 @@ class Made:
             rows = pa.Table.from_arrays(arrays, schema=arrow_schema(PROBE))
             found.append(_piece(PROBE, host, second, rows))
             near = order[edges[host] : edges[host + 1]]
-            pair, seen = np.unique(
-                np.stack((self.src[near], self.dst[near])), axis=1, return_counts=True
+            pair, which = np.unique(
+                np.stack((self.src[near], self.dst[near])), axis=1, return_inverse=True
             )
+            seen = np.bincount(which.reshape(-1), PROBES - lost_there[near]).astype(np.int64)
             heard = pa.Table.from_pydict(
                 {
                     "ts_ns": np.full(len(seen), second * S),
                     "src": self.names[pair[0]],
                     "dst": self.names[pair[1]],
-                    "received": 10 * seen,
+                    "received": seen,
                 },
                 schema=arrow_schema(HEARD),
             )
@@ -113,7 +129,7 @@ class Made:
 
 
 def _plain(name: str, second: int) -> int:
-    return {"ts_ns": second * S, "sent": 10, "count": 10, "clk_err_ns": 50}.get(name, 0)
+    return {"ts_ns": second * S, "clk_err_ns": 50}.get(name, 0)
 
 
 def _piece(table: object, host: int, second: int, rows: pa.Table) -> Piece:
@@ -128,6 +144,9 @@ def main() -> int:
     parser.add_argument("--paths", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=75)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--loss", type=float, default=0.0, help="of every way")
+    parser.add_argument("--spine-loss", type=float, default=0.0, help="of one spine, each way")
+    parser.add_argument("--spine-late-us", type=int, default=0, help="of one spine, after 30 s")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     made = Made(given.hosts, given.rails, given.peers, given.paths, given.seed)
@@ -139,7 +158,8 @@ def main() -> int:
     spent = []
     profile = cProfile.Profile()
     for second in range(T0, T0 + given.seconds):
-        pieces = made.second(second)
+        late_ns = 1000 * given.spine_late_us if second >= T0 + 30 else 0
+        pieces = made.second(second, given.loss, given.spine_loss, late_ns)
         began = time.process_time()
         if given.profile and second > T0 + given.seconds - 5:
             profile.enable()
@@ -149,6 +169,8 @@ def main() -> int:
         spent.append(time.process_time() - began)
         print(f"second {second - T0:3d}  {spent[-1]:.3f} core-seconds")
         sys.stdout.flush()
+    for found in loop.answer.findings:
+        print(f"to blame: {found.component} {found.fault} {found.loss:.4f} {found.delay_ns:.0f} ns")
     late = spent[-10:]
     print(f"last ten seconds: {sum(late) / len(late):.3f} core-seconds per second")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from syntony.wire.coding import encode
 from syntony.wire.control import ChangesQuery, Issuer, TakeoverCommand
 from syntony.wire.failover import Switch, SwitchCommand
 from syntony.wire.messages import ATTACH, Ack, Decision, Refuse
+from syntony.wire.probes import Plan
 from syntony.wire.roles import Role
 
 STOP = SwitchCommand(stopped=True, by="ann", why="test")
@@ -191,3 +193,37 @@ def test_only_a_later_epoch_is_taken_over(tmp_path: Path) -> None:
 
 def _hello(seen: int) -> Any:
     return msgspec.structs.replace(hello("h1", "s"), epoch=seen)
+
+
+def plan(epoch: int, generation: int) -> bytes:
+    made = Plan(generation=generation, nic_ids={}, nic_names={}, clocks={}, flows=())
+    return encode(Decision(issuer="one", epoch=epoch, message=encode(made)))
+
+
+def generations(agent: Agent) -> list[int]:
+    return [each.generation for each in agent.told if isinstance(each, Plan)]
+
+
+def test_a_plan_does_not_expire_and_an_older_one_is_not_obeyed(tmp_path: Path) -> None:
+    """Not of an earlier controller, and not of the same one once there was a newer."""
+    controller = ControllerProcess(tmp_path)
+    config = controller.agent_config("h1")
+    Path(config.spool_dir).mkdir()
+    (Path(config.spool_dir) / FILE).write_text("7")
+    tls = controller.issue("c1", Role.CONTROLLER)
+    drawn = random.Random(seed := random.randrange(1 << 30))
+    sent = [drawn.randrange(1, 1000) for _ in range(50)]
+    with Impostor(tls, *(plan(7, each) for each in sent), plan(7, 1000)) as impostor:
+        there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
+        with attached(there) as agent:
+            wait_until(lambda: 1000 in generations(agent))
+            newest = [each for place, each in enumerate(sent) if each >= max(sent[: place + 1])]
+            assert generations(agent) == [*newest, 1000], f"{seed=}"
+            assert agent.uplink.connected  # one plan is refused, not all that comes with it
+    # One that keeps no state counts anew after its start; a replaced one is refused whatever it
+    # counts to.
+    with Impostor(tls, plan(7, 3), plan(6, 2000)) as impostor:
+        there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
+        with attached(there) as agent:
+            wait_until(lambda: impostor.attached >= 2)
+            assert set(generations(agent)) == {3}

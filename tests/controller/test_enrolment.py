@@ -44,13 +44,18 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 class Fleet:
-    """An enrolment with a clock that is set by hand, started at the real time."""
+    """An enrolment with a clock that is set by hand, started at the real time.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: of the CA.
+        where: of control state, a directory or a URL.
+    """
+
+    def __init__(self, directory: Path, where: Path | str) -> None:
         create_authority(directory / "ca")
-        self.directory = directory
+        self.directory, self.where = directory, where
         self.now_ns = civil_ns(dt.datetime.now(dt.UTC))
-        self.state = ControlState(directory)
+        self.state = ControlState(where)
         self.identities = IdentityStore(self.state)
         self.enrolment = self.another()
 
@@ -98,9 +103,11 @@ def csr(name: str, key: Key | None = None, *, names: int = 1) -> bytes:
     return builder.sign(key, digest).public_bytes(serialization.Encoding.PEM)
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    real = request.param == "postgresql"
+    where = request.getfixturevalue("postgresql").database() if real else tmp_path
+    fleet = Fleet(tmp_path, where)
     yield fleet
     fleet.state.close()
 
@@ -135,6 +142,10 @@ def test_the_secret_is_nowhere_on_the_disk(fleet: Fleet) -> None:
     for file in fleet.directory.glob(f"{FILE}*"):
         assert secret.encode() not in file.read_bytes()
         assert bytes.fromhex(secret) not in file.read_bytes()
+    for query in ("SELECT * FROM join_token", "SELECT * FROM change"):
+        rows = fleet.state.read(query)
+        assert rows
+        assert secret not in str(rows)
 
 
 def test_a_token_expires(fleet: Fleet) -> None:
@@ -262,7 +273,7 @@ def test_a_revoked_name_is_refused_until_it_joins_again(fleet: Fleet) -> None:
     assert not any(map(fleet.accepted, (first, elsewhere, unseen)))
     # All of it holds over a restart.
     fleet.state.close()
-    fleet.state = ControlState(fleet.directory)
+    fleet.state = ControlState(fleet.where)
     fleet.identities = IdentityStore(fleet.state)
     fleet.enrolment = fleet.another()
     assert [fleet.accepted(x) for x in (first, elsewhere, unseen, again, other)] == [

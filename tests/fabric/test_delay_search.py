@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from syntony.fabric.crossed import Crossed
 from syntony.fabric.delay import DelayFinding, find_delays
 
 CANDIDATES = 12
@@ -26,9 +27,8 @@ def search(
     for row, given in enumerate(signs or []):
         sign[row, : len(given)] = given
     change = np.concatenate((change_ns, np.zeros(len(quiet)))) + rng.normal(0, 100, len(rows))
-    return find_delays(
-        np.array(rows, dtype=np.int32), sign, change, np.full(len(rows), sigma_ns), price
-    )
+    crossed = Crossed(np.array(rows, dtype=np.int32), sign, CANDIDATES)
+    return find_delays(crossed, change, np.full(len(rows), sigma_ns), price)
 
 
 @pytest.mark.parametrize(("late_ns", "found"), [(1_500, False), (2_500, True), (1e6, True)])
@@ -122,7 +122,12 @@ def test_paths_that_were_not_measured_do_not_count() -> None:
     assert search([[0]] * 6, late) == []
     only = np.array([[0]] * 4, dtype=np.int32)
     nothing = np.full(4, np.nan)
-    assert find_delays(only, np.ones((4, 1), dtype=np.int8), nothing, nothing, PRICE) == []
+    assert (
+        find_delays(
+            Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PRICE
+        )
+        == []
+    )
 
 
 def test_what_is_crossed_twice_is_late_twice() -> None:

@@ -228,7 +228,9 @@ def test_candidates_are_what_is_listed_and_what_that_implies() -> None:
         for representative, others in enumerate(found.same):
             if stands in others:
                 stands = representative
-        return [path for path in range(len(paths)) if stands in found.crossings[path].tolist()]
+        return [
+            path for path in range(len(paths)) if stands in found.crossed.crossings[path].tolist()
+        ]
 
     assert across(leaf, ComponentKind.LEAF) == [0, 1, 2, 3]
     assert across(f"{leaf}--spine1", ComponentKind.CABLE) == [1, 2]
@@ -248,8 +250,8 @@ def test_a_round_trip_crosses_what_lies_on_both_its_ways_twice() -> None:
     def times(name: str) -> list[int]:
         place = found.names.index(name)
         stands = next((k for k, same in enumerate(found.same) if place in same), place)
-        here = found.crossings == stands
-        return [int(row[at].sum()) for row, at in zip(found.times, here, strict=True)]
+        here = found.crossed.crossings == stands
+        return [int(row[at].sum()) for row, at in zip(found.crossed.times, here, strict=True)]
 
     assert times("leaf0") == [1, 1, 2, 1, 0]
     assert times("h0/r") == times("h0") == [1, 1, 2, 1, 0]

@@ -8,7 +8,7 @@ import pytest
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
-from syntony.fabric.starved import told_apart
+from syntony.fabric.starved import FlowEnds, told_apart
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
@@ -37,7 +37,7 @@ def window(
 
 
 def kind(found: Finding, seen: Window) -> str:
-    (told,) = told_apart((found,), FLOWS, [seen])
+    (told,) = told_apart((found,), FlowEnds.of(FLOWS), [seen])
     assert told.component == (f"replies of {LATE}" if told.kind == "replies" else found.component)
     assert told.alternatives == (() if told.kind == "replies" else found.alternatives)
     return told.kind
@@ -75,7 +75,9 @@ def test_who_fares_better(
 def test_only_what_is_at_a_hosts_edge_can_be_its_lateness(
     component: str, of: str, late: bool
 ) -> None:
-    told = told_apart((finding(component, of),), FLOWS, [window((1000, 0), (1000, 50))])[0]
+    told = told_apart(
+        (finding(component, of),), FlowEnds.of(FLOWS), [window((1000, 0), (1000, 50))]
+    )[0]
     if component == "h3":
         assert told.component == "replies of h3"
     else:
@@ -86,5 +88,5 @@ def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
     seen = window((1000, 0), (1000, 50))
     assert kind(finding(loss=0.0), seen) == "nic"
     assert kind(finding(window="60s"), seen) == "nic"
-    both = told_apart((finding(), finding(OTHER)), FLOWS, [seen])
+    both = told_apart((finding(), finding(OTHER)), FlowEnds.of(FLOWS), [seen])
     assert [each.kind for each in both] == ["replies", "nic"]

@@ -7,16 +7,43 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server
 
-from syntony.errors import ConfigError, MissingError, StateError
+from syntony.errors import ConfigError, MissingError, StateError, UsageError
 from syntony.mesh.key_rotation import KeyRing, Master
+from syntony.model import S
 from syntony.state import ControlState, LeaseLostError
 from syntony.state.document import Document
+from syntony.state.identities import Identities, Record, Token
 from syntony.state.transfer import import_sqlite
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
+from syntony.wire.roles import Identity, Role
 
 ANN = Issuer("ann", "local")
+NOW_NS = 1_800_000_000 * S
 RING = KeyRing(masters=(Master(epoch=7, secret=bytes(range(32))),))
+
+
+def enrol(state: ControlState) -> None:
+    """A token used, one that waits, a certificate and a name that are revoked."""
+    identities = Identities(state)
+    for digest in ("used", "waits"):
+        token = Token("agent", ("h1",), ("10.0.0.1",), 3600 * S, NOW_NS + S, "ann")
+        identities.add_token(digest, token, issuer=ANN, at_ns=1, now_ns=NOW_NS, comment="")
+    record = Record(Identity(Role.AGENT, "h1"), "ab" * 12, NOW_NS, NOW_NS + 9 * S, "used")
+    identities.redeem("used", record, issuer=ANN, at_ns=2, now_ns=NOW_NS)
+    for what in ("ab" * 12, "h2"):
+        identities.revoke(what, issuer=ANN, at_ns=3, now_ns=NOW_NS, comment="")
+
+
+def members(state: ControlState) -> tuple[object, ...]:
+    identities = Identities(state)
+    with pytest.raises(UsageError, match="has been used"):
+        identities.token("used", NOW_NS)
+    revocations = identities.revocations(NOW_NS)
+    assert revocations.covers("ab" * 12, "h1")
+    assert revocations.covers("cd" * 12, "h2")
+    waiting = identities.token("waits", NOW_NS)
+    return revocations, identities.certificates(), identities.tokens(NOW_NS), waiting
 
 
 @pytest.mark.slow
@@ -65,6 +92,8 @@ def test_a_fleet_moves_from_sqlite_once(postgresql: Server, tmp_path: Path) -> N
     with ControlState(tmp_path) as old:
         old.set_switch(Switch(stopped=True, at_ns=5, by="ann"), ANN, "maintenance")
         Document(old, "probe keys", KeyRing).save(RING)
+        enrol(old)
+        known = members(old)
         changes = old.changes(0, 9)
         for _ in range(3):
             with old.transaction() as connection:
@@ -77,6 +106,7 @@ def test_a_fleet_moves_from_sqlite_once(postgresql: Server, tmp_path: Path) -> N
             assert new.switch() == Switch(stopped=True, at_ns=5, by="ann")
             assert Document(new, "probe keys", KeyRing).load() == RING
             assert new.changes(0, 9) == changes
+            assert members(new) == known
     with ControlState(url) as new:
         new.record("next", "", at_ns=6, issuer=ANN, comment="")
         assert new.changes(0, 9)[-1].number == changes[-1].number + 1

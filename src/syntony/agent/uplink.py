@@ -47,7 +47,7 @@ from syntony.wire.messages import (
     decode_controller,
 )
 from syntony.wire.parts import PartsReport
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, Plan
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
@@ -310,20 +310,24 @@ class Uplink:
                 self._reported.clear()
                 _log.info("uplink up controller=%s", self._config.controller)
         if isinstance(message, Ack):
-            waiting = link.delivery.window_full
-            link.delivery.acknowledge(message.seq)
-            if link.delivery.over:
-                link.renew()
-            elif waiting:
-                with self._changed:
-                    self._changed.notify_all()
+            self._acknowledge(message.seq, link)
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")
         if isinstance(message, Unknown):
             self._report(f"messages of kind {message.kind[:40]!r} skipped: of a newer version")
             return
-        self._on_message(message)
+        if not isinstance(message, Plan) or link.is_newest(message):
+            self._on_message(message)
+
+    def _acknowledge(self, seq: int, link: _Link) -> None:
+        waiting = link.delivery.window_full
+        link.delivery.acknowledge(seq)
+        if link.delivery.over:
+            link.renew()
+        elif waiting:
+            with self._changed:
+                self._changed.notify_all()
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
@@ -376,6 +380,8 @@ class _Link:
         self.renewed = False
         """Ended by us, for a new one."""
         self.established = False
+        self._generation = 0
+        """Of the newest plan."""
         self.assembler = Assembler()
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
@@ -385,6 +391,18 @@ class _Link:
         """Hand on every message; raises grpc.RpcError when the stream ends badly."""
         for data in self._call:
             self._uplink._take(data, self)
+
+    def is_newest(self, plan: Plan) -> bool:
+        """Whether no newer one has come. Another connection begins anew: a controller that keeps no
+        state counts from one after its start."""
+        if plan.generation < self._generation:
+            _log.error(
+                "plan refused, the one before stays generation=%d reason=generation %d came "
+                "before it", plan.generation, self._generation,
+            )  # fmt: skip
+            return False
+        self._generation = plan.generation
+        return True
 
     def ask(self, query: Query[A]) -> A | Failure:
         try:

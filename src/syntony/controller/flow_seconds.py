@@ -7,7 +7,9 @@ numbers: of the plan's NICs, of its pairs, and of source ports.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,27 +49,32 @@ class RowBuffer:
         self.shed = 0
         """Rows that were not waited for."""
         self._lock = threading.Lock()
-        self._kept: dict[str, list[pa.Table]] = {name: [] for name in COLUMNS}
+        self._kept: dict[str, deque[pa.Table]] = {name: deque() for name in COLUMNS}
+        self._rows = dict.fromkeys(COLUMNS, 0)
 
     def put(self, pieces: Iterable[Piece]) -> None:
         """Rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:
                 if piece.table.name in COLUMNS:
-                    rows = piece.rows.select(COLUMNS[piece.table.name])
+                    rows = piece.rows.select(
+                        _places(tuple(piece.rows.schema.names), piece.table.name)
+                    )
                     self._kept[piece.table.name].append(rows)
-            for kept in self._kept.values():
-                rows = sum(table.num_rows for table in kept)
-                while rows > MAX_ROWS:
-                    rows -= kept[0].num_rows
-                    self.shed += kept.pop(0).num_rows
+                    self._rows[piece.table.name] += rows.num_rows
+            for name, kept in self._kept.items():
+                while self._rows[name] > MAX_ROWS:
+                    gone = kept.popleft().num_rows
+                    self._rows[name] -= gone
+                    self.shed += gone
 
     def take(self, name: str, first: int, last: int) -> dict[int, pa.Table]:
         """The rows of one table by second, from `first` to `last`; earlier ones are let go of."""
         import pyarrow as pa
 
         with self._lock:
-            kept, self._kept[name] = self._kept[name], []
+            kept, self._kept[name] = self._kept[name], deque()
+            self._rows[name] = 0
         if not kept:
             return {}
         rows = pa.concat_tables(kept)
@@ -75,7 +82,8 @@ class RowBuffer:
         later = rows.filter(pa.array(second > last))
         if later.num_rows:
             with self._lock:
-                self._kept[name].insert(0, later)
+                self._kept[name].appendleft(later)
+                self._rows[name] += later.num_rows
         if first == last and (second == first).all():
             return {first: rows}
         return {each: rows.filter(pa.array(second == each)) for each in range(first, last + 1)}
@@ -91,7 +99,9 @@ class FlowSeconds:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._ports: Ports = {}
-        self._nics: dict[str, int] = {}
+        self._nics: list[str] = []
+        self._nic_values: pa.Array | None = None
+        """The same."""
         self._numbering = -1
         self._pair_keys = self._pair_places = np.zeros(0, np.int64)
         """Of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
@@ -123,9 +133,12 @@ class FlowSeconds:
 
     def _number_pairs(self, ports: Ports) -> None:
         self._ports = ports
-        names = sorted({name for pair in ports for name in pair})
-        self._nics = {name: number for number, name in enumerate(names)}
-        pairs = ((self._nics[a] * len(names) + self._nics[b]) for a, b in ports)
+        import pyarrow as pa
+
+        self._nics = sorted({name for pair in ports for name in pair})
+        self._nic_values = pa.array(self._nics, pa.string())
+        numbers = {name: number for number, name in enumerate(self._nics)}
+        pairs = ((numbers[a] * len(numbers) + numbers[b]) for a, b in ports)
         self._pair_keys = np.sort(np.fromiter(pairs, np.int64, len(ports)))
         self._numbering = -1
 
@@ -148,9 +161,12 @@ class FlowSeconds:
 
     def _ids(self, rows: pa.Table, name: str) -> Ints:
         """Numbers of NICs; -1 for one that the plan does not know."""
-        coded = rows.column(name).combine_chunks().dictionary_encode()
-        known = [self._nics.get(each, -1) for each in coded.dictionary.to_pylist()]
-        return np.asarray(np.array(known, np.int64)[coded.indices.to_numpy()])
+        import pyarrow.compute as pc
+
+        if not self._nics:
+            return np.full(rows.num_rows, -1, np.int64)
+        found = pc.index_in(rows.column(name), value_set=self._nic_values)
+        return np.asarray(found.fill_null(-1).to_numpy().astype(np.int64))
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
         """Of each row: its flow's place in the watch; -1: only its replies are told of."""
@@ -164,7 +180,7 @@ class FlowSeconds:
         return found
 
     def _number_flows(self, fresh: Ints) -> None:
-        names, ports, nics = list(self._nics), self._ports, len(self._nics)
+        names, ports, nics = self._nics, self._ports, len(self._nics)
         places = []
         for key in fresh.tolist():
             pair, sport = key >> _PORT_BITS, key & ((1 << _PORT_BITS) - 1)
@@ -186,6 +202,12 @@ class FlowSeconds:
         place = np.where(planned, self._pair_places[pair], -1)
         known = place >= 0
         return _summed(place[known], _numbers(rows, "received")[known], size)
+
+
+@cache
+def _places(names: tuple[str, ...], table: str) -> list[int]:
+    """Of a table's `COLUMNS` among these."""
+    return [names.index(name) for name in COLUMNS[table]]
 
 
 def _counted(

@@ -12,12 +12,15 @@ it is not known which. It *may cross* the group and every known component on a w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.fabric.crossed import Crossed
 from syntony.fabric.names import (
     ANY,
     GROUP,
@@ -60,7 +63,8 @@ _CLAIM = {
 """Among candidates that cannot be told apart the first kind here is named."""
 
 
-class Candidates(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Candidates:
     """What can be to blame, and which paths cross it."""
 
     names: tuple[str, ...]
@@ -68,15 +72,17 @@ class Candidates(NamedTuple):
     price: Floats
     """Nats each costs in advance, (candidates,)."""
     same: tuple[tuple[int, ...], ...]
-    """Per candidate: its twins, which are not in `crossings`."""
+    """Per candidate: its twins, which are not in `crossed`."""
     shares: Floats
     """Prior probability of each among its twins, (candidates,)."""
-    crossings: Crossings
-    """(paths, width)."""
-    times: Times
-    """(paths, width)."""
-    partly: PartlyLearnt
-    """What each path may cross beside that."""
+    crossed: Crossed
+    """By each path."""
+
+    @cached_property
+    def loss_price(self) -> Floats:
+        """`price` of a fault that loses: clocks do not, (candidates,)."""
+        clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
+        return np.where(clocks, np.inf, self.price)
 
 
 class Listing(NamedTuple):
@@ -275,9 +281,7 @@ class _Builder:
             self._prices(stands_for),
             tuple(same),
             self._shares(stands_for),
-            crossings,
-            padded,
-            PartlyLearnt.of(self._combo_of, members),
+            Crossed(crossings, padded, len(names), PartlyLearnt.of(self._combo_of, members)),
         )
 
     def _marks(self, path: Ints, place: Ints, times: Ints) -> NDArray[np.uint64]:

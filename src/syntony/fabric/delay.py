@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.fabric.crossed import Crossed
 from syntony.fabric.loss import SHARES
-from syntony.fabric.tally import Crossings, Floats, PartlyLearnt, Times
+from syntony.fabric.tally import Floats, Index
 
-Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 MIN_DELAY_NS = 2_000.0
@@ -36,6 +36,10 @@ STRICTNESS = 6.0
 OUTLIER_MARGIN = 3.0
 MAX_FOUND = 20
 CLOSE_NATS = 3.0
+_NOTHING_NATS = 745.0
+"""What is less likely by so much has a probability of zero, as floating point goes."""
+_SLACK_NATS = 1e-3
+"""More than sums over a fleet's paths are off."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _LOWER_QUANTILES = (0.10, 0.25)
 _LOWER_SIGMAS = 0.607
@@ -58,76 +62,52 @@ class DelayFinding(NamedTuple):
 
 
 def find_delays(
-    crossings: Crossings,
-    times: Times,
+    crossed: Crossed,
     change_ns: Floats,
     sigma_ns: Floats,
     price: Floats,
     *,
     strictness: float = STRICTNESS,
-    partly: PartlyLearnt | None = None,
 ) -> list[DelayFinding]:
     """The components that explain the changes, most certain first.
 
     Args:
-        crossings: what each path crosses, (paths, width), -1 for nothing.
-        times: how many times each path crosses each; of a clock 1 on paths towards it, -1 on
-            paths from it.
+        crossed: what each path crosses; of a clock, once on paths towards it, -1 times on paths
+            from it.
         change_ns: median delay less the path's own baseline; NaN where not measured. (paths,)
         sigma_ns: 1-sigma of each change by measurement alone (clock error), (paths,).
         price: as `find_losses`; (candidates,).
         strictness: as `find_losses`.
-        partly: what paths may cross beside that; None: nothing.
     """
-    partly = partly or PartlyLearnt.nothing(len(change_ns))
-    known = np.isfinite(change_ns)
-    if np.count_nonzero(known) < MIN_PATHS:
+    # Most of a fleet's paths are as they were: nothing more is asked of those.
+    moved = np.flatnonzero(np.abs(change_ns) > LATE_SIGMAS * MIN_SIGMA_NS)
+    clear = np.abs(change_ns[moved]) / np.maximum(sigma_ns[moved], MIN_SIGMA_NS) > LATE_SIGMAS
+    moved = moved[clear & np.isfinite(change_ns[moved])]
+    _, candidate, _ = crossed.entries_of(moved)
+    if not len(candidate) or np.bincount(candidate).max() < MIN_PATHS:
         return []
-    search = _Search(
-        crossings[known],
-        times[known],
-        change_ns[known],
-        sigma_ns[known],
-        price + strictness,
-        partly=partly.chosen(known),
-    )
-    return search.run()
+    return _Search(crossed, change_ns, sigma_ns, price + strictness).run()
 
 
 class _Search:
     def __init__(
-        self,
-        crossings: Crossings,
-        times: Times,
-        change_ns: Floats,
-        sigma_ns: Floats,
-        price: Floats,
-        *,
-        partly: PartlyLearnt,
+        self, crossed: Crossed, change_ns: Floats, sigma_ns: Floats, price: Floats
     ) -> None:
-        spread = _lower_spread(change_ns)
+        self._crossed = crossed
+        self._known = np.isfinite(change_ns)
+        known_ns = change_ns[self._known]
+        self._measured = len(known_ns)
+        spread = _lower_spread(known_ns)
         self._sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
-        self._change = change_ns
+        self._change = np.where(self._known, change_ns, np.nan)
         self._price = price
         finite = price[np.isfinite(price)]
         self._dearest = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
-        rows, columns = np.nonzero(crossings >= 0)
-        may_row, may_candidate = partly.pairs(crossings)
-        candidate = np.concatenate((crossings[rows, columns], may_candidate)).astype(np.intp)
-        order = np.argsort(candidate, kind="stable")
-        self._row, self._owner = np.concatenate((rows, may_row))[order], candidate[order]
-        each = np.concatenate((times[rows, columns], np.ones(len(may_row))))
-        self._times = each[order].astype(np.float64)
-        self._sure = (np.arange(len(candidate)) < len(rows))[order]
-        counts = np.bincount(candidate, minlength=len(price))
-        self._ends = np.cumsum(counts)
-        self._starts = self._ends - counts
-        self._signed = np.zeros(len(price), dtype=np.bool_)
-        self._signed[self._owner[self._times < 0]] = True
+        self._entries: dict[int, tuple[Index, Floats, Mask]] = {}
         self._found: dict[int, float] = {}
         self._held: dict[int, Mask] = {}
         """Of each found one's rows, those that cross it, or probably do."""
-        self._rest = change_ns.copy()
+        self._rest = self._change
         self._set_outlier()
 
     def run(self) -> list[DelayFinding]:
@@ -149,7 +129,7 @@ class _Search:
         early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma))
         self._outlier = self._dearest
         if early >= MIN_PATHS:
-            self._outlier = min(self._dearest, -float(np.log(early / len(self._rest))))
+            self._outlier = min(self._dearest, -float(np.log(early / self._measured)))
 
     def _take(self, candidate: int, delay_ns: float, rest: Floats) -> None:
         """Take a candidate as found. `rest`: changes of all paths that others do not explain."""
@@ -164,34 +144,68 @@ class _Search:
 
     def _promising(self) -> Index:
         """Candidates with enough late paths; a clock's may also be early."""
-        high = self._rest[self._row] * np.sign(self._times) / self._sigma[self._row]
-        late = (high > LATE_SIGMAS) | (self._signed[self._owner] & (high < -LATE_SIGMAS))
-        count = np.bincount(self._owner[late], minlength=len(self._price))
+        moved = np.flatnonzero(np.abs(self._rest) / self._sigma > LATE_SIGMAS)
+        place, owner, times = self._crossed.entries_of(moved)
+        late = self._rest[moved][place] * np.sign(times) > 0
+        size = len(self._price)
+        count = np.bincount(owner[late], minlength=size)
+        early = np.bincount(owner[~late], minlength=size)
+        for clock in np.flatnonzero((early > 0) & (count + early >= MIN_PATHS)).tolist():
+            count[clock] += early[clock] if self._is_signed(clock) else 0
         able = (count >= MIN_PATHS) & np.isfinite(self._price)
         able[list(self._found)] = False
         return np.flatnonzero(able)
 
-    def _score(self, candidates: Index, rest: Floats) -> tuple[Floats, Floats]:
-        """Gain beyond its price and most likely delay of each candidate, given what is left."""
+    def _is_signed(self, candidate: int) -> bool:
+        """Whether it is a clock: some paths begin at it."""
+        return bool((self._of(candidate)[1] < 0).any())
+
+    def _score(
+        self, candidates: Index, rest: Floats, *, least: float | None = None
+    ) -> tuple[Floats, Floats]:
+        """Gain beyond its price and most likely delay of each candidate, given what is left.
+
+        Args:
+            candidates: which, (n,).
+            rest: changes that others do not explain, (paths,).
+            least: candidates that cannot gain so much are not looked at: their gain is -inf.
+                None: only the best is asked for.
+        """
         gains, delays = np.full(len(candidates), -np.inf), np.zeros(len(candidates))
-        for place, candidate in enumerate(candidates.tolist()):
-            sure, value, sigma = self._per_crossing(candidate, rest)
-            tried = np.quantile(value, _QUANTILES)
-            late = value[np.abs(value) > LATE_SIGMAS * sigma]
-            if len(late):
-                tried = np.concatenate((tried, np.quantile(late, _QUANTILES)))
-            tried = self._polished(tried, value, sigma)
-            allowed = np.abs(tried) if self._signed[candidate] else tried
-            tried = tried[allowed >= MIN_DELAY_NS]
-            if not len(tried):
-                continue
-            gain = self._gain(tried, value[sure], sigma[sure])
-            may = self._may_gains(tried, value[~sure], sigma[~sure])
-            gain += np.maximum(may.max(axis=0), 0.0)
-            best = int(np.argmax(gain))
-            gains[place], delays[place] = gain[best], tried[best]
-        others = max(len(self._found), 0)
-        return gains - self._price[candidates] + np.log1p(others), delays
+        rebate = np.log1p(len(self._found))
+        most = np.full(len(candidates), np.inf)
+        if len(candidates) > 1:
+            most = self._room(rest)[candidates] - self._price[candidates] + rebate + _SLACK_NATS
+        for place in np.argsort(-most, kind="stable").tolist():
+            if most[place] < (gains.max() if least is None else least):
+                break
+            candidate = int(candidates[place])
+            gain, delays[place] = self._best(candidate, rest)
+            gains[place] = gain - self._price[candidate] + rebate
+        return gains, delays
+
+    def _room(self, rest: Floats) -> Floats:
+        """What each candidate could gain if it explained all of its paths, (candidates,)."""
+        cost = np.where(self._known, self._cost(rest, self._sigma), 0.0)
+        return self._crossed.surely.sums(cost) + self._crossed.maybe.sums(cost)
+
+    def _best(self, candidate: int, rest: Floats) -> tuple[float, float]:
+        """Nats gained by the most likely delay of a candidate, and that; -inf for none."""
+        sure, value, sigma = self._per_crossing(candidate, rest)
+        tried = np.quantile(value, _QUANTILES)
+        late = value[np.abs(value) > LATE_SIGMAS * sigma]
+        if len(late):
+            tried = np.concatenate((tried, np.quantile(late, _QUANTILES)))
+        tried = self._polished(tried, value, sigma)
+        allowed = np.abs(tried) if self._is_signed(candidate) else tried
+        tried = tried[allowed >= MIN_DELAY_NS]
+        if not len(tried):
+            return -np.inf, 0.0
+        gain = self._gain(tried, value[sure], sigma[sure])
+        may = self._may_gains(tried, value[~sure], sigma[~sure])
+        gain += np.maximum(may.max(axis=0), 0.0)
+        best = int(np.argmax(gain))
+        return float(gain[best]), float(tried[best])
 
     def _polished(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Each trial moved to the mean of the paths that agree with it."""
@@ -222,9 +236,14 @@ class _Search:
         return gains
 
     def _of(self, candidate: int) -> tuple[Index, Floats, Mask]:
-        """Rows, how many times each crosses, and which of them surely do."""
-        part = slice(self._starts[candidate], self._ends[candidate])
-        return self._row[part], self._times[part], self._sure[part]
+        """Measured rows, how many times each crosses, and which of them surely do."""
+        if candidate not in self._entries:
+            parts = [part.of(candidate) for part in (self._crossed.surely, self._crossed.maybe)]
+            rows, times = (np.concatenate(each) for each in zip(*parts, strict=True))
+            sure = np.arange(len(rows)) < len(parts[0][0])
+            known = self._known[rows]
+            self._entries[candidate] = rows[known], times[known], sure[known]
+        return self._entries[candidate]
 
     def _per_crossing(self, candidate: int, rest: Floats) -> tuple[Mask, Floats, Floats]:
         """Which rows surely cross, and for each what one crossing would add, and its sigma."""
@@ -269,11 +288,12 @@ class _Search:
         late = rest[rows] * np.sign(times) / self._sigma[rows]
         size = np.sign(self._found[candidate])
         hit = late * size > LATE_SIGMAS
-        near = np.unique(self._owner[np.isin(self._row, rows[hit])])
+        near = np.unique(self._crossed.entries_of(rows[hit])[1])
         near = np.union1d(near, [candidate])
         rivals = near[~np.isin(near, [c for c in self._found if c != candidate])]
-        gain, _ = self._score(rivals, rest)
-        own = float(gain[np.flatnonzero(rivals == candidate)[0]])
+        only, _ = self._score(np.array([candidate], dtype=np.intp), rest)
+        own = float(only[0])
+        gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
         weight = np.exp(np.minimum(gain - own, 50))
         total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")

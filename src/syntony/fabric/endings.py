@@ -110,16 +110,12 @@ def _over(
     seconds: Sequence[int],
 ) -> Ending | None:
     """None while it goes on, or while something that shares its paths is found instead."""
-    paths = _crossing(candidates, number)
+    paths = candidates.crossed.by(number)
     for search, length in zip(searches, seconds, strict=True):
         for found in search.findings:
-            other = _crossing(candidates, found.candidate)
+            other = candidates.crossed.by(found.candidate)
             if (paths & other).sum() >= SAME_SHARE * min(paths.sum(), other.sum()):
                 return None
         if search.gain_at(number, loss) < -OVER_NATS:
             return Ending(paths, length)
     return None
-
-
-def _crossing(candidates: Candidates, number: int) -> Mask:
-    return np.asarray((candidates.crossings == number).any(axis=1))

@@ -6,14 +6,15 @@ Memory is bounded: a minute of seconds, and five minutes in steps of ten seconds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+T = TypeVar("T", np.int64, np.float64)
 
 WINDOWS_S = (1, 3, 10, 30, 60, 300)
 """All looked at every second: a black hole shows in one, 0.1 % of loss in three hundred."""
@@ -22,6 +23,8 @@ STEP_S = 10
 DELAY_S = 10
 """Delays are the median of so many seconds, against that of the rest of the minute."""
 MIN_DELAY_SECONDS = 5
+BLOCK = 2048
+"""Flows whose delays are sorted at once."""
 
 FLOOR_S = 300
 """A path's floor is its fastest second of the past five to ten minutes: longer than any queue that
@@ -73,37 +76,55 @@ class FlowHistory:
     """Rings of seconds and of steps. Flows keep their places; new ones come behind."""
 
     def __init__(self) -> None:
-        self._seconds: deque[SecondCounts] = deque(maxlen=FINE_S)
+        self._seconds: deque[Ints] = deque(maxlen=FINE_S)
         self._steps: deque[Ints] = deque(maxlen=max(WINDOWS_S) // STEP_S)
-        self._step: Ints = np.zeros((FIELDS, 0), dtype=np.int64)
+        self._step: Ints = _nothing()
         self._in_step = 0
+        self._sums = {seconds: _nothing() for seconds in WINDOWS_S}
+        """Over the newest so many seconds, or all that there are."""
+        self._delays = np.full((2, 0, FINE_S), np.nan)
+        """Of the seconds of a minute, the one that ended last at `_delays_at`."""
+        self._delays_at = -1
+        self._delay_seconds = 0
+        self._errors: deque[Floats] = deque(maxlen=DELAY_S)
         self._floors: list[Floats] = [np.full((2, 0), np.inf), np.full((2, 0), np.inf)]
         """Of the running five minutes, and of those before."""
         self._in_floor = 0
 
     def add(self, second: SecondCounts) -> None:
-        """The next second."""
-        self._seconds.append(second)
-        self._step = _sum([self._step, second.counts], second.counts.shape[1])
+        """The next second. Its counts are kept, and changed by `forget`."""
+        for seconds, total in self._sums.items():
+            grown = self._sums[seconds] = _added(total, second.counts)
+            if seconds <= FINE_S and len(self._seconds) >= seconds:
+                _subtract(grown, self._seconds[-seconds])
+        self._seconds.append(second.counts)
+        self._step = _added(self._step, second.counts)
         self._in_step += 1
-        self._sink(second.delay_ns)
         if self._in_step == STEP_S:
+            if len(self._steps) == self._steps.maxlen:
+                _subtract(self._sums[max(WINDOWS_S)], self._steps[0])
             self._steps.append(self._step)
-            self._step, self._in_step = np.zeros((FIELDS, 0), dtype=np.int64), 0
+            self._step, self._in_step = _nothing(), 0
+        self._keep_delays(second.delay_ns)
+        self._errors.append(second.clk_err_ns)
+        self._sink(second.delay_ns)
 
     def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
         """Of these flows, everything that was counted before the newest `keep_s` seconds, of at
         most `FINE_S`. Delays stay."""
         seconds = list(self._seconds)
-        for second in seconds[:-keep_s]:
-            second.counts[:, flows[: second.counts.shape[1]]] = 0
+        for counts in seconds[:-keep_s]:
+            counts[:, flows[: counts.shape[1]]] = 0
         for part in (self._step, *self._steps):
             part[:, flows[: part.shape[1]]] = 0
-        for age, second in enumerate(reversed(seconds[-keep_s:])):
+        for age, counts in enumerate(reversed(seconds[-keep_s:])):
             step = self._step_of(age)
             if step is not None:
-                kept = flows[: second.counts.shape[1]]
-                step[:, : len(kept)][:, kept] += second.counts[:, kept]
+                kept = flows[: counts.shape[1]]
+                step[:, : len(kept)][:, kept] += counts[:, kept]
+        for length in self._sums:
+            parts = seconds[-length:] if length <= FINE_S else [*self._steps, self._step]
+            self._sums[length] = _sum(parts)
 
     def _step_of(self, age: int) -> Ints | None:
         """The sum that the second so many before the newest one went into; None: let go of."""
@@ -113,83 +134,132 @@ class FlowHistory:
         return self._steps[-place] if place <= len(self._steps) else None
 
     def windows(self, flows: int) -> list[Window]:
-        """Every window that there are seconds enough for, and the longest that there are not."""
+        """Every window that there are seconds enough for, and the longest that there are not.
+        Their counts are good until the next second is added."""
         found = []
         held = len(self._steps) * STEP_S + self._in_step
-        for seconds in WINDOWS_S:
-            parts: Sequence[Ints]
-            if seconds <= FINE_S:
-                parts = [second.counts for second in list(self._seconds)[-seconds:]]
-            else:
-                parts = [*self._steps, self._step]
-            if parts:
-                found.append(Window(f"{seconds}s", seconds, _sum(parts, flows)))
+        for seconds, total in self._sums.items():
+            if held:
+                found.append(Window(f"{seconds}s", seconds, _widened(total, flows, 0)))
             if held < seconds:
                 break
         return found
 
     def change(self, flows: int) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute."""
-        seconds = list(self._seconds)
-        now, before = seconds[-DELAY_S:], seconds[:-DELAY_S]
-        if len(now) < DELAY_S or len(before) < DELAY_S:
+        if self._delay_seconds < 2 * DELAY_S:
             return None
-        delay_ns = _median(now, flows) - _median(before, flows)
-        return Change(delay_ns, _worst_error(now, flows))
+        delay_ns = np.full((2, flows), np.nan)
+        for part in self._blocks():
+            before = self._newest(part, self._delay_seconds, DELAY_S)
+            delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
+        return Change(delay_ns, self._worst_error(flows))
 
     def excess(self, flows: int) -> Excess | None:
         """What the newest `DELAY_S` seconds held above the floor, again and again."""
-        seconds = list(self._seconds)[-DELAY_S:]
-        if len(self._seconds) < 2 * DELAY_S:
+        if self._delay_seconds < 2 * DELAY_S:
             return None
-        floor = np.minimum(*(_grown(each, flows, np.inf) for each in self._floors))
-        stack = np.stack([_grown(second.delay_ns, flows, np.nan) for second in seconds])
-        count = np.isfinite(stack).sum(axis=0)
-        place = np.maximum(0, np.floor(PERSISTENT * (count - 1)).astype(np.intp))
-        # NaN sorts behind every number.
-        low = np.take_along_axis(np.sort(stack, axis=0), place[None], axis=0)[0]
-        known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor)
-        delay_ns = np.where(known, low - np.where(known, floor, 0.0), np.nan)
-        return Excess(delay_ns, _worst_error(seconds, flows))
+        width = self._delays.shape[1]
+        floor = np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
+        delay_ns = np.full((2, flows), np.nan)
+        for part in self._blocks():
+            now = self._newest(part, DELAY_S)
+            count = _sorted(now)
+            low = _at(now, count, lambda n: np.floor(PERSISTENT * (n - 1)).astype(np.intp))
+            known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
+            delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
+        return Excess(delay_ns, self._worst_error(flows))
+
+    def _blocks(self) -> list[slice]:
+        """Flows, some at a time: their seconds fit into the processor's cache."""
+        width = self._delays.shape[1]
+        return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
+
+    def _keep_delays(self, delay_ns: Floats) -> None:
+        missing = delay_ns.shape[1] - self._delays.shape[1]
+        if missing > 0:
+            more = np.full((2, missing, FINE_S), np.nan)
+            self._delays = np.concatenate((self._delays, more), axis=1)
+        self._delays_at = (self._delays_at + 1) % FINE_S
+        self._delay_seconds = min(self._delay_seconds + 1, FINE_S)
+        self._delays[:, : delay_ns.shape[1], self._delays_at] = delay_ns
+        self._delays[:, delay_ns.shape[1] :, self._delays_at] = np.nan
+
+    def _newest(self, flows: slice, seconds: int, without: int = 0) -> Floats:
+        """A copy of the newest seconds' delays less the newest of these, (2, flows, seconds)."""
+        places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
+        cuts = np.flatnonzero(np.diff(places) != 1) + 1
+        parts = [self._delays[:, flows, p[0] : p[-1] + 1] for p in np.split(places, cuts)]
+        return np.concatenate(parts, axis=-1)
+
+    def _worst_error(self, flows: int) -> Floats:
+        sigma_ns = np.zeros(flows)
+        for errors in self._errors:
+            np.maximum(sigma_ns[: len(errors)], errors, out=sigma_ns[: len(errors)])
+        return sigma_ns
 
     def _sink(self, delay_ns: Floats) -> None:
         if self._in_floor == FLOOR_S:
             self._floors = [np.full((2, 0), np.inf), self._floors[0]]
             self._in_floor = 0
         self._in_floor += 1
-        floor = _grown(self._floors[0], delay_ns.shape[1], np.inf)
-        self._floors[0] = np.fmin(floor, _grown(delay_ns, floor.shape[1], np.nan))
+        floor = _widened(self._floors[0], delay_ns.shape[1], np.inf)
+        self._floors[0] = np.fmin(floor, _widened(delay_ns, floor.shape[1], np.nan))
 
 
-def _grown(values: Floats, flows: int, fill: float) -> Floats:
-    """(2, at least `flows`), what is new filled."""
+def _nothing() -> Ints:
+    return np.zeros((FIELDS, 0), dtype=np.int64)
+
+
+def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
+    """(n, at least `flows`), what is new filled."""
     missing = flows - values.shape[1]
     if missing <= 0:
         return values
-    return np.concatenate((values, np.full((2, missing), fill)), axis=1)
+    more = np.full((len(values), missing), fill, dtype=values.dtype)
+    return np.concatenate((values, more), axis=1)
 
 
-def _worst_error(seconds: Sequence[SecondCounts], flows: int) -> Floats:
-    sigma_ns = np.zeros(flows)
-    for second in seconds:
-        known = len(second.clk_err_ns)
-        sigma_ns[:known] = np.maximum(sigma_ns[:known], second.clk_err_ns)
-    return sigma_ns
-
-
-def _sum(parts: Sequence[Ints], flows: int) -> Ints:
-    total = np.zeros((FIELDS, flows), dtype=np.int64)
-    for part in parts:
-        total[:, : part.shape[1]] += part
+def _added(total: Ints, counts: Ints) -> Ints:
+    """`total` itself where it is wide enough."""
+    total = _widened(total, counts.shape[1], 0)
+    total[:, : counts.shape[1]] += counts
     return total
 
 
-def _median(seconds: Sequence[SecondCounts], flows: int) -> Floats:
-    """(2, flows); NaN for a flow measured in too few of the seconds."""
-    stack = np.full((len(seconds), 2, flows), np.nan)
-    for place, second in enumerate(seconds):
-        stack[place, :, : second.delay_ns.shape[1]] = second.delay_ns
-    measured = np.isfinite(stack).sum(axis=0) >= MIN_DELAY_SECONDS
-    stack[:, ~measured] = 0.0
-    median = np.nanmedian(stack, axis=0)
-    return np.asarray(np.where(measured, median, np.nan))
+def _subtract(total: Ints, counts: Ints) -> None:
+    total[:, : counts.shape[1]] -= counts
+
+
+def _sum(parts: Sequence[Ints]) -> Ints:
+    total = _nothing()
+    for part in parts:
+        total = _added(total, part)
+    return total
+
+
+def _sorted(delays: Floats) -> Ints:
+    """Sort each flow's seconds, (2, flows, seconds), in place; how many of them were measured."""
+    delays.sort(axis=-1)
+    # NaN sorts behind every number, and most flows have none.
+    count = np.full(delays.shape[:-1], delays.shape[-1])
+    some = np.isnan(delays[..., -1])
+    count[some] -= np.isnan(delays[some]).sum(axis=-1)
+    return count
+
+
+def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats:
+    """(2, flows) of (2, flows, seconds), sorted: the value at that place among `count`."""
+    found = delays[..., int(place_of(np.array(delays.shape[-1])))].copy()
+    some = count < delays.shape[-1]
+    if some.any():
+        place = place_of(np.maximum(count[some], 1))
+        found[some] = np.take_along_axis(delays[some], place[:, None], axis=-1)[:, 0]
+    return found
+
+
+def _median(delays: Floats) -> Floats:
+    """(2, flows) of (2, flows, seconds), which is sorted; NaN for a flow measured in too few."""
+    count = _sorted(delays)
+    median = (_at(delays, count, lambda n: (n - 1) // 2) + _at(delays, count, lambda n: n // 2)) / 2
+    return np.where(count >= MIN_DELAY_SECONDS, median, np.nan)

@@ -14,10 +14,11 @@ import numpy as np
 
 from syntony.fabric import delay, loss
 from syntony.fabric.candidates import REPLIES_REBATE, Candidates
+from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.loss import LossFinding, LossSearch
 from syntony.fabric.names import ComponentKind
-from syntony.fabric.tally import Floats, Ints, tally_losses
+from syntony.fabric.tally import Floats, Ints
 from syntony.model.findings import Finding
 
 BLACKHOLE_LOSS = 0.9
@@ -40,10 +41,11 @@ class WindowCounts(NamedTuple):
     name: str
     sent: Ints
     lost: Ints
-    change_ns: Floats
-    """Median one-way delay less the path's baseline; NaN where either is not known."""
-    sigma_ns: Floats
-    """1-sigma of that change as far as clocks are concerned."""
+    change_ns: Floats | None = None
+    """Median one-way delay less the path's baseline; NaN where either is not known. None: delays
+    are not looked at."""
+    sigma_ns: Floats | None = None
+    """1-sigma of that change as far as clocks are concerned; None: they are right."""
     overlaps: bool = False
     """Whether the windows after it end when this one does."""
 
@@ -122,22 +124,13 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 
 
 def _overlap(candidates: Candidates, one: int, other: int) -> bool:
-    a, b = ((candidates.crossings == number).any(axis=1) for number in (one, other))
+    a, b = (candidates.crossed.by(number) for number in (one, other))
     return bool((a & b).sum() >= SAME_SHARE * min(a.sum(), b.sum()))
 
 
 def _search(candidates: Candidates, window: WindowCounts, strictness: float) -> LossSearch:
-    tally = tally_losses(
-        candidates.crossings,
-        window.sent,
-        window.lost,
-        len(candidates.names),
-        candidates.partly,
-        times=np.abs(candidates.times),
-    )
-    clocks = np.array([kind is ComponentKind.CLOCK for kind in candidates.kinds], dtype=np.bool_)
-    price = np.where(clocks, np.inf, candidates.price)
-    return LossSearch(tally, price, strictness=strictness)
+    tally = PathTally(candidates.crossed, window.sent, window.lost)
+    return LossSearch(tally, candidates.loss_price, strictness=strictness)
 
 
 def _losses(
@@ -170,14 +163,15 @@ def _losses(
 def _delays(
     candidates: Candidates, window: WindowCounts, number: int, strictness: float
 ) -> list[_Ranked]:
+    if window.change_ns is None:
+        return []
+    sigma_ns = np.zeros(len(window.sent)) if window.sigma_ns is None else window.sigma_ns
     found_delays = delay.find_delays(
-        candidates.crossings,
-        candidates.times,
+        candidates.crossed,
         window.change_ns,
-        window.sigma_ns,
+        sigma_ns,
         candidates.price,
         strictness=strictness,
-        partly=candidates.partly,
     )
     return [
         _Ranked(

@@ -26,11 +26,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syntony.fabric.tally import Floats, Ints, LossTally, Times
-
-Index = NDArray[np.intp]
+from syntony.fabric.tally import Entries, Floats, Index, Tally
 
 MIN_LOSS = 2e-4
 """Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -81,7 +78,7 @@ class LossFinding(NamedTuple):
 
 
 def find_losses(
-    tally: LossTally, price: Floats, *, strictness: float = STRICTNESS, max_found: int = MAX_FOUND
+    tally: Tally, price: Floats, *, strictness: float = STRICTNESS, max_found: int = MAX_FOUND
 ) -> list[LossFinding]:
     """The components that explain the window's losses, most certain first; none if all is well.
 
@@ -100,7 +97,7 @@ class LossSearch:
 
     def __init__(
         self,
-        tally: LossTally,
+        tally: Tally,
         price: Floats,
         *,
         strictness: float = STRICTNESS,
@@ -118,16 +115,16 @@ class LossSearch:
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
         if self._search is not None:
             return self._search.gain_at(candidate, rate)
-        clean, paths = self._tally.clean_probes[candidate], self._tally.clean_paths[candidate]
-        if not paths:
-            return float(np.log1p(-SHARES[-1]) * self._tally.partly_clean_paths[candidate])
-        return -min(float(rate * clean), OUTLIER_MARGIN * float(paths))
+        clean = self._tally.clean_of(np.array([candidate], dtype=np.intp))
+        if not clean.paths[0]:
+            return float(np.log1p(-SHARES[-1]) * clean.partly_paths[0])
+        return -min(float(rate * clean.probes[0]), OUTLIER_MARGIN * float(clean.paths[0]))
 
 
 class _Search:
     """The state of one search: what is selected, and every lossy path's rate under it."""
 
-    def __init__(self, tally: LossTally, price: Floats, max_found: int) -> None:
+    def __init__(self, tally: Tally, price: Floats, max_found: int) -> None:
         self._price = price
         self._max_found = max_found
         finite = price[np.isfinite(price)]
@@ -138,16 +135,13 @@ class _Search:
         rows, columns = np.nonzero(tally.crossings >= 0)
         candidate = tally.crossings[rows, columns].astype(np.int64)
         may_row, may_candidate = tally.partly.pairs(tally.crossings)
-        self._entries = _Entries(rows, candidate, tally.times[rows, columns], tally.candidates)
+        self._entries = Entries(rows, candidate, tally.times[rows, columns], tally.candidates)
         once = np.ones(len(may_row), dtype=np.int8)
-        self._may = _Entries(may_row, may_candidate, once, tally.candidates)
+        self._may = Entries(may_row, may_candidate, once, tally.candidates)
         surely = np.bincount(candidate, tally.lost[rows], minlength=tally.candidates)
         maybe = np.bincount(may_candidate, tally.lost[may_row], minlength=tally.candidates)
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
-        self._clean = tally.clean_paths
-        self._clean_each = tally.clean_probes / np.maximum(tally.clean_paths, 1)
-        self._may_clean = tally.partly_clean_paths
-        self._may_clean_each = tally.partly_clean_probes / np.maximum(self._may_clean, 1)
+        self._clean_of = tally.clean_of
         self._total_sent = tally.total_sent
         self._paths = tally.paths
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
@@ -178,7 +172,7 @@ class _Search:
         only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
         floor = self._floor()
         gain = self._sure_gain(only, grid, self._rates, floor)
-        if not self._clean[candidate] and not len(self._entries.of(candidate)[0]):
+        if not self._clean_of(only).paths[0] and not len(self._entries.of(candidate)[0]):
             gain = gain + self._may_gains(only, grid, self._rates, floor).max(axis=0)
         return float(gain[0, 0])
 
@@ -316,8 +310,10 @@ class _Search:
         base = np.maximum(self._likelihood(rates[rows], rows), low)
         there = self._likelihood(rates[rows][:, None] + grid[owner] * times[:, None], rows)
         lossy = _per_owner(np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates))
-        each = np.minimum(grid * self._clean_each[candidates][:, None], self._outlier)
-        return np.asarray(lossy - self._clean[candidates][:, None] * each)
+        clean = self._clean_of(candidates)
+        probes = clean.probes / np.maximum(clean.paths, 1)
+        each = np.minimum(grid * probes[:, None], self._outlier)
+        return np.asarray(lossy - clean.paths[:, None] * each)
 
     def _may_gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by paths that may cross, (shares, candidates, rates tried)."""
@@ -328,14 +324,16 @@ class _Search:
         low = floor[rows][:, None]
         plain = self._likelihood(rates[rows], rows)[:, None]
         there = self._likelihood(rates[rows][:, None] + grid[owner], rows)
-        come = np.exp(-grid * self._may_clean_each[candidates][:, None])
+        clean_of = self._clean_of(candidates)
+        probes = clean_of.partly_probes / np.maximum(clean_of.partly_paths, 1)
+        come = np.exp(-grid * probes[:, None])
         for place, share in enumerate(SHARES.tolist()):
             with np.errstate(divide="ignore"):
                 mixed = np.maximum(np.log1p(-share) + plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
             lossy = np.maximum(mixed, low) - np.maximum(plain, low)
             gains[place] = _per_owner(lossy, owner, len(candidates))
-            gains[place] += self._may_clean[candidates][:, None] * clean
+            gains[place] += clean_of.partly_paths[:, None] * clean
         return gains
 
     def _refit(self) -> None:
@@ -403,40 +401,6 @@ class _Search:
             alternatives=tuple(int(rivals[i]) for i in close),
             probabilities=tuple(float(weight[i]) / total for i in close),
         )
-
-
-class _Entries:
-    """(row, candidate, times) triples, sorted by candidate."""
-
-    def __init__(self, rows: Ints, candidate: Ints, times: Times, candidates: int) -> None:
-        order = np.argsort(candidate, kind="stable")
-        self._rows, self._candidate = rows[order], candidate[order]
-        self._times = times[order].astype(np.float64)
-        counts = np.bincount(candidate, minlength=candidates)
-        self._ends = np.cumsum(counts)
-        self._starts = self._ends - counts
-
-    def of(self, candidate: int) -> tuple[Index, Floats]:
-        """Rows, and how many times each crosses it."""
-        part = slice(self._starts[candidate], self._ends[candidate])
-        return self._rows[part], self._times[part]
-
-    def all_of(self, candidates: Index) -> tuple[Index, Index, Floats]:
-        """Rows of these, to which of them (its place) each belongs, and how often it crosses."""
-        counts = self._ends[candidates] - self._starts[candidates]
-        shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
-        place = np.arange(int(counts.sum())) + shift
-        owner = np.repeat(np.arange(len(candidates)), counts)
-        return self._rows[place], owner, self._times[place]
-
-    def owners(self, rows: NDArray[np.bool_]) -> Ints:
-        """Candidates of any of these rows, (rows,)."""
-        return np.unique(self._candidate[rows[self._rows]])
-
-    def sums(self, values: Floats) -> Floats:
-        """Per candidate the sum over its rows, (candidates,)."""
-        total = np.concatenate(([0.0], np.cumsum(values[self._rows])))
-        return np.asarray(total[self._ends] - total[self._starts])
 
 
 def _per_owner(values: Floats, owner: Index, owners: int) -> Floats:

@@ -8,6 +8,7 @@ or it asks nothing at all. Then nothing of the fabric is to blame.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.history import Window
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.names import ComponentKind, link_ends, replies_name
+from syntony.fabric.tally import Index
 from syntony.model.findings import Finding
 
 _AT_HOSTS = frozenset(
@@ -27,14 +29,32 @@ MUCH = 2.0
 """A host's own probes must fare so many times better than those of others."""
 
 
+class FlowEnds(NamedTuple):
+    """Between which NICs flows are, by the ways of their requests."""
+
+    nics: tuple[str, ...]
+    src: Index
+    """Places in `nics`, (flows,)."""
+    dst: Index
+
+    @classmethod
+    def of(cls, flows: Sequence[Way]) -> FlowEnds:
+        places: dict[str, int] = {}
+        src, dst = (
+            np.array([places.setdefault(nic, len(places)) for nic in nics], dtype=np.intp)
+            for nics in ([way.src for way in flows], [way.dst for way in flows])
+        )
+        return cls(tuple(places), src, dst)
+
+
 def told_apart(
-    findings: tuple[Finding, ...], flows: Sequence[Way], windows: Sequence[Window]
+    findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[Window]
 ) -> tuple[Finding, ...]:
     """The same findings, those that are but a late host's as such.
 
     Args:
         findings: of these flows in these windows.
-        flows: ways of the requests, as the windows count them.
+        flows: as the windows count them.
         windows: every one that a finding of loss may name.
     """
     counted = {window.name: window for window in windows}
@@ -46,12 +66,13 @@ def told_apart(
     )
 
 
-def _late(found: Finding, flows: Sequence[Way], window: Window) -> Finding | None:
+def _late(found: Finding, flows: FlowEnds, window: Window) -> Finding | None:
     edge = _edge(found.component, found.kind)
     if not edge:
         return None
-    own = np.array([_is_at(way.src, edge) for way in flows], dtype=np.bool_)
-    asked = np.array([_is_at(way.dst, edge) for way in flows], dtype=np.bool_) & ~own
+    late = np.array([_is_at(nic, edge) for nic in flows.nics], dtype=np.bool_)
+    own = late[flows.src]
+    asked = late[flows.dst] & ~own
     if not own.any() or not _fares_better(_fate(window, own), _fate(window, asked)):
         return None
     return msgspec.structs.replace(

@@ -8,13 +8,14 @@ path but searched through a few thousand rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
 Crossings = NDArray[np.int32]
 """Shape (paths, width): the candidates each path crosses, each once, padded with -1."""
 Times = NDArray[np.int8]
@@ -43,7 +44,7 @@ class PartlyLearnt(NamedTuple):
         """All paths are learnt in full."""
         return cls.of(np.full(paths, -1, dtype=np.int64), ())
 
-    def chosen(self, paths: NDArray[np.bool_]) -> PartlyLearnt:
+    def chosen(self, paths: NDArray[np.bool_] | Index) -> PartlyLearnt:
         """Of these paths only, (paths,)."""
         return PartlyLearnt(self.combo[paths], self.members)
 
@@ -59,6 +60,96 @@ class PartlyLearnt(NamedTuple):
         path, candidate = rows[place], across[place, column].astype(np.int64)
         sure = (crossings[path] == candidate[:, None]).any(axis=1)
         return path[~sure], candidate[~sure]
+
+
+class Entries:
+    """(row, candidate, times) triples, sorted by candidate and then as they were given."""
+
+    def __init__(self, rows: Ints, candidate: Ints, times: Times, candidates: int) -> None:
+        order = np.argsort(candidate, kind="stable")
+        self._rows, self._candidate = rows[order], candidate[order]
+        self._times = times[order].astype(np.float64)
+        counts = np.bincount(candidate, minlength=candidates)
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
+
+    def of(self, candidate: int) -> tuple[Index, Floats]:
+        """Rows, and how many times each crosses it."""
+        part = slice(self._starts[candidate], self._ends[candidate])
+        return self._rows[part], self._times[part]
+
+    def lengths(self, candidates: Index) -> Ints:
+        """How many rows each has."""
+        return self._ends[candidates] - self._starts[candidates]
+
+    def all_of(self, candidates: Index) -> tuple[Index, Index, Floats]:
+        """Rows of these, to which of them (its place) each belongs, and how often it crosses."""
+        counts = self.lengths(candidates)
+        shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
+        place = np.arange(int(counts.sum())) + shift
+        owner = np.repeat(np.arange(len(candidates)), counts)
+        return self._rows[place], owner, self._times[place]
+
+    def owners(self, rows: NDArray[np.bool_]) -> Ints:
+        """Candidates of any of these rows, (rows,)."""
+        return np.unique(self._candidate[rows[self._rows]])
+
+    def sums(self, values: Floats) -> Floats:
+        """Per candidate the sum over its rows, (candidates,)."""
+        total = np.concatenate(([0.0], np.cumsum(values[self._rows])))
+        return np.asarray(total[self._ends] - total[self._starts])
+
+
+class Clean(NamedTuple):
+    """Of some candidates, the paths that lost nothing; (n,) each."""
+
+    paths: Floats
+    """That cross it."""
+    probes: Floats
+    """… and what these carried, each as many times as it crossed."""
+    partly_paths: Floats
+    """That may cross it."""
+    partly_probes: Floats
+    """… and what these carried."""
+
+
+class Tally(Protocol):
+    """What the search for losses needs of one window."""
+
+    @property
+    def crossings(self) -> Crossings:
+        """Of the lossy paths."""
+
+    @property
+    def times(self) -> Times:
+        """Of the lossy paths."""
+
+    @property
+    def sent(self) -> Floats:
+        """Of the lossy paths."""
+
+    @property
+    def lost(self) -> Floats:
+        """Of the lossy paths."""
+
+    @property
+    def partly(self) -> PartlyLearnt:
+        """Of the lossy paths."""
+
+    @property
+    def paths(self) -> int:
+        """That sent anything, lossy ones included."""
+
+    @property
+    def total_sent(self) -> float:
+        """By these."""
+
+    @property
+    def candidates(self) -> int:
+        """How many there are."""
+
+    def clean_of(self, candidates: Index) -> Clean:
+        """The paths that lost nothing, of each of these candidates."""
 
 
 class LossTally(NamedTuple):
@@ -91,6 +182,15 @@ class LossTally(NamedTuple):
     def candidates(self) -> int:
         """How many candidates the tally knows."""
         return len(self.clean_paths)
+
+    def clean_of(self, candidates: Index) -> Clean:
+        """As `Tally`."""
+        return Clean(
+            self.clean_paths[candidates],
+            self.clean_probes[candidates],
+            self.partly_clean_paths[candidates],
+            self.partly_clean_probes[candidates],
+        )
 
 
 def tally_losses(
@@ -132,12 +232,12 @@ def tally_losses(
         total_sent=float(sent[used].sum()),
         total_lost=float(lost[used].sum()),
         partly=partly.chosen(lossy),
-        partly_clean_paths=_spread(partly, clean, np.ones(len(sent)), candidates),
-        partly_clean_probes=_spread(partly, clean, sent.astype(np.float64), candidates),
+        partly_clean_paths=spread(partly, clean, np.ones(len(sent)), candidates),
+        partly_clean_probes=spread(partly, clean, sent.astype(np.float64), candidates),
     )
 
 
-def _spread(
+def spread(
     partly: PartlyLearnt, paths: NDArray[np.bool_], value: Floats, candidates: int
 ) -> Floats:
     """Per candidate the sum over the chosen paths that may cross it."""

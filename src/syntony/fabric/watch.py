@@ -13,6 +13,7 @@ seem to answer none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,7 +27,8 @@ from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
-from syntony.fabric.tally import Floats, Ints
+from syntony.fabric.starved import FlowEnds
+from syntony.fabric.tally import Floats, Index, Ints
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
@@ -42,10 +44,23 @@ can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
+_AMISS = (history.LOST, history.LOST_BACK, history.UNRESOLVED)
 OBSERVATIONS = 4
 """Paths of one flow, in this order: there, back, both, answered."""
 MIN_CHANGE_NS = 20_000.0
 """Online, smaller changes of delay are queueing; `fabric locate` looks for less."""
+
+
+class _Layout(NamedTuple):
+    """Of the numbered flows, as arrays."""
+
+    pair: Index
+    """(flows,)."""
+    of_pair: Index
+    """NICs, (pairs, 2)."""
+    ends: FlowEnds
+    nothing: Ints
+    """Zeros, (paths,)."""
 
 
 class Watch:
@@ -65,6 +80,7 @@ class Watch:
         self._candidates: Candidates | None = None
         self._made_for = (-1, -1)
         self._age_s = 0
+        self._laid_out: _Layout | None = None
 
     def begin(self, reporting: int) -> int:
         """Begin a second of which so many flows report. Returns the numbering in force: while it
@@ -98,7 +114,7 @@ class Watch:
 
     def take(self, second: SecondCounts, heard: Ints) -> None:
         """The second that was begun: counts of all flows, and requests heard of all pairs."""
-        second.counts[history.HEARD] = heard[np.array(self._pair_of, dtype=np.intp)]
+        second.counts[history.HEARD] = heard[self._layout().pair]
         self._history.add(second)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -113,7 +129,7 @@ class Watch:
             self._history.forget(self._of_pairs(ending), ending.seconds)
         if over:
             windows, located = self._searched(candidates)
-        return starved.told_apart(located.findings, tuple(self._flows), windows)
+        return starved.told_apart(located.findings, self._layout().ends, windows)
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))
@@ -122,7 +138,7 @@ class Watch:
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
         """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
         crossed = ending.paths.reshape(OBSERVATIONS, len(self._flows)).any(axis=0)
-        pair = np.array(self._pair_of, dtype=np.intp)
+        pair = self._layout().pair
         return np.asarray(np.isin(pair, pair[crossed]))
 
     def queues(self) -> tuple[Finding, ...]:
@@ -153,10 +169,9 @@ class Watch:
     def _delays(self, delay_ns: Floats, sigma_ns: Floats, least_ns: float) -> WindowCounts:
         """Delays there and back, (2, flows), as a window without losses; what is less than
         `least_ns` is nothing."""
-        flows = len(self._flows)
-        nothing = np.zeros(OBSERVATIONS * flows, dtype=np.int64)
-        unknown = np.full(len(nothing) - 2 * flows, np.nan)
-        late = np.concatenate((delay_ns[0], delay_ns[1], unknown))
+        flows, nothing = len(self._flows), self._layout().nothing
+        late = np.full(len(nothing), np.nan)
+        late[: 2 * flows] = delay_ns.ravel()
         sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), OBSERVATIONS)
         return WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)
 
@@ -170,6 +185,7 @@ class Watch:
         self._ends.clear()
         self._history = FlowHistory()
         self._candidates = None
+        self._laid_out = None
 
     def _numbered(self) -> Candidates:
         """Candidates of all flows' `OBSERVATIONS`."""
@@ -187,34 +203,53 @@ class Watch:
             self._made_for = now
         return self._candidates
 
-    def _observed(self, window: Window) -> WindowCounts:
-        counts = window.counts
-        sent, lost = counts[history.SENT], counts[history.LOST]
-        sent_back, lost_back = counts[history.SENT_BACK], counts[history.LOST_BACK]
-        broken = counts[history.UNRESOLVED]
-        lost_there, lost_here, open_flows = self._attributed(window)
-        there_sent = np.where(open_flows, 0, sent)
-        back_sent = np.where(open_flows, 0, sent_back - np.minimum(lost_there, sent_back))
-        there_lost = np.where(open_flows, 0, lost + lost_there)
-        back_lost = np.where(open_flows, 0, lost_back + lost_here)
-        both_sent = np.where(open_flows, sent, 0)
-        both_lost = np.where(open_flows, np.minimum(lost + lost_back + broken, sent), 0)
-        target = np.array([self._ends[pair][1] for pair in self._pair_of], dtype=np.intp)
-        doubted = np.bincount(target, open_flows, minlength=len(self._nics)) > 0
-        answered = np.where(doubted[target] & (broken == 0), sent_back, 0)
-        all_sent = np.concatenate((there_sent, back_sent, both_sent, answered))
-        all_lost = np.concatenate((there_lost, back_lost, both_lost, np.zeros_like(answered)))
-        nothing = np.full(len(all_sent), np.nan)
-        # Rows of two ends can disagree by what was under way: never more lost than sent.
-        all_lost = np.minimum(all_lost, all_sent)
-        return WindowCounts(window.name, all_sent, all_lost, nothing, nothing, overlaps=True)
+    def _layout(self) -> _Layout:
+        """Of the flows numbered by now."""
+        if self._laid_out is None or len(self._laid_out.pair) != len(self._flows):
+            pair = np.array(self._pair_of, dtype=np.intp)
+            of_pair = np.array(self._ends, dtype=np.intp).reshape(-1, 2)
+            ends = FlowEnds(tuple(self._nics), of_pair[pair, 0], of_pair[pair, 1])
+            nothing = np.zeros(OBSERVATIONS * len(pair), dtype=np.int64)
+            self._laid_out = _Layout(pair, of_pair, ends, nothing)
+        return self._laid_out
 
-    def _attributed(self, window: Window) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Unresolved round trips as lost there, lost back, and flows of which nobody can say."""
-        counts = window.counts
-        pair = np.array(self._pair_of, dtype=np.intp)
+    def _observed(self, window: Window) -> WindowCounts:
+        counts, flows = window.counts, len(self._flows)
+        there, back, both, answered = range(OBSERVATIONS)
+        all_sent = np.zeros((OBSERVATIONS, flows), dtype=np.int64)
+        all_sent[there], all_sent[back] = counts[history.SENT], counts[history.SENT_BACK]
+        if not any(counts[field].any() for field in _AMISS):
+            return WindowCounts(
+                window.name, all_sent.ravel(), self._layout().nothing, overlaps=True
+            )
+        all_lost = np.zeros_like(all_sent)
+        all_lost[there], all_lost[back] = counts[history.LOST], counts[history.LOST_BACK]
+        # Few flows have broken round trips, and of the others there is nothing to decide.
+        broken = np.flatnonzero(counts[history.UNRESOLVED])
+        if len(broken):
+            lost_there, lost_back, open_flow = self._attributed(window, broken)
+            all_sent[back, broken] -= np.minimum(lost_there, all_sent[back, broken])
+            all_lost[there, broken] += lost_there
+            all_lost[back, broken] += lost_back
+            doubted = broken[open_flow]
+            lost = sum(counts[field, doubted] for field in _AMISS)
+            all_sent[both, doubted] = sent = counts[history.SENT, doubted]
+            all_lost[both, doubted] = np.minimum(lost, sent)
+            all_sent[:both, doubted] = all_lost[:both, doubted] = 0
+            target = self._layout().ends.dst
+            asked = np.isin(target, target[doubted])
+            asked[broken] = False
+            all_sent[answered, asked] = counts[history.SENT_BACK, asked]
+        # Rows of two ends can disagree by what was under way: never more lost than sent.
+        np.minimum(all_lost, all_sent, out=all_lost)
+        return WindowCounts(window.name, all_sent.ravel(), all_lost.ravel(), overlaps=True)
+
+    def _attributed(self, window: Window, flows: Index) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Unresolved round trips of these flows as lost there, lost back, and flows of which
+        nobody can say; (len(flows),) each."""
+        counts, size = window.counts, len(self._pairs)
+        pair = self._layout().pair
         broken = counts[history.UNRESOLVED]
-        size = len(self._pairs)
 
         def per_pair(values: Ints) -> Ints:
             return np.bincount(pair, values, minlength=size).astype(np.int64)
@@ -232,15 +267,15 @@ class Watch:
         )
         all_there &= clear
         all_back &= clear
-        any_broken = broken > 0
-        there = np.where(all_there[pair], broken, 0)
-        back = np.where(all_back[pair], broken, 0)
-        return there, back, any_broken & ~(all_there | all_back)[pair]
+        here = pair[flows]
+        there = np.where(all_there[here], broken[flows], 0)
+        back = np.where(all_back[here], broken[flows], 0)
+        return there, back, ~(all_there | all_back)[here]
 
     def _shares_end(self, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Pairs with a NIC that one of these has, too, (pairs,). Where a NIC loses both ways, pairs
         that happened to lose all of theirs one way prove nothing."""
-        ends = np.array(self._ends, dtype=np.intp).reshape(-1, 2)
+        ends = self._layout().of_pair
         doubted = np.zeros(len(self._nics), dtype=np.bool_)
         doubted[ends[mixed]] = True
         return np.asarray(doubted[ends].any(axis=1))

@@ -87,10 +87,11 @@ def decode_columns(table: Table, data: bytes) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
-    fitted = pa.table(
-        [_column(column, rows) for column in table.columns], schema=arrow_schema(table)
-    )
-    for column, values in zip(table.columns, fitted.columns, strict=True):
+    schema = arrow_schema(table)
+    fitted = rows
+    if not rows.schema.equals(schema):
+        fitted = pa.table([_column(column, rows) for column in table.columns], schema=schema)
+    for column, values in zip(table.columns, fitted.itercolumns(), strict=True):
         if values.null_count:
             raise WireError(f"{table.name}: nulls in column {column.name}")
     return fitted

@@ -145,7 +145,8 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
     """One of `DECISIONS`, with who made it. Moves, paces and audit orders expire by themselves; of
-    plans, timelines and the switch the newest counts."""
+    plans, timelines and the switch the newest counts. A plan holds until the next one: hosts whose
+    controller is away go on probing."""
 
     issuer: str
     """The controller's name in its certificate."""
