@@ -37,6 +37,8 @@ class Names:
     def holds(self, wider: str, narrower: str) -> bool:
         return "->" in narrower and wider in narrower.split("->")
 
+    may_hold = holds
+
 
 def rule(name: str, metric: str, **fields: object) -> Rule:
     return msgspec.convert(

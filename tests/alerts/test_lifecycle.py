@@ -36,12 +36,16 @@ class Apart:
     def holds(self, wider: str, narrower: str) -> bool:
         return False
 
+    may_hold = holds
+
 
 class Inside:
     """A subject is part of every subject whose name begins its own."""
 
     def holds(self, wider: str, narrower: str) -> bool:
         return narrower != wider and narrower.startswith(wider)
+
+    may_hold = holds
 
 
 def rule(name: str = "hot", **settings: object) -> Rule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
@@ -110,9 +111,11 @@ class Control:
             if change.kind is ChangeKind.PAGE
         ]
 
+    def live_incidents(self) -> list[dict[str, Any]]:
+        return list(self.desk.incidents(IncidentsQuery()).incidents)
+
     def live(self) -> dict[str, str]:
-        reply = self.desk.incidents(IncidentsQuery())
-        return {each["subject"]: each["rule"] for each in reply.incidents}
+        return {each["subject"]: each["rule"] for each in self.live_incidents()}
 
 
 def finding(component: str, kind: str, **fields: object) -> Finding:

@@ -90,6 +90,60 @@ def test_a_dead_leaf_is_one_page_however_many_hosts_are_at_it(control: Control, 
     assert len(control.pages()) == 1, f"seed {seed}: none after it is back"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
+    control: Control, seed: int
+) -> None:
+    """Localisation and the carrier may come in either order; NIC, cable and leaf are twins."""
+    rng = random.Random(seed)
+    hosts = rng.randint(3, 9)
+    lone = rng.randrange(hosts)
+    nic = f"h{lone}/rail0"
+    homes = {
+        f"h{n}/rail0": "leaf0-1" if n == lone else rng.choice(["leaf0-0", "leaf0-2"])
+        for n in range(hosts)
+    }
+    names = [nic, f"{nic}--leaf0-1", "leaf0-1"]
+    rng.shuffle(names)
+    twins = finding(
+        names[0], "cable", alternatives=tuple(names[1:]), probabilities=(0.3, 0.3), twins=2
+    )
+    control.homes = homes
+    up, dead = (
+        tuple(port(each, state=state if each == nic else "active") for each in homes)
+        for state in ("active", "no-peer")
+    )
+    control.store.links.seen = up
+    control.tick(3)
+    control.findings = (twins,)
+    control.tick(rng.randint(0, 2))
+    control.store.links.seen = dead
+    control.tick(20)
+    assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
+    down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
+    assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
+
+
+def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0"}
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h1/rail0"))
+    control.tick(5)
+    (down,) = control.live_incidents()
+    assert not any("no other host" in line for line in down["evidence"])
+
+
+def test_what_is_inferred_explains_no_suspect_of_another(control: Control) -> None:
+    """A second fault beside one that localisation named is a fault of its own."""
+    control.findings = (
+        finding("leaf0", "leaf"),
+        finding("leaf0->spine0", "link", alternatives=("spine0->leaf1",), twins=1),
+    )
+    control.tick(9)
+    assert sorted(control.pages()) == [
+        "ambiguous-loss leaf0->spine0 or spine0->leaf1", "switch-loss leaf0",
+    ]  # fmt: skip
+
+
 def test_ports_of_one_host_or_of_one_that_is_silent_say_nothing_of_a_switch(
     control: Control,
 ) -> None:

@@ -336,9 +336,9 @@ class Book:
             if other is not incident and topology.holds(other.subject, incident.subject):
                 return other
         for name in self._rules[incident.rule].explained_by:
+            holds = topology.may_hold if self._rules[name].proven else topology.holds
             for other in by_rule.get(name, ()):
-                same = other.subject == incident.subject
-                if same or topology.holds(other.subject, incident.subject):
+                if other.subject == incident.subject or holds(other.subject, incident.subject):
                     return other
         return None
 

@@ -26,6 +26,9 @@ class Containment(Protocol):
     def holds(self, wider: str, narrower: str) -> bool:
         """Whether a failure of `wider` would by itself show as one of `narrower`."""
 
+    def may_hold(self, wider: str, narrower: str) -> bool:
+        """The same of any of the suspects that `narrower` names: it may be what shows there."""
+
 
 class Measured(NamedTuple):
     """Everything of one evaluation."""

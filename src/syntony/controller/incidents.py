@@ -145,7 +145,8 @@ class AlertDesk:
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
         seen = observe.with_jobs_at(
-            self._observations(fleet_ns, silent_ns, silent, timelines, ports), slas.jobs
+            self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes or {}),
+            slas.jobs,
         )
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
@@ -272,11 +273,12 @@ class AlertDesk:
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
         ports: Sequence[LinkStatus],
+        homes: Mapping[str, str],
     ) -> list[Observation]:
         links = self._store.links
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
         return [
-            *observe.of_links(ports, links.counters(*window), silent, fleet_ns),
+            *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             *observe.of_hosts(silent_ns, self._missed()),
             *observe.of_fleet(silent_ns),

@@ -78,6 +78,7 @@ def of_links(
     counters: Iterable[LinkCounterRow],
     silent: frozenset[str],
     now_ns: int,
+    homes: Mapping[str, str] | None = None,
 ) -> list[Observation]:
     """Ports of one hour. A management NIC is never worth an incident, nor a virtual one.
 
@@ -86,7 +87,9 @@ def of_links(
         counters: increases of the past hour.
         silent: hosts whose agents say nothing.
         now_ns: fleet time.
+        homes: NIC → the switch that it is at.
     """
+    alone = _alone(homes or {})
     watched = [port for port in ports if port.role in {Role.COMPUTE, Role.FRONTEND}]
     usual = _usual_speeds(watched)
     errors = _errors(counters)
@@ -96,7 +99,7 @@ def of_links(
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
         if port.role == Role.COMPUTE:
-            found += [_down(port, known), _degraded(port, known, usual)]
+            found += [_down(port, known, alone), _degraded(port, known, usual)]
     return found
 
 
@@ -104,13 +107,23 @@ def _flaps(port: LinkStatus) -> Observation:
     return Observation("flaps_1h", port.nic, float(port.flaps), _where(port))
 
 
-def _down(port: LinkStatus, known: bool) -> Observation:
+def _alone(homes: Mapping[str, str]) -> dict[str, str]:
+    """NICs of hosts that no other host is at the same switch with → that switch."""
+    hosts: dict[str, set[str]] = {}
+    for nic, switch in homes.items():
+        hosts.setdefault(switch, set()).add(nic.partition("/")[0])
+    return {nic: switch for nic, switch in homes.items() if len(hosts[switch]) == 1}
+
+
+def _down(port: LinkStatus, known: bool, alone: Mapping[str, str]) -> Observation:
     if not known or port.state == PortState.UNKNOWN:
         return Observation("port_down", port.nic, None)
-    down = port.state != PortState.ACTIVE
-    return Observation(
-        "port_down", port.nic, float(down), (f"state {port.state}", *_where(port)) if down else ()
-    )
+    if port.state == PortState.ACTIVE:
+        return Observation("port_down", port.nic, 0.0)
+    at = alone.get(port.nic)
+    twins = (f"no other host is at {at}: {port.nic}, its cable or {at} is down",) if at else ()
+    evidence = (f"state {port.state}", *_where(port), *twins)
+    return Observation("port_down", port.nic, 1.0, evidence)
 
 
 def _degraded(port: LinkStatus, known: bool, usual: Mapping[tuple[str, str], float]) -> Observation:
@@ -425,6 +438,10 @@ class Places:
         if self._switches.get(narrower) == {wider}:
             return True
         return crosses(wider, self._crossing.get(narrower, ()))
+
+    def may_hold(self, wider: str, narrower: str) -> bool:
+        """Whether `wider` is or holds any of the suspects that `narrower` names."""
+        return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
