@@ -4,10 +4,10 @@ Each round brings up a lab of another shape (hosts, rails, leaves, spines and ad
 the seed is printed) with its real agents and the rules that come with Syntony, and breaks one
 thing after the other: leaf, spine, host, NIC, rail, the controller (paused), the management
 network, a cable by loss or delay, and two things at once. A page is an incident that went out to
-receivers and is nobody's evidence; they are counted while the fault lasts and after it is over. The
-right name is that of the part, an honest "A or B" with the part among them, the group that it is in
-where paths are not learnt whole, or, of a leaf with one NIC at it, that NIC's port: which of the two
-is dead cannot be seen from hosts.
+receivers and is nobody's evidence; they are counted while the fault lasts and after it is over.
+The right name is that of the part, an honest "A or B" with the part among them, the group that it
+is in where paths are not learnt whole, or, of a leaf with one NIC at it, that NIC's port: which of
+the two is dead cannot be seen from hosts.
 
 The exit code is 1 if a name was wrong, a page missing or one too many.
 """

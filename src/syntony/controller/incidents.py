@@ -145,7 +145,7 @@ class AlertDesk:
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
         seen = observe.with_jobs_at(
-            self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes or {}),
+            self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes=homes or {}),
             slas.jobs,
         )
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
@@ -273,6 +273,7 @@ class AlertDesk:
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
         ports: Sequence[LinkStatus],
+        *,
         homes: Mapping[str, str],
     ) -> list[Observation]:
         links = self._store.links
