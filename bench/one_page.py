@@ -28,7 +28,7 @@ import numpy as np
 from bench.localise_lab import Bench
 
 from syntony.controller.client import ask
-from syntony.controller.observe import FLEET, Names
+from syntony.controller.places import FLEET, Names
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import GROUP, OR, cable_name

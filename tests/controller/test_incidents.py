@@ -9,7 +9,8 @@ import pytest
 from tests.controller.judged import CROSSING, JOBS, T0, Control, finding, line, port, standing
 
 from syntony.controller.batches import joined
-from syntony.controller.observe import Names, Places, of_links
+from syntony.controller.observe import of_links
+from syntony.controller.places import Names, Places
 from syntony.errors import StateError, UsageError
 from syntony.model import ClockState, S
 from syntony.model.findings import Queue, QueueFlow
@@ -291,6 +292,11 @@ def test_commands(control: Control) -> None:
         ("h0", "h0", False), ("leaf0--spine1", "leaf0->spine1", True),
         ("leaf0--spine1", "spine1->leaf0", True), ("leaf0--spine1", "leaf0--spine1", False),
         ("leaf0->spine1", "leaf0--spine1", False),
+        ("leaf0 or leaf1", "leaf0", True), ("leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1 or leaf0", True), ("leaf1 or leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1->spine0 or leaf0", True), ("leaf0 or leaf1", "leaf2", False),
+        ("a..b or a..* or *..b", "b..a or b..* or *..a", True),
+        ("b..a or b..* or *..a", "a..b or a..* or *..b", False),
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
@@ -312,10 +318,12 @@ def test_what_was_last_seen_of_a_stale_port_proves_nothing() -> None:
         ("leaf0->spine0", "h2/rail0->h0/rail0", False),
         ("leaf0--spine0", "h2/rail0->h0/rail0", True), ("h0", "h0/rail0->h2/rail0", True),
         ("spine0", "h5/rail0->h6/rail0", False),
+        ("h5/rail0", "h5", True), ("h6/rail0", "h6", False), ("leaf9", "h6", True),
     ],
 )  # fmt: skip
 def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:
-    assert Places(CROSSING).holds(wider, narrower) is holds
+    homes = {"h5/rail0": "leaf9", "h6/rail0": "leaf9", "h6/rail1": "leaf9"}
+    assert Places(CROSSING, homes).holds(wider, narrower) is holds
 
 
 def sla(pair: str, status: SlaStatus) -> SlaRow:
@@ -409,7 +417,7 @@ def test_a_delay_without_traffic_is_no_congestion(control: Control, rate_bps: in
     # A minute later the change is the rule, and no finding any more; the delay is still there.
     control.findings = ()
     control.tick(100)
-    assert control.live() == {"leaf0->spine0": "component-delay"}
+    assert control.live() == {"leaf0--spine0": "component-delay"}
 
 
 def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Control) -> None:

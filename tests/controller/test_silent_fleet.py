@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.controller.judged import Control, line
 
-from syntony.controller.observe import FLEET
+from syntony.controller.places import FLEET
 from syntony.model import ClockState, S
 
 TICK_S = 2

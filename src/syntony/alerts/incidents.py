@@ -60,8 +60,12 @@ class Incident(msgspec.Struct, kw_only=True):
     evidence: tuple[str, ...] = ()
     """Lines that differ in their numbers alone are one, the newest, with how often it was seen."""
     jobs: tuple[str, ...] = ()
+    span_ns: int = 0
+    """How far back its value reaches."""
     cause: int = 0
-    """The incident that explains this one; 0 if none: then it is a page of its own."""
+    """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
+    caused: float = 0.0
+    """The largest value while that was there."""
     unexplained_ns: int = 0
     """When its cause was last over; 0 if it never had one."""
     paged: bool = False
@@ -272,7 +276,7 @@ class Book:
             incident = past[-1]
             incident.state, incident.resolved_ns = State.OPEN, 0
             incident.reopened += 1
-            incident.cause = 0
+            incident.cause, incident.caused = 0, 0.0
             kind = ChangeKind.REOPENED
         else:
             incident = Incident(
@@ -315,9 +319,14 @@ class Book:
         by_rule: dict[str, list[Incident]] = {}
         for incident in self._live.values():
             by_rule.setdefault(incident.rule, []).append(incident)
+        over = self._just_over(now_ns)
         for incident in self._live.values():
             cause = self._cause(incident, by_rule, topology)
-            number = cause.number if cause else 0
+            if cause is not None:
+                incident.caused = max(incident.caused, incident.value)
+                number = cause.number
+            else:
+                number = self._past_cause(now_ns, incident, over, topology)
             if number == incident.cause:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
@@ -341,6 +350,34 @@ class Book:
                 if other.subject == incident.subject or holds(other.subject, incident.subject):
                     return other
         return None
+
+    def _just_over(self, now_ns: int) -> dict[str, list[Incident]]:
+        """By rule: incidents that ended within the reach of some live one's value."""
+        reach_ns = max((each.span_ns for each in self._live.values()), default=0)
+        found: dict[str, list[Incident]] = {}
+        if reach_ns:
+            for each in self.state.incidents:
+                if not each.live and now_ns - each.resolved_ns < reach_ns:
+                    found.setdefault(each.rule, []).append(each)
+        return found
+
+    def _past_cause(
+        self,
+        now_ns: int,
+        incident: Incident,
+        over: dict[str, list[Incident]],
+        topology: Containment,
+    ) -> int:
+        """The number of the incident that is over and still explains this one: nothing was counted
+        since, or its end lies within what the value reaches back to."""
+        if self._rules[incident.rule].counts:
+            return incident.cause if incident.value <= incident.caused else 0
+        near = {
+            name: [each for each in past if now_ns - each.resolved_ns < incident.span_ns]
+            for name, past in over.items()
+        }
+        cause = self._cause(incident, {incident.rule: [], **near}, topology)
+        return cause.number if cause else 0
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
@@ -416,7 +453,7 @@ def _update(
         value=shown(value, rule.unit),
         limit=shown(rule.limit, rule.unit),
     )
-    incident.unit = rule.unit
+    incident.unit, incident.span_ns = rule.unit, observation.span_ns
     incident.evidence = _folded(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
 

@@ -55,6 +55,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     explained_by: tuple[str, ...] = ()
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""
+    counts: bool = False
+    """The value counts what happened within a window: what was counted while a cause was there
+    stays that cause's, until more is counted."""
     proven: bool = False
     """What it says was seen, not inferred: it explains also what may be a part of its subject and
     cannot be told from others, instead of only what must be."""

@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
+from syntony.controller.places import Places
 from syntony.errors import ConfigError, UsageError
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
@@ -157,7 +158,7 @@ class AlertDesk:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
         if slas.queues is not None:
-            seen += observe.of_queues(slas.queues, findings)
+            seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS
         if fabric is not None:
             seen += observe.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
@@ -168,7 +169,7 @@ class AlertDesk:
             seen += observe.with_jobs(found, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
-        held, places = measured(seen, metrics), observe.Places(slas.crossing, homes)
+        held, places = measured(seen, metrics), Places(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
@@ -281,7 +282,9 @@ class AlertDesk:
         return [
             *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
-            *observe.of_hosts(silent_ns, self._missed()),
+            # Hosts that were silent before: one that is silent still, and was not heard of since
+            # this controller started, is not well because nothing is known of it.
+            *observe.of_hosts(silent_ns, self._blamed_for(observe.HOST_METRICS)),
             *observe.of_fleet(silent_ns),
             *observe.of_clocks(timelines, silent),
         ]
@@ -306,10 +309,9 @@ class AlertDesk:
             incidents=tuple(told), silences=silences, waiting=self.notifier.waiting()
         )
 
-    def _missed(self) -> frozenset[str]:
-        """Hosts that were silent before: one that is silent still, and was not heard of since this
-        controller started, is not well because nothing is known of it."""
-        names = {rule.name for rule in self.rules if rule.metric in observe.HOST_METRICS}
+    def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
+        """Subjects of the live incidents that are about any of these metrics."""
+        names = {rule.name for rule in self.rules if rule.metric in metrics}
         return frozenset(
             incident.subject
             for incident in self._book.incidents

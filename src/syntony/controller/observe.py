@@ -11,22 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
-from syntony.fabric.names import (
-    ANY,
-    CABLE,
-    GROUP,
-    OR,
-    ComponentKind,
-    cable_name,
-    crosses,
-    link_ends,
-    same_place,
-    suspects,
-)
+from syntony.controller.places import FLEET, Names
+from syntony.fabric.history import FINE_S
+from syntony.fabric.names import OR, ComponentKind, crosses, same_place, suspects
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
-from syntony.model import S, format_ns
+from syntony.model import S, format_ns, parse_duration_ns
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
@@ -44,8 +35,6 @@ LINK_METRICS = frozenset(
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 HOST_METRICS = frozenset({"host_silent_s"})
 FLEET_METRICS = frozenset({"silent_agents_ratio"})
-FLEET = "all agents"
-"""A subject: no host can have this name."""
 FLEET_SILENT_S = 8.0
 """Sooner than any one host's silence is an incident."""
 WORTH_BLAMING = 3
@@ -59,15 +48,16 @@ WORTH_JOINING = 2
 TOLD = 5
 """Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
-FINDING_METRICS = frozenset(
-    {"switch_loss", "link_loss", "nic_loss", "ambiguous_loss", "component_delay_ns"}
-)
+DELAY = frozenset({"component_delay_ns"})
+FINDING_METRICS = DELAY | {"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"}
 MIN_LOST = 10
 """Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
 MIN_PATHS = 2
 """Losses of one path alone are that path's."""
 MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
+DELAY_SPAN_NS = FINE_S * S
+"""Delay is held against what it was within so long."""
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
 _LINKS = frozenset({"link", "cable"})
 _ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
@@ -195,7 +185,9 @@ def _of_finding(found: Finding) -> Observation:
     apart = ("no path tells these apart",) if ambiguous else ()
     evidence = (seen, ", ".join(found.odds()), *apart)
     if found.fault == "delay":
-        return Observation("component_delay_ns", subject, found.delay_ns, evidence)
+        return Observation(
+            "component_delay_ns", subject, found.delay_ns, evidence, span_ns=DELAY_SPAN_NS
+        )
     metric = "nic_loss"
     if ambiguous or found.kind == ComponentKind.GROUP:
         metric = "ambiguous_loss"
@@ -204,7 +196,13 @@ def _of_finding(found: Finding) -> Observation:
     elif found.kind in _LINKS:
         metric = "link_loss"
     enough = found.explains >= MIN_LOST and found.paths >= MIN_PATHS
-    return Observation(metric, subject, found.loss if enough else None, evidence)
+    return Observation(
+        metric,
+        subject,
+        found.loss if enough else None,
+        evidence,
+        span_ns=parse_duration_ns(found.window),
+    )
 
 
 def of_fabric(fabric: Standing) -> list[Observation]:
@@ -314,13 +312,17 @@ def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[
     return at_end or crosses(subject, crossing.get("->".join(pair), ()))
 
 
-def of_queues(queues: Iterable[Queue], findings: Iterable[Finding]) -> list[Observation]:
+def of_queues(
+    queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
+) -> list[Observation]:
     """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
     link: its delay is the component's own, unless a finding blames the same place for it.
 
     Args:
         queues: with the flows of jobs that share them.
         findings: what localisation blames.
+        known: what live incidents say of delays. A change is a finding for a minute; what waits at
+            the same place after that is the same fault, and goes by the same name.
     """
     slow = [
         name
@@ -328,8 +330,9 @@ def of_queues(queues: Iterable[Queue], findings: Iterable[Finding]) -> list[Obse
         if found.fault == "delay"
         for name in (found.component, *found.alternatives)
     ]
+    known = tuple(known)
     return [
-        _of_queue(queue)
+        _of_queue(queue, next((name for name in known if _touch(queue, name)), queue.component))
         for queue in queues
         if _is_congested(queue) or not any(_touch(queue, name) for name in slow)
     ]
@@ -339,18 +342,20 @@ def _is_congested(queue: Queue) -> bool:
     return sum(flow.rate_bps for flow in queue.flows) >= MIN_CONGESTING_BPS
 
 
-def _touch(queue: Queue, name: str) -> bool:
-    """Whether a queue and a component may be one fault under two names."""
+def _touch(queue: Queue, subject: str) -> bool:
+    """Whether a queue and what a subject names may be one fault under two names."""
     return any(
         name == each or Names.holds(name, each) or Names.holds(each, name)
         for each in (queue.component, *queue.alternatives)
+        for name in suspects(subject)
     )
 
 
-def _of_queue(queue: Queue) -> Observation:
+def _of_queue(queue: Queue, subject: str) -> Observation:
+    """`subject`: what its delay is called where it is no congestion."""
     if not _is_congested(queue):
         told = "delayed in nearly every second, and no job sends across it"
-        return Observation("component_delay_ns", queue.component, queue.delay_ns, (told,))
+        return Observation("component_delay_ns", subject, queue.delay_ns, (told,))
     return Observation(
         "queueing_ns",
         queue.component,
@@ -382,66 +387,6 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
         for metric, bad in kinds
         for trouble in troubles(told, bad)
     ]
-
-
-class Names:
-    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
-    their two directions. Of a group's two directions the first by name stands for both; what is
-    around a device (``leaf0..*``) takes in the links at it."""
-
-    @staticmethod
-    def holds(wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`; every suspect that `narrower` names, with any
-        that `wider` names."""
-        if OR in narrower or OR in wider:
-            return all(any(Names.holds(a, b) for a in suspects(wider)) for b in suspects(narrower))
-        a, group, b = narrower.partition(GROUP)
-        if group and wider == f"{b}{GROUP}{a}":
-            return wider < narrower
-        ends = (a, b) if group else link_ends(narrower)
-        if GROUP in wider:
-            around = set(wider.split(GROUP)) - {ANY}
-            return ends is not None and ANY not in ends and len(around) == 1 and around <= {*ends}
-        if ends is None:
-            return narrower.startswith(f"{wider}/")
-        if CABLE in wider and cable_name(*ends) == wider != narrower:
-            return True
-        return any(end == wider or end.startswith(f"{wider}/") for end in ends)
-
-
-class Places:
-    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross, a NIC with its switch, a host with the only switch that it is at,
-    everything with the fleet.
-
-    Args:
-        crossing: ``a->b`` → the components of its paths, links by direction.
-        homes: NIC → the switch that it is at.
-    """
-
-    def __init__(
-        self, crossing: Mapping[str, frozenset[str]], homes: Mapping[str, str] | None = None
-    ) -> None:
-        self._crossing = crossing
-        self._homes = homes or {}
-        self._switches: dict[str, set[str]] = {}
-        """Of each host, by its NICs."""
-        for nic, switch in self._homes.items():
-            self._switches.setdefault(nic.partition("/")[0], set()).add(switch)
-
-    def holds(self, wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`."""
-        if wider == FLEET:
-            return narrower != FLEET
-        if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
-            return True
-        if self._switches.get(narrower) == {wider}:
-            return True
-        return crosses(wider, self._crossing.get(narrower, ()))
-
-    def may_hold(self, wider: str, narrower: str) -> bool:
-        """Whether `wider` is or holds any of the suspects that `narrower` names."""
-        return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
