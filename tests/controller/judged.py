@@ -75,6 +75,7 @@ class Control:
         self.slas = Slas(None, None, CROSSING, JOBS)
         self.fabric: Standing | None = None
         self.homes: dict[str, str] = {}
+        self.answering: frozenset[str] = frozenset()
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
         self.start()
@@ -100,7 +101,7 @@ class Control:
             self.store.links.seen = seen
             self.changes += self.desk.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
-                fabric=self.fabric, homes=self.homes,
+                fabric=self.fabric, homes=self.homes, answering=self.answering,
             )  # fmt: skip
 
     def pages(self) -> list[str]:

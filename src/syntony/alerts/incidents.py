@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -60,6 +60,8 @@ class Incident(msgspec.Struct, kw_only=True):
     evidence: tuple[str, ...] = ()
     """Lines that differ in their numbers alone are one, the newest, with how often it was seen."""
     jobs: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    """What it is about, where its subject names several by one phrase."""
     span_ns: int = 0
     """How far back its value reaches."""
     cause: int = 0
@@ -347,7 +349,7 @@ class Book:
         for name in self._rules[incident.rule].explained_by:
             holds = topology.may_hold if self._rules[name].proven else topology.holds
             for other in by_rule.get(name, ()):
-                if other.subject == incident.subject or holds(other.subject, incident.subject):
+                if _explains(other, incident, holds):
                     return other
         return None
 
@@ -412,6 +414,14 @@ class Book:
         ]
 
 
+def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
+    """Whether all that an incident is about is, or fails with, what another is about."""
+    return all(
+        name == cause.subject or name in cause.members or holds(cause.subject, name)
+        for name in incident.members or (incident.subject,)
+    )
+
+
 def explained(book: Book, number: int) -> list[Incident]:
     """The live incidents that one explains, and what those explain."""
     found: list[Incident] = []
@@ -454,6 +464,7 @@ def _update(
         limit=shown(rule.limit, rule.unit),
     )
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
+    incident.members = observation.members
     incident.evidence = _folded(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
 

@@ -18,6 +18,8 @@ class Observation(NamedTuple):
     """What was seen, for a person."""
     jobs: tuple[str, ...] = ()
     """Jobs known to use the subject."""
+    members: tuple[str, ...] = ()
+    """What it is about, where the subject names several by one phrase."""
     span_ns: int = 0
     """How far back the value reaches: what it shows may have been over for so long."""
 

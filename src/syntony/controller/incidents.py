@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import observe
+from syntony.controller import observe, silence
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -127,6 +127,7 @@ class AlertDesk:
         fabric: Standing | None = None,
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
+        answering: Collection[str] = frozenset(),
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -139,6 +140,7 @@ class AlertDesk:
             fabric: how the learnt fabric stands; None: not looked yet.
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that have told.
+            answering: hosts whose NICs answer the probes of others.
 
         Raises:
             StoreError, StateError: nothing has changed.
@@ -149,10 +151,13 @@ class AlertDesk:
             self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes=homes or {}),
             slas.jobs,
         )
+        sets = silence.of_sets(silent_ns, answering, self._known_sets())
+        seen += observe.with_jobs_at(sets, slas.jobs)
         seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
         metrics = (
-            observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
-            | observe.FLEET_METRICS | observe.FINDING_METRICS | observe.PART_METRICS
+            observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
+            | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
+            | observe.PART_METRICS
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
@@ -284,8 +289,8 @@ class AlertDesk:
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
             # Hosts that were silent before: one that is silent still, and was not heard of since
             # this controller started, is not well because nothing is known of it.
-            *observe.of_hosts(silent_ns, self._blamed_for(observe.HOST_METRICS)),
-            *observe.of_fleet(silent_ns),
+            *silence.of_hosts(silent_ns, self._blamed_for(silence.HOST_METRICS)),
+            *silence.of_fleet(silent_ns),
             *observe.of_clocks(timelines, silent),
         ]
 
@@ -311,12 +316,15 @@ class AlertDesk:
 
     def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
         """Subjects of the live incidents that are about any of these metrics."""
+        return frozenset(incident.subject for incident in self._live_about(metrics))
+
+    def _known_sets(self) -> dict[str, tuple[str, ...]]:
+        """Agents that fell silent together and are told of as one, by subject."""
+        return {each.subject: each.members for each in self._live_about(silence.TOGETHER)}
+
+    def _live_about(self, metrics: Container[str]) -> list[Incident]:
         names = {rule.name for rule in self.rules if rule.metric in metrics}
-        return frozenset(
-            incident.subject
-            for incident in self._book.incidents
-            if incident.live and incident.rule in names
-        )
+        return [each for each in self._book.incidents if each.live and each.rule in names]
 
     def _change(
         self,

@@ -81,6 +81,7 @@ class Judging:
                     fabric=self._locating.changes.standing,
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
+                    answering=self._locating.answering,
                 )
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)

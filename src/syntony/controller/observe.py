@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
-from syntony.controller.places import FLEET, Names
+from syntony.controller.places import Names
 from syntony.fabric.history import FINE_S
 from syntony.fabric.names import OR, ComponentKind, crosses, same_place, suspects
 from syntony.links.counters import EVERY, Kind
@@ -33,12 +33,6 @@ LINK_METRICS = frozenset(
     {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
-HOST_METRICS = frozenset({"host_silent_s"})
-FLEET_METRICS = frozenset({"silent_agents_ratio"})
-FLEET_SILENT_S = 8.0
-"""Sooner than any one host's silence is an incident."""
-WORTH_BLAMING = 3
-"""Of fewer agents, most are not many enough to blame what they share."""
 PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
@@ -302,8 +296,9 @@ def with_jobs_at(
             at.setdefault(nic, set()).add(job)
             at.setdefault(nic.partition("/")[0], set()).add(job)
     return [
-        each._replace(jobs=tuple(sorted(at[each.subject]))) if each.subject in at else each
+        each._replace(jobs=tuple(sorted(jobs_of))) if jobs_of else each
         for each in found
+        for jobs_of in [set().union(*(at.get(name, ()) for name in (each.subject, *each.members)))]
     ]
 
 
@@ -387,24 +382,6 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
         for metric, bad in kinds
         for trouble in troubles(told, bad)
     ]
-
-
-def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
-    """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
-    known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
-    unknown = sorted(missed - silent_ns.keys())
-    return known + [Observation("host_silent_s", host, None) for host in unknown]
-
-
-def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
-    """How many of all agents say nothing: most of them at once is the fault of what they share."""
-    if len(silent_ns) < WORTH_BLAMING:
-        return [Observation("silent_agents_ratio", FLEET, None)]
-    silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > FLEET_SILENT_S)
-    names = ", ".join(silent[:TOLD]) + (" …" if len(silent) > TOLD else "")
-    evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
-    ratio = len(silent) / len(silent_ns)
-    return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]
 
 
 def of_parts(
