@@ -3,8 +3,8 @@
 Each round brings up a lab of another shape (hosts, rails, leaves, spines and addresses are drawn,
 the seed is printed) with its real agents and the rules that come with Syntony, and breaks one
 thing after the other: leaf, spine, host, NIC, rail, the controller (paused), the management
-network, a cable by loss or delay, and two things at once. A page is an incident that went out to
-receivers and is nobody's evidence; they are counted while the fault lasts and after it is over.
+network, a cable by loss or delay, and two things at once. A page is one that went out to
+receivers, whatever became of it; they are counted while the fault lasts and after it is over.
 The right name is that of the part, an honest "A or B" with the part among them, the group that it
 is in where paths are not learnt whole, or, of a leaf with one NIC at it, that NIC's port: which of
 the two is dead cannot be seen from hosts.
@@ -156,16 +156,16 @@ class Round:
         self._target = f"unix:{lab.controller_socket}"
 
     def pages(self) -> set[tuple[int, int, Page]]:
-        """All incidents that ever went out and are nobody's evidence, by number; one that was
-        reopened is another page."""
+        """All that ever went out, also what turned out to be another's evidence: the incident's
+        number, and which of its pages."""
         try:
             answer = ask(self._target, IncidentsQuery(resolved=True))
         except RemoteError:
             return set()
         return {
-            (each["number"], each["reopened"], (each["rule"], each["subject"]))
+            (each["number"], page, (each["rule"], each["subject"]))
             for each in answer.incidents
-            if each["paged"] and not each["cause"]
+            for page in range(each["pages"])
         }
 
     def run(self, cause: Cause) -> Result:

@@ -29,6 +29,7 @@ KEPT_NS = 30 * 24 * 3600 * S
 MAX_KEPT = 10_000
 """… and the oldest sooner, where there are more: all are in memory."""
 MAX_EVIDENCE = 20
+_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class State(enum.StrEnum):
@@ -72,8 +73,10 @@ class Incident(msgspec.Struct, kw_only=True):
     """When its cause was last over; 0 if it never had one."""
     paged: bool = False
     """Whether somebody was told that it is there, and not yet that it is over."""
-    told: bool = False
-    """Whether anybody was ever told of it."""
+    paged_as: Severity | None = None
+    """How severe it was when that somebody was told."""
+    pages: int = 0
+    """How often somebody was told that it is there."""
     silenced: bool = False
     reopened: int = 0
     repeats: int = 0
@@ -277,6 +280,7 @@ class Book:
         if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
             incident = past[-1]
             incident.state, incident.resolved_ns = State.OPEN, 0
+            incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused = 0, 0.0
             kind = ChangeKind.REOPENED
@@ -285,7 +289,7 @@ class Book:
                 number=self.state.next_number,
                 rule=rule.name,
                 subject=subject,
-                severity=rule.severity,
+                severity=Severity.INFO,
                 state=State.OPEN,
                 summary="",
                 remedy=rule.remedy,
@@ -394,8 +398,9 @@ class Book:
             streak = self.state.streaks.get(_key(incident.rule, incident.subject))
             lasts = streak is not None and streak.bad > 0
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and lasts and not incident.paged:
-                incident.paged = incident.told = True
+            if wanted and due and lasts and not _is_told(incident):
+                incident.paged, incident.paged_as = True, incident.severity
+                incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
         return changes
 
@@ -412,6 +417,12 @@ class Book:
         self.state.silences = [
             silence for silence in self.state.silences if silence.last_ns > now_ns
         ]
+
+
+def _is_told(incident: Incident) -> bool:
+    """Whether somebody knows of it, and that it is as severe as it is."""
+    told = incident.paged_as or incident.severity
+    return incident.paged and _RANK[incident.severity] <= _RANK[told]
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
@@ -465,6 +476,10 @@ def _update(
     )
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
     incident.members = observation.members
+    calm = observation.mild and rule.severity is Severity.CRITICAL
+    severity = Severity.WARNING if calm else rule.severity
+    # What was worth a page does not become less of one while somebody looks for it.
+    incident.severity = max(incident.severity, severity, key=_RANK.__getitem__)
     incident.evidence = _folded(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
 

@@ -18,6 +18,8 @@ class Observation(NamedTuple):
     """What was seen, for a person."""
     jobs: tuple[str, ...] = ()
     """Jobs known to use the subject."""
+    mild: bool = False
+    """It hurts little: less than what its rule's severity is meant for."""
     members: tuple[str, ...] = ()
     """What it is about, where the subject names several by one phrase."""
     span_ns: int = 0

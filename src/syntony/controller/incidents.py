@@ -153,7 +153,8 @@ class AlertDesk:
         )
         sets = silence.of_sets(silent_ns, answering, self._known_sets())
         seen += observe.with_jobs_at(sets, slas.jobs)
-        seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
+        found = observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
+        seen += observe.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
@@ -170,8 +171,8 @@ class AlertDesk:
             metrics |= observe.FABRIC_METRICS
         if homes:
             gone = {} if fabric is None else fabric.gone
-            found = observe.of_switches(ports, homes, gone, silent, fleet_ns)
-            seen += observe.with_jobs(found, slas.jobs, slas.crossing)
+            down = observe.of_switches(ports, homes, gone, silent, fleet_ns)
+            seen += observe.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
         held, places = measured(seen, metrics), Places(slas.crossing, homes)

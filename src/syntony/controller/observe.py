@@ -13,7 +13,7 @@ from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.history import FINE_S
-from syntony.fabric.names import OR, ComponentKind, crosses, same_place, suspects
+from syntony.fabric.names import ARROW, OR, ComponentKind, crosses, same_place, suspects
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
@@ -43,7 +43,13 @@ TOLD = 5
 """Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 DELAY = frozenset({"component_delay_ns"})
-FINDING_METRICS = DELAY | {"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"}
+LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
+FINDING_METRICS = DELAY | LOSSES
+HURTS = 1e-3
+"""Share of the packets of all pairs of NICs; a part that loses less, and that no job is known to
+use, can wait for the day."""
+HURTS_JOBS = 1e-5
+"""Share of the packets of a job across the part: less is what healthy links lose."""
 MIN_LOST = 10
 """Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
 MIN_PATHS = 2
@@ -300,6 +306,33 @@ def with_jobs_at(
         for each in found
         for jobs_of in [set().union(*(at.get(name, ()) for name in (each.subject, *each.members)))]
     ]
+
+
+def with_impact(
+    found: Iterable[Observation], crossing: Mapping[str, frozenset[str]], *, jobs_known: bool
+) -> list[Observation]:
+    """The same losses, each with what it hurts, and whether that is little.
+
+    Args:
+        found: few observations of loss, with the jobs that use their subjects.
+        crossing: ``a->b`` → what the learnt paths between them cross.
+        jobs_known: whether any job tells of its connections.
+    """
+    return [_with_impact(each, crossing, jobs_known) for each in found]
+
+
+def _with_impact(
+    each: Observation, crossing: Mapping[str, frozenset[str]], jobs_known: bool
+) -> Observation:
+    pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
+    if each.metric not in LOSSES or each.value is None or not pairs:
+        return each
+    hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
+    told = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
+    idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
+    hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
+    mild = hurt < (HURTS_JOBS if each.jobs else HURTS)
+    return each._replace(evidence=(*each.evidence, told, *idle), mild=mild)
 
 
 def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
