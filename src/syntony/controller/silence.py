@@ -23,13 +23,18 @@ WORTH_JOINING = 3
 """So many hosts do not die by themselves within `TOGETHER_S` …"""
 WORTH_JOINING_ALIVE = 2
 """… and of so many whose NICs answer probes it is not the hosts that died."""
+BACK_NS = 30 * S
+"""Agents whose way to the controller is whole again may take so long to come back."""
 TOLD = 5
 NAMED = 3
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
     """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
-    known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
+    known = [
+        Observation("host_silent_s", host, age / S, span_ns=BACK_NS)
+        for host, age in silent_ns.items()
+    ]
     unknown = sorted(missed - silent_ns.keys())
     return known + [Observation("host_silent_s", host, None) for host in unknown]
 
@@ -102,4 +107,4 @@ def _of_set(
     else:
         where = "none of these hosts answers probes: look at what they share, as power"
     evidence = (what, where) if silent else ()
-    return Observation("silent_together", name, float(len(silent)), evidence, members=hosts)
+    return Observation("silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS)
