@@ -9,6 +9,7 @@ from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import AlertDesk, Slas
+from syntony.fabric.sounding import Note
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding
 from syntony.state import ControlState
@@ -76,6 +77,7 @@ class Control:
         self.fabric: Standing | None = None
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
+        self.notes: dict[frozenset[str], Note] = {}
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
         self.start()
@@ -102,6 +104,7 @@ class Control:
             self.changes += self.desk.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
+                notes=self.notes,
             )  # fmt: skip
 
     def pages(self) -> list[str]:

@@ -65,6 +65,8 @@ class Incident(msgspec.Struct, kw_only=True):
     """What it is about, where its subject names several by one phrase."""
     span_ns: int = 0
     """How far back its value reaches."""
+    pending: bool = False
+    """More is being found out: no page yet."""
     cause: int = 0
     """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
     caused: float = 0.0
@@ -265,7 +267,7 @@ class Book:
         if value is not None:
             incident.value = value
         stable = now_ns - streak.last_bad_ns >= rule.stable_ns
-        if streak.good < rule.clear_after or not stable:
+        if streak.good < rule.clear_after or not stable or self._goes_on(incident):
             return []
         del self.state.streaks[key]
         return self._close(incident, now_ns)
@@ -324,7 +326,9 @@ class Book:
         changes = []
         by_rule: dict[str, list[Incident]] = {}
         for incident in self._live.values():
-            by_rule.setdefault(incident.rule, []).append(incident)
+            by_rule.setdefault(incident.rule, [])
+            if self._stands(incident):
+                by_rule[incident.rule].append(incident)
         over = self._just_over(now_ns)
         for incident in self._live.values():
             cause = self._cause(incident, by_rule, topology)
@@ -345,12 +349,18 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The live incident that explains this one: of the same rule one that is wider (a cable its
-        two directions), else of the first rule that has one, the oldest."""
+        """The incident that explains this one: of the same rule one that is wider (a cable its two
+        directions), else one that it is the continuation of, else of the first rule that has one,
+        the oldest."""
         for other in by_rule[incident.rule]:
             if other is not incident and topology.holds(other.subject, incident.subject):
                 return other
-        for name in self._rules[incident.rule].explained_by:
+        rule = self._rules[incident.rule]
+        for name in rule.joins:
+            for other in by_rule.get(name, ()):
+                if self._continues(incident, other, topology):
+                    return other
+        for name in rule.explained_by:
             holds = topology.may_hold if self._rules[name].proven else topology.holds
             for other in by_rule.get(name, ()):
                 if _explains(other, incident, holds):
@@ -385,6 +395,33 @@ class Book:
         cause = self._cause(incident, {incident.rule: [], **near}, topology)
         return cause.number if cause else 0
 
+    def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
+        """Whether one is there instead of another that was told, and may be the same."""
+        instead = other.paged and not other.cause and not self._lasts(other)
+        one, two = incident.subject, other.subject
+        return (
+            instead
+            and other is not incident
+            and (topology.may_hold(one, two) or topology.may_hold(two, one))
+        )
+
+    def _goes_on(self, incident: Incident) -> bool:
+        """Whether it is told of by another name now."""
+        return any(
+            each.cause == incident.number and incident.rule in self._rules[each.rule].joins
+            for each in self._live.values()
+        )
+
+    def _lasts(self, incident: Incident) -> bool:
+        """Whether it was bad when it was measured last."""
+        streak = self.state.streaks.get(_key(incident.rule, incident.subject))
+        return streak is not None and streak.bad > 0
+
+    def _stands(self, incident: Incident) -> bool:
+        """Whether it can stand for others: it is there, or somebody was told of it. What vanished
+        before that tells nobody of anything."""
+        return self._lasts(incident) or incident.pages > 0 or incident.cause > 0
+
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
         for incident in self._live.values():
@@ -395,10 +432,9 @@ class Book:
             # What its cause left behind may still be in the window that it is measured over.
             held_ns = max(incident.opened_ns, incident.unexplained_ns)
             due = now_ns - held_ns >= rule.wait_ns
-            streak = self.state.streaks.get(_key(incident.rule, incident.subject))
-            lasts = streak is not None and streak.bad > 0
+            due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and lasts and not _is_told(incident):
+            if wanted and due and self._lasts(incident) and not _is_told(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
@@ -475,7 +511,7 @@ def _update(
         limit=shown(rule.limit, rule.unit),
     )
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
-    incident.members = observation.members
+    incident.members, incident.pending = observation.members, observation.pending
     calm = observation.mild and rule.severity is Severity.CRITICAL
     severity = Severity.WARNING if calm else rule.severity
     # What was worth a page does not become less of one while somebody looks for it.

@@ -20,6 +20,8 @@ class Observation(NamedTuple):
     """Jobs known to use the subject."""
     mild: bool = False
     """It hurts little: less than what its rule's severity is meant for."""
+    pending: bool = False
+    """More is being found out and may change what is told: no page yet."""
     members: tuple[str, ...] = ()
     """What it is about, where the subject names several by one phrase."""
     span_ns: int = 0

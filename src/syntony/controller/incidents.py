@@ -30,6 +30,7 @@ from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.places import Places
 from syntony.errors import ConfigError, UsageError
+from syntony.fabric.sounding import Note
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -128,6 +129,7 @@ class AlertDesk:
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
         answering: Collection[str] = frozenset(),
+        notes: Mapping[frozenset[str], Note] | None = None,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -141,6 +143,7 @@ class AlertDesk:
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that have told.
             answering: hosts whose NICs answer the probes of others.
+            notes: by suspects that cannot be told apart: what is being done about it.
 
         Raises:
             StoreError, StateError: nothing has changed.
@@ -153,7 +156,7 @@ class AlertDesk:
         )
         sets = silence.of_sets(silent_ns, answering, self._known_sets())
         seen += observe.with_jobs_at(sets, slas.jobs)
-        found = observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
+        found = observe.with_jobs(observe.of_findings(findings, notes), slas.jobs, slas.crossing)
         seen += observe.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS

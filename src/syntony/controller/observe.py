@@ -13,7 +13,8 @@ from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.history import FINE_S
-from syntony.fabric.names import ARROW, OR, ComponentKind, crosses, same_place, suspects
+from syntony.fabric.names import ARROW, OR, ComponentKind, crosses, suspects
+from syntony.fabric.sounding import Note, suspected
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
@@ -167,26 +168,39 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
     return (f"{port.rdma} {port.driver}".strip(),) if port.rdma or port.driver else ()
 
 
-def of_findings(findings: Iterable[Finding]) -> list[Observation]:
+def of_findings(
+    findings: Iterable[Finding], notes: Mapping[frozenset[str], Note] | None = None
+) -> list[Observation]:
     """What localisation blames: loss by the kind of part, delay whatever the part. What is no part
-    of the fabric (a clock, a host slow to answer probes) is not an incident of it."""
+    of the fabric (a clock, a host slow to answer probes) is not an incident of it.
+
+    Args:
+        findings: what localisation blames.
+        notes: by suspects that cannot be told apart: what is being done about it.
+    """
     return [
-        _of_finding(found)
+        _of_finding(found, notes or {})
         for found in findings
         if found.fault != "clock" and found.kind != ComponentKind.REPLIES
     ]
 
 
-def _of_finding(found: Finding) -> Observation:
-    names = (found.component, *found.alternatives[: found.twins])
-    ambiguous = not same_place(names)
-    subject = OR.join(names) if ambiguous else found.component
+def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observation:
+    names = suspected(found)
+    ambiguous = len(names) > 1
+    subject = OR.join(names)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    apart = ("no path tells these apart",) if ambiguous else ()
-    evidence = (seen, ", ".join(found.odds()), *apart)
+    apart = "no path tells these apart" if found.twins else "not told apart yet"
+    note = notes.get(frozenset(names), Note(apart, pending=False))
+    evidence = (seen, ", ".join(found.odds()), *((note.text,) if ambiguous else ()))
     if found.fault == "delay":
         return Observation(
-            "component_delay_ns", subject, found.delay_ns, evidence, span_ns=DELAY_SPAN_NS
+            "component_delay_ns",
+            subject,
+            found.delay_ns,
+            evidence,
+            span_ns=DELAY_SPAN_NS,
+            pending=ambiguous and note.pending,
         )
     metric = "nic_loss"
     if ambiguous or found.kind == ComponentKind.GROUP:
@@ -202,6 +216,7 @@ def _of_finding(found: Finding) -> Observation:
         found.loss if enough else None,
         evidence,
         span_ns=parse_duration_ns(found.window),
+        pending=ambiguous and note.pending,
     )
 
 

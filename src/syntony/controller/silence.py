@@ -107,4 +107,6 @@ def _of_set(
     else:
         where = "none of these hosts answers probes: look at what they share, as power"
     evidence = (what, where) if silent else ()
-    return Observation("silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS)
+    return Observation(
+        "silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS
+    )
