@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.alerts.incidents import (
-    MAX_EVIDENCE,
     OFFENDER_NS,
     REOPEN_NS,
     Book,
@@ -24,6 +23,7 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity, parse_rules
 from syntony.alerts.silences import Silence
+from syntony.alerts.telling import MAX_EVIDENCE
 from syntony.errors import UsageError
 from syntony.model import S
 

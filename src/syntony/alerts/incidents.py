@@ -8,7 +8,6 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -17,8 +16,9 @@ import msgspec
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
+from syntony.alerts.telling import RANK, update
 from syntony.errors import UsageError
-from syntony.model import S, format_ns
+from syntony.model import S
 
 REOPEN_NS = 15 * 60 * S
 """A condition that comes back so soon after it was resolved is the same incident, not another."""
@@ -28,8 +28,6 @@ KEPT_NS = 30 * 24 * 3600 * S
 """Resolved incidents are forgotten after so long; the store keeps them."""
 MAX_KEPT = 10_000
 """… and the oldest sooner, where there are more: all are in memory."""
-MAX_EVIDENCE = 20
-_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class State(enum.StrEnum):
@@ -249,7 +247,7 @@ class Book:
                 return []
             changes.append(self._open(now_ns, rule, subject))
             incident = changes[0].incident
-        _update(incident, rule, observation, value, now_ns)
+        update(incident, rule, observation, value, now_ns)
         return changes
 
     def _good(
@@ -458,7 +456,7 @@ class Book:
 def _is_told(incident: Incident) -> bool:
     """Whether somebody knows of it, and that it is as severe as it is."""
     told = incident.paged_as or incident.severity
-    return incident.paged and _RANK[incident.severity] <= _RANK[told]
+    return incident.paged and RANK[incident.severity] <= RANK[told]
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
@@ -479,63 +477,5 @@ def explained(book: Book, number: int) -> list[Incident]:
     return sorted(found, key=lambda incident: incident.number)
 
 
-def shown(value: float, unit: str) -> str:
-    """A value as its rule shows it."""
-    match unit:
-        case "ns":
-            return format_ns(value)
-        case "s":
-            return format_ns(value * S)
-        case "ratio":
-            return f"{value * 100:.3g}%"
-        case _:
-            return f"{value:g}"
-
-
 def _key(rule: str, subject: str) -> str:
     return f"{rule}|{subject}"
-
-
-def _update(
-    incident: Incident, rule: Rule, observation: Observation, value: float, now_ns: int
-) -> None:
-    worse = max if rule.above is not None else min
-    incident.value = value
-    incident.worst = (
-        value if incident.updated_ns == incident.opened_ns else worse(incident.worst, value)
-    )
-    incident.updated_ns = max(now_ns, incident.opened_ns + 1)
-    incident.summary = rule.summary.format(
-        subject=observation.subject,
-        value=shown(value, rule.unit),
-        limit=shown(rule.limit, rule.unit),
-    )
-    incident.unit, incident.span_ns = rule.unit, observation.span_ns
-    incident.members, incident.pending = observation.members, observation.pending
-    calm = observation.mild and rule.severity is Severity.CRITICAL
-    severity = Severity.WARNING if calm else rule.severity
-    # What was worth a page does not become less of one while somebody looks for it.
-    incident.severity = max(incident.severity, severity, key=_RANK.__getitem__)
-    incident.evidence = _folded(incident.evidence, observation.evidence)
-    incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
-
-
-_TIMES = re.compile(r" \((\d+) times\)$")
-_NUMBER = re.compile(r"(?<![\w/:.-])[+-]?\d+(\.\d+)?")
-"""Alone, not within a name."""
-
-
-def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
-    """Evidence, one line of each form."""
-    by_form: dict[str, tuple[str, int]] = {}
-    for line in old:
-        times = _TIMES.search(line)
-        text = _TIMES.sub("", line)
-        by_form[_NUMBER.sub("#", text)] = text, int(times[1]) if times else 1
-    for text in new:
-        form = _NUMBER.sub("#", text)
-        before, count = by_form.pop(form, ("", 0))
-        # The same again is no news: a value that stands for an hour was seen once.
-        by_form[form] = text, count + (text != before)
-    lines = [f"{text} ({count} times)" if count > 1 else text for text, count in by_form.values()]
-    return tuple(lines[-MAX_EVIDENCE:])

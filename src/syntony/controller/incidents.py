@@ -22,7 +22,7 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import observe, silence
+from syntony.controller import impact, observe, silence
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -150,14 +150,17 @@ class AlertDesk:
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
-        seen = observe.with_jobs_at(
+        seen = impact.with_jobs_at(
             self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes=homes or {}),
             slas.jobs,
         )
         sets = silence.of_sets(silent_ns, answering, self._known_sets())
-        seen += observe.with_jobs_at(sets, slas.jobs)
-        found = observe.with_jobs(observe.of_findings(findings, notes), slas.jobs, slas.crossing)
-        seen += observe.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
+        seen += impact.with_jobs_at(sets, slas.jobs)
+        senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
+        found = observe.of_findings(findings, notes, senders)
+        found = impact.with_jobs(found, slas.jobs, slas.crossing)
+        found = impact.under_load(found, findings, slas.queues or ())
+        seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
@@ -170,12 +173,12 @@ class AlertDesk:
             seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS
         if fabric is not None:
-            seen += observe.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
+            seen += impact.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
             metrics |= observe.FABRIC_METRICS
         if homes:
             gone = {} if fabric is None else fabric.gone
             down = observe.of_switches(ports, homes, gone, silent, fleet_ns)
-            seen += observe.with_jobs(down, slas.jobs, slas.crossing)
+            seen += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
         held, places = measured(seen, metrics), Places(slas.crossing, homes)

@@ -7,13 +7,13 @@ last seen neither proves nor disproves anything.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.history import FINE_S
-from syntony.fabric.names import ARROW, OR, ComponentKind, crosses, suspects
+from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
 from syntony.fabric.sounding import Note, suspected
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
@@ -46,11 +46,6 @@ SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 DELAY = frozenset({"component_delay_ns"})
 LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
 FINDING_METRICS = DELAY | LOSSES
-HURTS = 1e-3
-"""Share of the packets of all pairs of NICs; a part that loses less, and that no job is known to
-use, can wait for the day."""
-HURTS_JOBS = 1e-5
-"""Share of the packets of a job across the part: less is what healthy links lose."""
 MIN_LOST = 10
 """Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
 MIN_PATHS = 2
@@ -169,7 +164,9 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
 
 
 def of_findings(
-    findings: Iterable[Finding], notes: Mapping[frozenset[str], Note] | None = None
+    findings: Iterable[Finding],
+    notes: Mapping[frozenset[str], Note] | None = None,
+    senders: Container[str] = frozenset(),
 ) -> list[Observation]:
     """What localisation blames: loss by the kind of part, delay whatever the part. What is no part
     of the fabric (a clock, a host slow to answer probes) is not an incident of it.
@@ -177,12 +174,21 @@ def of_findings(
     Args:
         findings: what localisation blames.
         notes: by suspects that cannot be told apart: what is being done about it.
+        senders: NICs that jobs send from: what is late on the way out of one waits for itself.
     """
     return [
         _of_finding(found, notes or {})
         for found in findings
-        if found.fault != "clock" and found.kind != ComponentKind.REPLIES
+        if found.fault != "clock"
+        and found.kind != ComponentKind.REPLIES
+        and not (found.fault == "delay" and _source(found.component) in senders)
     ]
+
+
+def _source(link: str) -> str:
+    """Where one direction of a link begins; empty for anything else."""
+    ends = link_ends(link)
+    return ends[0] if ends is not None and ARROW in link else ""
 
 
 def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observation:
@@ -275,91 +281,12 @@ def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:
     return Observation("switch_down", switch, 1.0, (f"all {len(ports)} ports at it: {nics}",))
 
 
-def with_jobs(
-    found: Iterable[Observation],
-    jobs: Mapping[str, frozenset[tuple[str, str]]],
-    crossing: Mapping[str, frozenset[str]],
-) -> list[Observation]:
-    """The same, each with the jobs that use its subject.
-
-    Args:
-        found: few observations, of things that are wrong.
-        jobs: job → the pairs of NICs that its connections go between.
-        crossing: ``a->b`` → what the learnt paths between them cross.
-    """
-    return [
-        each._replace(
-            jobs=tuple(
-                sorted(
-                    job
-                    for job, pairs in jobs.items()
-                    if any(_uses(pair, each.subject, crossing) for pair in pairs)
-                )
-            )
-        )
-        for each in found
-    ]
-
-
-def with_jobs_at(
-    found: Iterable[Observation], jobs: Mapping[str, frozenset[tuple[str, str]]]
-) -> list[Observation]:
-    """The same for ports and hosts, of which there may be many: each with the jobs whose
-    connections end there.
-
-    Args:
-        found: observations of NICs and hosts.
-        jobs: job → the pairs of NICs that its connections go between.
-    """
-    at: dict[str, set[str]] = {}
-    for job, pairs in jobs.items():
-        for nic in {end for pair in pairs for end in pair}:
-            at.setdefault(nic, set()).add(job)
-            at.setdefault(nic.partition("/")[0], set()).add(job)
-    return [
-        each._replace(jobs=tuple(sorted(jobs_of))) if jobs_of else each
-        for each in found
-        for jobs_of in [set().union(*(at.get(name, ()) for name in (each.subject, *each.members)))]
-    ]
-
-
-def with_impact(
-    found: Iterable[Observation], crossing: Mapping[str, frozenset[str]], *, jobs_known: bool
-) -> list[Observation]:
-    """The same losses, each with what it hurts, and whether that is little.
-
-    Args:
-        found: few observations of loss, with the jobs that use their subjects.
-        crossing: ``a->b`` → what the learnt paths between them cross.
-        jobs_known: whether any job tells of its connections.
-    """
-    return [_with_impact(each, crossing, jobs_known) for each in found]
-
-
-def _with_impact(
-    each: Observation, crossing: Mapping[str, frozenset[str]], jobs_known: bool
-) -> Observation:
-    pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
-    if each.metric not in LOSSES or each.value is None or not pairs:
-        return each
-    hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
-    told = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
-    idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
-    hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
-    mild = hurt < (HURTS_JOBS if each.jobs else HURTS)
-    return each._replace(evidence=(*each.evidence, told, *idle), mild=mild)
-
-
-def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
-    at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
-    return at_end or crosses(subject, crossing.get("->".join(pair), ()))
-
-
 def of_queues(
     queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
 ) -> list[Observation]:
     """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
-    link: its delay is the component's own, unless a finding blames the same place for it.
+    link: its delay is the component's own, unless a finding blames the same place for it. What a
+    NIC sends waits at that NIC for itself: that is how a sender is at full speed.
 
     Args:
         queues: with the flows of jobs that share them.
@@ -377,26 +304,29 @@ def of_queues(
     return [
         _of_queue(queue, next((name for name in known if _touch(queue, name)), queue.component))
         for queue in queues
-        if _is_congested(queue) or not any(_touch(queue, name) for name in slow)
+        if _is_shared(queue)
+        or not (is_congested(queue) or any(_touch(queue, name) for name in slow))
     ]
 
 
-def _is_congested(queue: Queue) -> bool:
+def _is_shared(queue: Queue) -> bool:
+    """Whether jobs congest it, and others wait there than who sends first into it."""
+    return is_congested(queue) and "/" not in _source(queue.component)
+
+
+def is_congested(queue: Queue) -> bool:
+    """Whether jobs send across it."""
     return sum(flow.rate_bps for flow in queue.flows) >= MIN_CONGESTING_BPS
 
 
 def _touch(queue: Queue, subject: str) -> bool:
     """Whether a queue and what a subject names may be one fault under two names."""
-    return any(
-        name == each or Names.holds(name, each) or Names.holds(each, name)
-        for each in (queue.component, *queue.alternatives)
-        for name in suspects(subject)
-    )
+    return any(Names.same(each, subject) for each in (queue.component, *queue.alternatives))
 
 
 def _of_queue(queue: Queue, subject: str) -> Observation:
     """`subject`: what its delay is called where it is no congestion."""
-    if not _is_congested(queue):
+    if not is_congested(queue):
         told = "delayed in nearly every second, and no job sends across it"
         return Observation("component_delay_ns", subject, queue.delay_ns, (told,))
     return Observation(

@@ -45,6 +45,14 @@ class Names:
             return True
         return any(end == wider or end.startswith(f"{wider}/") for end in ends)
 
+    @staticmethod
+    def same(name: str, subject: str) -> bool:
+        """Whether a component may be one of those that a subject names, under another name."""
+        return any(
+            name == each or Names.holds(name, each) or Names.holds(each, name)
+            for each in suspects(subject)
+        )
+
 
 def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
     """Whether each of `names` is, in either direction, one that is suspected, or fails with one."""
