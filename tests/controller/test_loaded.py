@@ -24,11 +24,8 @@ PROBES = 10
 
 def waits(load: float, service_ns: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Waiting times of probes at a queue with Poisson arrivals of packets of one size (Lindley)."""
-    gaps = rng.exponential(service_ns / load, 4_000)
-    wait, found = 0.0, np.empty(len(gaps))
-    for place, gap in enumerate(gaps):
-        wait = max(0.0, wait + service_ns - gap)
-        found[place] = wait
+    behind = np.cumsum(service_ns - rng.exponential(service_ns / load, 4_000))
+    found = behind - np.minimum.accumulate(np.minimum(behind, 0.0))
     return np.asarray(rng.choice(found[1_000:], PROBES))
 
 
@@ -85,11 +82,13 @@ class Busy:
                 self._judge()
 
     def _one(self, way: Way, at: dict[str, NDArray[np.float64]]) -> tuple[float, float]:
-        """Median delay, and the share that overflows."""
+        """Median delay, and the share that overflows: at switches, since a host that sends waits
+        for its own queue."""
         crossed = [link for link in self.book.components(way) if link in at]
         waited = sum((self.rng.permutation(at[link]) for link in crossed), np.zeros(PROBES))
         base = 15_000 + self.rng.normal(0, 300, PROBES)
-        return float(np.median(base + waited)), 1 - (1 - self.overflow) ** len(crossed)
+        full = sum(link.startswith("leaf") for link in crossed)
+        return float(np.median(base + waited)), 1 - (1 - self.overflow) ** full
 
     def _judge(self) -> None:
         jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
@@ -116,7 +115,7 @@ def drawn(control: Control, case: int) -> Busy:
     return Busy(control, seed)
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", range(2))
 def test_a_nic_that_is_loaded_both_ways_pages_nobody(control: Control, case: int) -> None:
     """Training at 85 to 95 % of a NIC of 25 to 400 Gb/s; packets of 9,000 bytes."""
     busy = drawn(control, case)
@@ -137,7 +136,7 @@ def test_a_nic_that_is_loaded_both_ways_pages_nobody(control: Control, case: int
     assert control.pages() == []
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", range(2))
 def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, case: int) -> None:
     """The receiver's link overflows; those who send to it wait at their own NICs as well."""
     busy = drawn(control, case)

@@ -12,6 +12,8 @@ from syntony.model.findings import Finding, Queue
 
 MAX_OVERFLOW = 0.05
 """Senders slow down when queues overflow by more."""
+MAX_BESIDE = 0.005
+"""What a job loses beside the queue that it waits in, where senders overflow as well."""
 HURTS = 1e-3
 """Share of the packets of all pairs of NICs; a part that loses less, and that no job is known to
 use, can wait for the day."""
@@ -100,7 +102,11 @@ def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[
 
 
 def under_load(
-    found: Iterable[Observation], findings: Iterable[Finding], queues: Iterable[Queue]
+    found: Iterable[Observation],
+    findings: Iterable[Finding],
+    queues: Iterable[Queue],
+    known: Iterable[str] = (),
+    crowded: Iterable[str] = (),
 ) -> list[Observation]:
     """The same; what the traffic of jobs may be all of is pending. A queue that overflows loses
     packets, and is congestion once it has stood for long enough. Who waits to send into one waits
@@ -110,16 +116,23 @@ def under_load(
         found: observations of findings, with the jobs that use their subjects.
         findings: what localisation blames; a queue that grows is a delay first.
         queues: links at which packets wait.
+        known: what live incidents say of delays and queues: those come and go within the windows
+            that losses are counted over.
+        crowded: jobs that live incidents of congestion name.
     """
     queues = tuple(queues)
-    late = {each.component for each in findings if each.fault == "delay"}
+    late = {*known, *(each.component for each in findings if each.fault == "delay")}
     late |= {queue.component for queue in queues}
     waiting = {flow.job for queue in queues if is_congested(queue) for flow in queue.flows}
+    waiting |= set(crowded)
     return [each._replace(pending=each.pending or _is_loads(each, late, waiting)) for each in found]
 
 
 def _is_loads(each: Observation, late: Iterable[str], waiting: set[str]) -> bool:
+    waits = not waiting.isdisjoint(each.jobs)
     if each.metric in DELAY:
-        return not waiting.isdisjoint(each.jobs)
-    overflow = each.metric in LOSSES and each.value is not None and each.value <= MAX_OVERFLOW
-    return overflow and bool(each.jobs) and any(Names.same(name, each.subject) for name in late)
+        return waits
+    if each.metric not in LOSSES or each.value is None or not each.jobs:
+        return False
+    here = any(Names.same(name, each.subject) for name in late)
+    return each.value <= (MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0)

@@ -159,7 +159,9 @@ class AlertDesk:
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
         found = observe.of_findings(findings, notes, senders)
         found = impact.with_jobs(found, slas.jobs, slas.crossing)
-        found = impact.under_load(found, findings, slas.queues or ())
+        waits = self._blamed_for(observe.DELAY | observe.QUEUE_METRICS)
+        crowded = {job for each in self._live_about(observe.QUEUE_METRICS) for job in each.jobs}
+        found = impact.under_load(found, findings, slas.queues or (), waits, crowded)
         seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
