@@ -3,10 +3,11 @@
 Each round brings up a lab of another shape (hosts, rails, leaves, spines and addresses are drawn,
 the seed is printed) with its real agents and the rules that come with Syntony, and breaks one
 thing after the other: leaf, spine, host, NIC, rail, the controller (paused), the management
-network, a cable by loss or delay, and two things at once. A page is an incident that went out to
-receivers and is nobody's evidence; they are counted while the fault lasts and after it is over. The
-right name is that of the part, an honest "A or B" with the part among them, or the group that it is
-in where paths are not learnt whole.
+network, a cable by loss or delay, and two things at once. A page is one that went out to
+receivers, whatever became of it; they are counted while the fault lasts and after it is over.
+The right name is that of the part, an honest "A or B" with the part among them, the group that it
+is in where paths are not learnt whole, or, of a leaf with one NIC at it, that NIC's port: which of
+the two is dead cannot be seen from hosts.
 
 The exit code is 1 if a name was wrong, a page missing or one too many.
 """
@@ -19,14 +20,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from bench.localise_lab import Bench
 
 from syntony.controller.client import ask
-from syntony.controller.observe import FLEET, Names
+from syntony.controller.places import FLEET, Names
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import GROUP, OR, cable_name
@@ -53,6 +55,8 @@ class Cause(NamedTuple):
     orders: list[tuple[str, str, Options]]
     parts: dict[str, frozenset[str]]
     """Part to the rules that may page for it; each part is one page. Empty: nothing may page."""
+    stands_for: Mapping[str, str] = {}
+    """NIC whose dead port cannot be told from a dead leaf → that leaf."""
     paused: bool = False
     """The controller is, from before until the end of `LASTS_S`."""
 
@@ -94,13 +98,14 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
     management = [link.name for link in plan.links if link.name.endswith("/mgmt0")]
     late_us = rng.choice(DELAYS_US)
     silent = frozenset({"host-silent"})
+    lone = _lone(plan)
     found = [
-        Cause("leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}),
+        Cause("leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}, lone),
         Cause("spine dies", [("switch-down", spine, {})], {spine: SWITCH}),
         Cause("host dies", [(kind, name, {}) for name, kind in down], {host: silent}),
         Cause("NIC dies", [("link-down", nic.name, {})], {nic.name: frozenset({"port-down"})}),
         Cause("rail dies", [("switch-down", name, {}) for name in leaves],
-              dict.fromkeys(leaves, SWITCH)),
+              dict.fromkeys(leaves, SWITCH), lone),
         Cause("controller paused", [], {}, paused=True),
         Cause("management network dies", [("link-down", name, {}) for name in management],
               {FLEET: frozenset({"fleet-silent"})}),
@@ -111,11 +116,18 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
         Cause("cable loses, NIC dies",
               [("loss", other.name, {"percent": "20"}), ("link-down", nic.name, {})],
               {_name(other): LOSS, nic.name: frozenset({"port-down"})}),
-        Cause("controller paused, leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH},
+        Cause("controller paused, leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}, lone,
               paused=True),
     ]  # fmt: skip
     rng.shuffle(found)
     return found
+
+
+def _lone(plan: Plan) -> dict[str, str]:
+    """The NICs that are alone at their leaf → that leaf."""
+    rails = plan.of_kind(LinkKind.RAIL)
+    crowd = Counter(link.b.node for link in rails)
+    return {link.name: link.b.node for link in rails if crowd[link.b.node] == 1}
 
 
 def _name(cable: Link) -> str:
@@ -126,6 +138,8 @@ def fits(page: Page, cause: Cause) -> str | None:
     """The part that a page is right about, if any: also one of several suspects, and what is known
     of only as part of a group."""
     rule, subject = page
+    if rule == "port-down" and cause.stands_for.get(subject) in cause.parts:
+        return cause.stands_for[subject]
     names = subject.split(OR)
     groups = [name for name in names if GROUP in name]
     for part, rules in cause.parts.items():
@@ -142,16 +156,16 @@ class Round:
         self._target = f"unix:{lab.controller_socket}"
 
     def pages(self) -> set[tuple[int, int, Page]]:
-        """All incidents that ever went out and are nobody's evidence, by number; one that was
-        reopened is another page."""
+        """All that ever went out, also what turned out to be another's evidence: the incident's
+        number, and which of its pages."""
         try:
             answer = ask(self._target, IncidentsQuery(resolved=True))
         except RemoteError:
             return set()
         return {
-            (each["number"], each["reopened"], (each["rule"], each["subject"]))
+            (each["number"], page, (each["rule"], each["subject"]))
             for each in answer.incidents
-            if each["paged"] and not each["cause"]
+            for page in range(each["pages"])
         }
 
     def run(self, cause: Cause) -> Result:

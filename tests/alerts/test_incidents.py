@@ -19,11 +19,11 @@ from syntony.alerts.incidents import (
     ChangeKind,
     State,
     explained,
-    shown,
 )
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
+from syntony.alerts.telling import shown
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -36,6 +36,8 @@ class Names:
 
     def holds(self, wider: str, narrower: str) -> bool:
         return "->" in narrower and wider in narrower.split("->")
+
+    may_hold = holds
 
 
 def rule(name: str, metric: str, **fields: object) -> Rule:

@@ -1,4 +1,4 @@
-"""What benchmarks count: rows lost and doubled, messages told twice."""
+"""What benchmarks count: rows lost and doubled, messages told twice, pages that fit a cause."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bench.acknowledged import Account, InStore, account, acknowledged, stored, waiting
 from bench.key_rotation import Sent, missing
+from bench.one_page import SWITCH, Cause, fits
 from bench.pages import Doubled, Message, doubled
 from tests.link import probe_rows
 
@@ -106,3 +107,22 @@ def test_a_second_without_a_row_is_missing(known: tuple[int, ...], gaps: int) ->
     seconds = defaultdict(dict, {("a", "b"): dict.fromkeys(known, Sent(1, 0))})
     seconds["b", "a"] = {1: Sent(1, 0)}
     assert missing(seconds) == gaps
+
+
+@pytest.mark.parametrize(
+    ("page", "part"),
+    [
+        (("switch-down", "leaf0-1"), "leaf0-1"),
+        (("port-down", "h2/rail0"), "leaf0-1"),
+        (("port-down", "h0/rail0"), None),
+        (("ambiguous-loss", "h2/rail0 or leaf0-1"), None),
+        (("switch-loss", "leaf0-0"), None),
+    ],
+)
+def test_a_dead_leaf_is_told_by_its_name_or_by_the_only_port_at_it(
+    page: tuple[str, str], part: str | None
+) -> None:
+    lone = {"h2/rail0": "leaf0-1", "h7/rail1": "leaf1-0"}
+    dead = Cause("leaf dies", [], {"leaf0-1": SWITCH}, lone)
+    assert fits(page, dead) == part
+    assert fits(page, Cause("leaf dies", [], {"leaf0-2": SWITCH}, lone)) is None

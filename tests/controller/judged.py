@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import AlertDesk, Slas
+from syntony.fabric.sounding import Note
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding
 from syntony.state import ControlState
@@ -74,6 +76,8 @@ class Control:
         self.slas = Slas(None, None, CROSSING, JOBS)
         self.fabric: Standing | None = None
         self.homes: dict[str, str] = {}
+        self.answering: frozenset[str] = frozenset()
+        self.notes: dict[frozenset[str], Note] = {}
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
         self.start()
@@ -99,7 +103,8 @@ class Control:
             self.store.links.seen = seen
             self.changes += self.desk.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
-                fabric=self.fabric, homes=self.homes,
+                fabric=self.fabric, homes=self.homes, answering=self.answering,
+                notes=self.notes,
             )  # fmt: skip
 
     def pages(self) -> list[str]:
@@ -110,9 +115,11 @@ class Control:
             if change.kind is ChangeKind.PAGE
         ]
 
+    def live_incidents(self) -> list[dict[str, Any]]:
+        return list(self.desk.incidents(IncidentsQuery()).incidents)
+
     def live(self) -> dict[str, str]:
-        reply = self.desk.incidents(IncidentsQuery())
-        return {each["subject"]: each["rule"] for each in reply.incidents}
+        return {each["subject"]: each["rule"] for each in self.live_incidents()}
 
 
 def finding(component: str, kind: str, **fields: object) -> Finding:

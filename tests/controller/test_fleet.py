@@ -51,6 +51,28 @@ def test_starting_agents_give_one_plan() -> None:
     assert not fleet.due(last + SETTLE_NS)
 
 
+def test_a_sounding_widens_the_plan_and_its_end_narrows_it_again() -> None:
+    hosts = [f"h{number}" for number in range(9)]
+    fleet, _ = fleet_of(*hosts)
+    before = set(fleet.probe_ports())
+    pair = next(
+        (f"{a}/rail0", f"{b}/rail0") for a in hosts for b in hosts
+        if a != b and (f"{a}/rail0", f"{b}/rail0") not in before
+    )  # fmt: skip
+    now_ns = 10 * S
+    fleet.sound(frozenset(), now_ns)
+    assert not fleet.due(now_ns + SETTLE_NS), "nothing new"
+    fleet.sound(frozenset({pair}), now_ns)
+    assert fleet.due(now_ns + SETTLE_NS)
+    fleet.replan(now_ns + SETTLE_NS)
+    assert set(fleet.probe_ports()) == before | {pair, pair[::-1]}
+    fleet.sound(frozenset({pair}), now_ns + S)
+    assert not fleet.due(now_ns + 9 * S), "as it was"
+    fleet.sound(frozenset(), now_ns + 9 * S)
+    fleet.replan(now_ns + 10 * S)
+    assert set(fleet.probe_ports()) == before
+
+
 def test_a_steady_trickle_does_not_put_the_plan_off_for_ever() -> None:
     fleet = new_fleet()
     for tick in range(3 * SETTLE_LIMIT_NS // SETTLE_NS):

@@ -9,7 +9,8 @@ import pytest
 from tests.controller.judged import CROSSING, JOBS, T0, Control, finding, line, port, standing
 
 from syntony.controller.batches import joined
-from syntony.controller.observe import Names, Places, of_links
+from syntony.controller.observe import of_links
+from syntony.controller.places import Names, Places
 from syntony.errors import StateError, UsageError
 from syntony.model import ClockState, S
 from syntony.model.findings import Queue, QueueFlow
@@ -88,6 +89,60 @@ def test_a_dead_leaf_is_one_page_however_many_hosts_are_at_it(control: Control, 
     control.tick(20)
     assert control.live() == {}, f"seed {seed}"
     assert len(control.pages()) == 1, f"seed {seed}: none after it is back"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
+    control: Control, seed: int
+) -> None:
+    """Localisation and the carrier may come in either order; NIC, cable and leaf are twins."""
+    rng = random.Random(seed)
+    hosts = rng.randint(3, 9)
+    lone = rng.randrange(hosts)
+    nic = f"h{lone}/rail0"
+    homes = {
+        f"h{n}/rail0": "leaf0-1" if n == lone else rng.choice(["leaf0-0", "leaf0-2"])
+        for n in range(hosts)
+    }
+    names = [nic, f"{nic}--leaf0-1", "leaf0-1"]
+    rng.shuffle(names)
+    twins = finding(
+        names[0], "cable", alternatives=tuple(names[1:]), probabilities=(0.3, 0.3), twins=2
+    )
+    control.homes = homes
+    up, dead = (
+        tuple(port(each, state=state if each == nic else "active") for each in homes)
+        for state in ("active", "no-peer")
+    )
+    control.store.links.seen = up
+    control.tick(3)
+    control.findings = (twins,)
+    control.tick(rng.randint(0, 2))
+    control.store.links.seen = dead
+    control.tick(20)
+    assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
+    down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
+    assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
+
+
+def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0"}
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h1/rail0"))
+    control.tick(5)
+    (down,) = control.live_incidents()
+    assert not any("no other host" in line for line in down["evidence"])
+
+
+def test_what_is_inferred_explains_no_suspect_of_another(control: Control) -> None:
+    """A second fault beside one that localisation named is a fault of its own."""
+    control.findings = (
+        finding("leaf0", "leaf"),
+        finding("leaf0->spine0", "link", alternatives=("spine0->leaf1",), twins=1),
+    )
+    control.tick(9)
+    assert sorted(control.pages()) == [
+        "ambiguous-loss leaf0->spine0 or spine0->leaf1", "switch-loss leaf0",
+    ]  # fmt: skip
 
 
 def test_ports_of_one_host_or_of_one_that_is_silent_say_nothing_of_a_switch(
@@ -237,6 +292,11 @@ def test_commands(control: Control) -> None:
         ("h0", "h0", False), ("leaf0--spine1", "leaf0->spine1", True),
         ("leaf0--spine1", "spine1->leaf0", True), ("leaf0--spine1", "leaf0--spine1", False),
         ("leaf0->spine1", "leaf0--spine1", False),
+        ("leaf0 or leaf1", "leaf0", True), ("leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1 or leaf0", True), ("leaf1 or leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1->spine0 or leaf0", True), ("leaf0 or leaf1", "leaf2", False),
+        ("a..b or a..* or *..b", "b..a or b..* or *..a", True),
+        ("b..a or b..* or *..a", "a..b or a..* or *..b", False),
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
@@ -258,10 +318,12 @@ def test_what_was_last_seen_of_a_stale_port_proves_nothing() -> None:
         ("leaf0->spine0", "h2/rail0->h0/rail0", False),
         ("leaf0--spine0", "h2/rail0->h0/rail0", True), ("h0", "h0/rail0->h2/rail0", True),
         ("spine0", "h5/rail0->h6/rail0", False),
+        ("h5/rail0", "h5", True), ("h6/rail0", "h6", False), ("leaf9", "h6", True),
     ],
 )  # fmt: skip
 def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:
-    assert Places(CROSSING).holds(wider, narrower) is holds
+    homes = {"h5/rail0": "leaf9", "h6/rail0": "leaf9", "h6/rail1": "leaf9"}
+    assert Places(CROSSING, homes).holds(wider, narrower) is holds
 
 
 def sla(pair: str, status: SlaStatus) -> SlaRow:
@@ -355,7 +417,7 @@ def test_a_delay_without_traffic_is_no_congestion(control: Control, rate_bps: in
     # A minute later the change is the rule, and no finding any more; the delay is still there.
     control.findings = ()
     control.tick(100)
-    assert control.live() == {"leaf0->spine0": "component-delay"}
+    assert control.live() == {"leaf0--spine0": "component-delay"}
 
 
 def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Control) -> None:
@@ -370,6 +432,7 @@ def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Co
     assert incident["subject"] == "leaf0->spine0 or spine0->leaf1"
     assert incident["evidence"][1:] == [
         "leaf0->spine0 50%, spine0->leaf1 49%, leaf0 1%", "no path tells these apart",
+        "crossed by 1 of 3 pairs of NICs, of 2 hosts",
     ]  # fmt: skip
     rule = next(rule for rule in control.desk.rules if rule.name == "ambiguous-loss")
     assert rule.remedy.startswith("look at")

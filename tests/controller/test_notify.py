@@ -52,7 +52,7 @@ def incident(number: int = 1, **fields: object) -> Incident:
         opened_ns=T0,
         updated_ns=T0,
         paged=True,
-        told=True,
+        pages=1,
     )
     for name, value in fields.items():
         setattr(made, name, value)
@@ -250,7 +250,7 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
 def test_alertmanager_does_not_hear_of_what_is_explained(state: ControlState) -> None:
     far = Far()
     notifier = Told([AM], state, far)
-    notifier.deliver(0, T0, book(incident(cause=7), incident(2, paged=False, told=False)))
+    notifier.deliver(0, T0, book(incident(cause=7), incident(2, paged=False, pages=0)))
     assert far.got == []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.controller.judged import Control, line
+from tests.controller.judged import Control, line, port
 
-from syntony.controller.observe import FLEET
+from syntony.controller.places import FLEET
 from syntony.model import ClockState, S
 
 TICK_S = 2
@@ -38,21 +38,104 @@ def test_a_dead_management_network_is_one_page(control: Control, case: int) -> N
     gone = rng.sample(hosts, rng.randint(len(hosts) // 2 + 1, len(hosts)))
     fall_silent(control, gone, rng, 60)
     assert control.pages() == [f"fleet-silent {FLEET}"], f"seed {seed}"
-    assert len(control.live()) == len(gone) + 1, f"seed {seed}: each is kept as evidence"
+    evidence = len(gone) + (len(gone) > 2)
+    assert len(control.live()) == evidence + 1, (
+        f"seed {seed}: each is kept, and that it was at once"
+    )
     hear_again(control, gone, 60)
     assert control.live() == {}, f"seed {seed}"
     assert len(control.pages()) == 1, f"seed {seed}: none after it is back"
 
 
+@pytest.mark.parametrize("case", range(6))
+def test_half_of_them_or_fewer_that_fall_silent_together_are_one_page(
+    control: Control, case: int
+) -> None:
+    """A management switch of some of the hosts, or the power of a rack."""
+    seed = random.SystemRandom().randrange(10_000) if case else 1
+    rng = random.Random(seed)
+    hosts = [f"h{number:02}" for number in range(rng.randint(6, 60))]
+    control.silent = dict.fromkeys(hosts, 0)
+    control.tick(3)
+    alive = case % 2 == 0
+    gone = rng.sample(hosts, rng.randint(2 if alive else 3, len(hosts) // 2))
+    others = [host for host in hosts if host not in gone]
+    control.answering = frozenset(hosts if alive else others)
+    fall_silent(control, gone, rng, 40)
+    (page,) = control.pages()
+    assert page.startswith(f"silent-together {min(gone)}"), f"seed {seed}"
+    found = next(each for each in control.live_incidents() if each["rule"] == "silent-together")
+    assert ("way to the controller" in " ".join(found["evidence"])) is alive
+    assert len(control.live()) == len(gone) + 1, f"seed {seed}: each is kept as evidence"
+    # They come back one after the other, as a restarted rack does; the last one never.
+    for host in gone[1:]:
+        control.silent |= {each: age + 2 * S for each, age in control.silent.items() if age}
+        control.silent[host] = 0
+        control.tick()
+    for _ in range(20):
+        control.silent[gone[0]] += 2 * S
+        control.tick()
+    assert control.pages()[1:] == [f"host-silent {gone[0]}"], f"seed {seed}"
+    hear_again(control, hosts, 60)
+    assert control.live() == {}, f"seed {seed}"
+    assert len(control.pages()) == 2, f"seed {seed}: none after they are back"
+
+
 @pytest.mark.parametrize("case", range(4))
-def test_half_of_them_or_fewer_are_hosts_of_their_own(control: Control, case: int) -> None:
+def test_hosts_that_fall_silent_one_after_the_other_are_hosts_of_their_own(
+    control: Control, case: int
+) -> None:
     seed = random.SystemRandom().randrange(10_000) if case else 1
     rng = random.Random(seed)
     hosts = [f"h{number}" for number in range(rng.randint(3, 20))]
     control.silent = dict.fromkeys(hosts, 0)
+    control.answering = frozenset(hosts)
     gone = rng.sample(hosts, rng.randint(1, len(hosts) // 2))
-    fall_silent(control, gone, rng, 40)
+    for host in gone:
+        fall_silent(control, [host], rng, 6)
+        control.silent = {each: age + 6 * S if age else 0 for each, age in control.silent.items()}
+    for _ in range(10):
+        control.silent = {each: age + 2 * S if age else 0 for each, age in control.silent.items()}
+        control.tick()
     assert sorted(control.pages()) == sorted(f"host-silent {host}" for host in gone), f"seed {seed}"
+
+
+def test_dead_hosts_and_hosts_that_are_only_not_heard_are_two_causes(control: Control) -> None:
+    hosts = [f"h{number}" for number in range(20)]
+    control.silent = dict.fromkeys(hosts, 0)
+    control.answering = frozenset(hosts[4:])
+    fall_silent(control, hosts[:8], random.Random(1), 30)
+    assert sorted(control.pages()) == [
+        "silent-together h0, h1, h2 and 1 more", "silent-together h4, h5, h6 and 1 more",
+    ]  # fmt: skip
+
+
+def test_a_restart_knows_who_fell_silent_together(control: Control) -> None:
+    hosts = [f"h{number}" for number in range(12)]
+    control.silent = dict.fromkeys(hosts, 0)
+    fall_silent(control, hosts[:5], random.Random(1), 30)
+    control.start()
+    for host in hosts[:5]:
+        del control.silent[host]
+    control.tick(60)
+    control.silent |= dict.fromkeys(hosts[:5], 90 * S)
+    control.tick(30)
+    assert control.pages() == ["silent-together h0, h1, h2 and 2 more"]
+
+
+def test_a_set_behind_one_dead_leaf_is_the_leafs(control: Control) -> None:
+    hosts = [f"h{number}" for number in range(12)]
+    control.homes = {f"{host}/rail0": f"leaf{number // 4}" for number, host in enumerate(hosts)}
+    control.silent = dict.fromkeys(hosts, 0)
+    control.tick(3)
+    control.fabric = None
+    control.store.links.seen = tuple(
+        port(nic, state="no-peer" if at == "leaf1" else "active")
+        for nic, at in control.homes.items()
+    )
+    control.tick(3)
+    fall_silent(control, hosts[4:8], random.Random(1), 12)
+    assert control.pages() == ["switch-down leaf1"]
 
 
 def test_of_two_agents_neither_stands_for_the_fleet(control: Control) -> None:
@@ -66,6 +149,7 @@ def test_who_stays_away_when_the_others_are_back_is_a_host_of_its_own(control: C
     fall_silent(control, hosts, random.Random(1), 30)
     hear_again(control, hosts[1:], 30)
     control.silent["h0"] = 90 * S
+    assert control.pages() == [f"fleet-silent {FLEET}"], "it may still come back"
     control.tick(10)
     assert control.pages() == [f"fleet-silent {FLEET}", "host-silent h0"]
     assert control.live() == {"h0": "host-silent"}

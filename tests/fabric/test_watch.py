@@ -246,3 +246,16 @@ def test_two_queues_are_two() -> None:
         fabric.second(late={"leaf0->spine0": 300_000.0, "spine1->leaf2": 700_000.0})
     found = {each.component for each in fabric.watch.queues()}
     assert found == {"leaf0->spine0", "spine1->leaf2"}
+
+
+def test_a_nic_answers_until_nothing_of_it_comes() -> None:
+    fabric = Fabric()
+    fabric.second()
+    everyone = {way.dst for way in fabric.flows}
+    assert fabric.watch.answering() == everyone
+    fabric.second({"h3/rail0": 0.5})
+    assert fabric.watch.answering() == everyone
+    fabric.second({"h3/rail0": 1.0, "leaf0": 0.1})
+    assert fabric.watch.answering() == everyone - {"h3/rail0"}
+    fabric.second()
+    assert fabric.watch.answering() == everyone

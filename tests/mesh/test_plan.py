@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import partial
 from itertools import product
 
 import pytest
@@ -130,6 +131,31 @@ def test_a_plan_probes_each_pair_from_both_ends_on_every_port() -> None:
     for flows in plan.values():
         assert len({flow.flow_id for flow in flows}) == len(flows)
         assert min(flow.src_port for flow in flows) >= planner.FIRST_SOURCE_PORT
+
+
+def test_further_pairs_are_probed_beside_the_meshs_and_change_nothing_of_those() -> None:
+    nics = mesh_nics(8, 1)
+    make = partial(make_plan, nics, peers=3, ecmp_paths=2, interval_ns=1, seed=1)
+    plain = make()
+    planned = {(host, flow.dst) for host, flows in plain.items() for flow in flows}
+    fresh = next(
+        (a.ref, b.ref) for a in nics for b in nics
+        if a.ref.host < b.ref.host and (a.ref.host, str(b.ref)) not in planned
+    )  # fmt: skip
+    host, dst = min(planned)
+    old = (next(nic.ref for nic in nics if nic.ref.host == host), NicRef(*dst.split("/")))
+    gone = (NicRef("h99", "rail0"), nics[0].ref)
+    wide = make(further=[fresh, old, gone, (fresh[0], fresh[0])])
+    ids = {host: {flow.flow_id for flow in flows} for host, flows in plain.items()}
+    more = Counter(
+        (host, flow.dst) for host, flows in wide.items() for flow in flows
+        if flow.flow_id not in ids[host]
+    )  # fmt: skip
+    assert more == {
+        (one.host, str(other)): 8 for a, b in (fresh, old) for one, other in ((a, b), (b, a))
+    }
+    assert all(ids[host] <= {flow.flow_id for flow in flows} for host, flows in wide.items())
+    assert make(further=()) == plain
 
 
 def test_flow_ids_depend_on_the_path_alone() -> None:

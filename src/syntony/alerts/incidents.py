@@ -8,8 +8,7 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,8 +16,9 @@ import msgspec
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
+from syntony.alerts.telling import RANK, update
 from syntony.errors import UsageError
-from syntony.model import S, format_ns
+from syntony.model import S
 
 REOPEN_NS = 15 * 60 * S
 """A condition that comes back so soon after it was resolved is the same incident, not another."""
@@ -28,7 +28,6 @@ KEPT_NS = 30 * 24 * 3600 * S
 """Resolved incidents are forgotten after so long; the store keeps them."""
 MAX_KEPT = 10_000
 """… and the oldest sooner, where there are more: all are in memory."""
-MAX_EVIDENCE = 20
 
 
 class State(enum.StrEnum):
@@ -60,14 +59,24 @@ class Incident(msgspec.Struct, kw_only=True):
     evidence: tuple[str, ...] = ()
     """Lines that differ in their numbers alone are one, the newest, with how often it was seen."""
     jobs: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    """What it is about, where its subject names several by one phrase."""
+    span_ns: int = 0
+    """How far back its value reaches."""
+    pending: bool = False
+    """More is being found out: no page yet."""
     cause: int = 0
-    """The incident that explains this one; 0 if none: then it is a page of its own."""
+    """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
+    caused: float = 0.0
+    """The largest value while that was there."""
     unexplained_ns: int = 0
     """When its cause was last over; 0 if it never had one."""
     paged: bool = False
     """Whether somebody was told that it is there, and not yet that it is over."""
-    told: bool = False
-    """Whether anybody was ever told of it."""
+    paged_as: Severity | None = None
+    """How severe it was when that somebody was told."""
+    pages: int = 0
+    """How often somebody was told that it is there."""
     silenced: bool = False
     reopened: int = 0
     repeats: int = 0
@@ -238,7 +247,7 @@ class Book:
                 return []
             changes.append(self._open(now_ns, rule, subject))
             incident = changes[0].incident
-        _update(incident, rule, observation, value, now_ns)
+        update(incident, rule, observation, value, now_ns)
         return changes
 
     def _good(
@@ -256,7 +265,7 @@ class Book:
         if value is not None:
             incident.value = value
         stable = now_ns - streak.last_bad_ns >= rule.stable_ns
-        if streak.good < rule.clear_after or not stable:
+        if streak.good < rule.clear_after or not stable or self._goes_on(incident):
             return []
         del self.state.streaks[key]
         return self._close(incident, now_ns)
@@ -271,15 +280,16 @@ class Book:
         if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
             incident = past[-1]
             incident.state, incident.resolved_ns = State.OPEN, 0
+            incident.severity = Severity.INFO
             incident.reopened += 1
-            incident.cause = 0
+            incident.cause, incident.caused = 0, 0.0
             kind = ChangeKind.REOPENED
         else:
             incident = Incident(
                 number=self.state.next_number,
                 rule=rule.name,
                 subject=subject,
-                severity=rule.severity,
+                severity=Severity.INFO,
                 state=State.OPEN,
                 summary="",
                 remedy=rule.remedy,
@@ -314,10 +324,17 @@ class Book:
         changes = []
         by_rule: dict[str, list[Incident]] = {}
         for incident in self._live.values():
-            by_rule.setdefault(incident.rule, []).append(incident)
+            by_rule.setdefault(incident.rule, [])
+            if self._stands(incident):
+                by_rule[incident.rule].append(incident)
+        over = self._just_over(now_ns)
         for incident in self._live.values():
             cause = self._cause(incident, by_rule, topology)
-            number = cause.number if cause else 0
+            if cause is not None:
+                incident.caused = max(incident.caused, incident.value)
+                number = cause.number
+            else:
+                number = self._past_cause(now_ns, incident, over, topology)
             if number == incident.cause:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
@@ -330,17 +347,78 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The live incident that explains this one: of the same rule one that is wider (a cable its
-        two directions), else of the first rule that has one, the oldest."""
+        """The incident that explains this one: of the same rule one that is wider (a cable its two
+        directions), else one that it is the continuation of, else of the first rule that has one,
+        the oldest."""
         for other in by_rule[incident.rule]:
             if other is not incident and topology.holds(other.subject, incident.subject):
                 return other
-        for name in self._rules[incident.rule].explained_by:
+        rule = self._rules[incident.rule]
+        for name in rule.joins:
             for other in by_rule.get(name, ()):
-                same = other.subject == incident.subject
-                if same or topology.holds(other.subject, incident.subject):
+                if self._continues(incident, other, topology):
+                    return other
+        for name in rule.explained_by:
+            holds = topology.may_hold if self._rules[name].proven else topology.holds
+            for other in by_rule.get(name, ()):
+                if _explains(other, incident, holds):
                     return other
         return None
+
+    def _just_over(self, now_ns: int) -> dict[str, list[Incident]]:
+        """By rule: incidents that ended within the reach of some live one's value."""
+        reach_ns = max((each.span_ns for each in self._live.values()), default=0)
+        found: dict[str, list[Incident]] = {}
+        if reach_ns:
+            for each in self.state.incidents:
+                if not each.live and now_ns - each.resolved_ns < reach_ns:
+                    found.setdefault(each.rule, []).append(each)
+        return found
+
+    def _past_cause(
+        self,
+        now_ns: int,
+        incident: Incident,
+        over: dict[str, list[Incident]],
+        topology: Containment,
+    ) -> int:
+        """The number of the incident that is over and still explains this one: nothing was counted
+        since, or its end lies within what the value reaches back to."""
+        if self._rules[incident.rule].counts:
+            return incident.cause if incident.value <= incident.caused else 0
+        near = {
+            name: [each for each in past if now_ns - each.resolved_ns < incident.span_ns]
+            for name, past in over.items()
+        }
+        cause = self._cause(incident, {incident.rule: [], **near}, topology)
+        return cause.number if cause else 0
+
+    def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
+        """Whether one is there instead of another that was told, and may be the same."""
+        instead = other.paged and not other.cause and not self._lasts(other)
+        one, two = incident.subject, other.subject
+        return (
+            instead
+            and other is not incident
+            and (topology.may_hold(one, two) or topology.may_hold(two, one))
+        )
+
+    def _goes_on(self, incident: Incident) -> bool:
+        """Whether it is told of by another name now."""
+        return any(
+            each.cause == incident.number and incident.rule in self._rules[each.rule].joins
+            for each in self._live.values()
+        )
+
+    def _lasts(self, incident: Incident) -> bool:
+        """Whether it was bad when it was measured last."""
+        streak = self.state.streaks.get(_key(incident.rule, incident.subject))
+        return streak is not None and streak.bad > 0
+
+    def _stands(self, incident: Incident) -> bool:
+        """Whether it can stand for others: it is there, or somebody was told of it. What vanished
+        before that tells nobody of anything."""
+        return self._lasts(incident) or incident.pages > 0 or incident.cause > 0
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
@@ -352,11 +430,11 @@ class Book:
             # What its cause left behind may still be in the window that it is measured over.
             held_ns = max(incident.opened_ns, incident.unexplained_ns)
             due = now_ns - held_ns >= rule.wait_ns
-            streak = self.state.streaks.get(_key(incident.rule, incident.subject))
-            lasts = streak is not None and streak.bad > 0
+            due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and lasts and not incident.paged:
-                incident.paged = incident.told = True
+            if wanted and due and self._lasts(incident) and not _is_told(incident):
+                incident.paged, incident.paged_as = True, incident.severity
+                incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
         return changes
 
@@ -375,6 +453,20 @@ class Book:
         ]
 
 
+def _is_told(incident: Incident) -> bool:
+    """Whether somebody knows of it, and that it is as severe as it is."""
+    told = incident.paged_as or incident.severity
+    return incident.paged and RANK[incident.severity] <= RANK[told]
+
+
+def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
+    """Whether all that an incident is about is, or fails with, what another is about."""
+    return all(
+        name == cause.subject or name in cause.members or holds(cause.subject, name)
+        for name in incident.members or (incident.subject,)
+    )
+
+
 def explained(book: Book, number: int) -> list[Incident]:
     """The live incidents that one explains, and what those explain."""
     found: list[Incident] = []
@@ -385,58 +477,5 @@ def explained(book: Book, number: int) -> list[Incident]:
     return sorted(found, key=lambda incident: incident.number)
 
 
-def shown(value: float, unit: str) -> str:
-    """A value as its rule shows it."""
-    match unit:
-        case "ns":
-            return format_ns(value)
-        case "s":
-            return format_ns(value * S)
-        case "ratio":
-            return f"{value * 100:.3g}%"
-        case _:
-            return f"{value:g}"
-
-
 def _key(rule: str, subject: str) -> str:
     return f"{rule}|{subject}"
-
-
-def _update(
-    incident: Incident, rule: Rule, observation: Observation, value: float, now_ns: int
-) -> None:
-    worse = max if rule.above is not None else min
-    incident.value = value
-    incident.worst = (
-        value if incident.updated_ns == incident.opened_ns else worse(incident.worst, value)
-    )
-    incident.updated_ns = max(now_ns, incident.opened_ns + 1)
-    incident.summary = rule.summary.format(
-        subject=observation.subject,
-        value=shown(value, rule.unit),
-        limit=shown(rule.limit, rule.unit),
-    )
-    incident.unit = rule.unit
-    incident.evidence = _folded(incident.evidence, observation.evidence)
-    incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
-
-
-_TIMES = re.compile(r" \((\d+) times\)$")
-_NUMBER = re.compile(r"(?<![\w/:.-])[+-]?\d+(\.\d+)?")
-"""Alone, not within a name."""
-
-
-def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
-    """Evidence, one line of each form."""
-    by_form: dict[str, tuple[str, int]] = {}
-    for line in old:
-        times = _TIMES.search(line)
-        text = _TIMES.sub("", line)
-        by_form[_NUMBER.sub("#", text)] = text, int(times[1]) if times else 1
-    for text in new:
-        form = _NUMBER.sub("#", text)
-        before, count = by_form.pop(form, ("", 0))
-        # The same again is no news: a value that stands for an hour was seen once.
-        by_form[form] = text, count + (text != before)
-    lines = [f"{text} ({count} times)" if count > 1 else text for text, count in by_form.values()]
-    return tuple(lines[-MAX_EVIDENCE:])

@@ -18,6 +18,14 @@ class Observation(NamedTuple):
     """What was seen, for a person."""
     jobs: tuple[str, ...] = ()
     """Jobs known to use the subject."""
+    mild: bool = False
+    """It hurts little: less than what its rule's severity is meant for."""
+    pending: bool = False
+    """More is being found out and may change what is told: no page yet."""
+    members: tuple[str, ...] = ()
+    """What it is about, where the subject names several by one phrase."""
+    span_ns: int = 0
+    """How far back the value reaches: what it shows may have been over for so long."""
 
 
 class Containment(Protocol):
@@ -25,6 +33,9 @@ class Containment(Protocol):
 
     def holds(self, wider: str, narrower: str) -> bool:
         """Whether a failure of `wider` would by itself show as one of `narrower`."""
+
+    def may_hold(self, wider: str, narrower: str) -> bool:
+        """The same of any of the suspects that `narrower` names: it may be what shows there."""
 
 
 class Measured(NamedTuple):

@@ -182,7 +182,7 @@ def plain(incident: Incident) -> dict[str, Any]:
         "silenced": incident.silenced,
         "reopened": incident.reopened,
         "repeats": incident.repeats,
-        "paged": incident.told,
+        "pages": incident.pages,
         "acknowledged_by": incident.acknowledged_by,
         "comment": incident.comment,
     }

@@ -55,6 +55,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     explained_by: tuple[str, ...] = ()
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""
+    joins: tuple[str, ...] = ()
+    """Rules whose incident may be the same thing by another name: once told, and seen no more while
+    this one is, it stays open and this one is its evidence."""
+    counts: bool = False
+    """The value counts what happened within a window: what was counted while a cause was there
+    stays that cause's, until more is counted."""
+    proven: bool = False
+    """What it says was seen, not inferred: it explains also what may be a part of its subject and
+    cannot be told from others, instead of only what must be."""
     unit: str = ""
     """How `value` is shown: ``ns``, ``ratio``, ``s`` or nothing."""
     enabled: bool = True
@@ -98,19 +107,26 @@ def with_defaults(own: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
-    """Every rule named is there, and none explains itself: nobody would be told of either."""
+    """Every rule named is there, and none explains itself: nobody would be told of either. What
+    joins cannot: of two one is older."""
+    _check_names(rule, rule.joins, rules)
     explaining, seen = list(rule.explained_by), set()
     while explaining:
         name = explaining.pop()
-        if name not in rules:
-            near = difflib.get_close_matches(name, rules, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"rule {rule.name!r}: explained_by: no rule {name!r}{hint}")
+        _check_names(rule, (name,), rules)
         if name == rule.name:
             raise ConfigError(f"rule {rule.name!r}: explained_by: it would explain itself")
         if name not in seen:
             seen.add(name)
             explaining.extend(rules[name].explained_by)
+
+
+def _check_names(rule: Rule, names: Iterable[str], rules: dict[str, Rule]) -> None:
+    for name in names:
+        if name not in rules:
+            near = difflib.get_close_matches(name, rules, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"rule {rule.name!r}: explained_by: no rule {name!r}{hint}")
 
 
 def parse_rules(text: str, where: str) -> tuple[Rule, ...]:

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from syntony.alerts.incidents import shown
+from syntony.alerts.telling import shown
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
 from syntony.model import S, format_ns, parse_duration_ns

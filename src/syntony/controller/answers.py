@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from syntony.controller.observe import Names
+from syntony.controller.places import Names
 from syntony.controller.questions import DAY_NS, ORDER, READ, Asked, Runs, question
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError

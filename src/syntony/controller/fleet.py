@@ -35,7 +35,14 @@ class Planner(Protocol):
     """`syntony.mesh.plan.make_plan`."""
 
     def __call__(
-        self, nics: Sequence[MeshNic], *, peers: int, ecmp_paths: int, interval_ns: int, seed: int
+        self,
+        nics: Sequence[MeshNic],
+        *,
+        peers: int,
+        ecmp_paths: int,
+        interval_ns: int,
+        seed: int,
+        further: Iterable[tuple[NicRef, NicRef]] = (),
     ) -> dict[str, tuple[ProbeFlow, ...]]: ...
 
 
@@ -114,6 +121,7 @@ class Fleet:
         self._awaited: set[str] = set()
         self._awaited_until_ns = 0
         self._ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
+        self._further: frozenset[tuple[str, str]] = frozenset()
 
     def await_return(self, hosts: Iterable[str], now_ns: int) -> None:
         """These were in the fleet when the controller before ended: no plan without them yet."""
@@ -190,11 +198,19 @@ class Fleet:
             ecmp_paths=config.ecmp_paths,
             interval_ns=config.probe_interval_ns,
             seed=config.seed,
+            further=[(_ref(a), _ref(b)) for a, b in sorted(self._further)],
         )
         generation = max(generation, self.mesh.generation + 1)
         plans = self._plans(generation, nics, flows)
         self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows))
         return self.mesh
+
+    def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
+        """Pairs of NICs that are to be probed beside the mesh's from now on; a new plan becomes due
+        if they are others than before. `now_ns` is monotonic."""
+        if pairs != self._further:
+            self._further = pairs
+            self._request(now_ns)
 
     def flows(self) -> tuple[tuple[str, ProbeFlow], ...]:
         """(source NIC, flow) of the plan in force."""

@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +22,15 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import observe
+from syntony.controller import impact, observe, silence
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
+from syntony.controller.places import Places
 from syntony.errors import ConfigError, UsageError
+from syntony.fabric.sounding import Note
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -126,6 +128,8 @@ class AlertDesk:
         fabric: Standing | None = None,
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
+        answering: Collection[str] = frozenset(),
+        notes: Mapping[frozenset[str], Note] | None = None,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -138,36 +142,48 @@ class AlertDesk:
             fabric: how the learnt fabric stands; None: not looked yet.
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that have told.
+            answering: hosts whose NICs answer the probes of others.
+            notes: by suspects that cannot be told apart: what is being done about it.
 
         Raises:
             StoreError, StateError: nothing has changed.
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
-        seen = observe.with_jobs_at(
-            self._observations(fleet_ns, silent_ns, silent, timelines, ports), slas.jobs
+        seen = impact.with_jobs_at(
+            self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes=homes or {}),
+            slas.jobs,
         )
-        seen += observe.with_jobs(observe.of_findings(findings), slas.jobs, slas.crossing)
+        sets = silence.of_sets(silent_ns, answering, self._known_sets())
+        seen += impact.with_jobs_at(sets, slas.jobs)
+        senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
+        found = observe.of_findings(findings, notes, senders)
+        found = impact.with_jobs(found, slas.jobs, slas.crossing)
+        waits = self._blamed_for(observe.DELAY | observe.QUEUE_METRICS)
+        crowded = {job for each in self._live_about(observe.QUEUE_METRICS) for job in each.jobs}
+        found = impact.under_load(found, findings, slas.queues or (), waits, crowded)
+        seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
-            observe.LINK_METRICS | observe.CLOCK_METRICS | observe.HOST_METRICS
-            | observe.FLEET_METRICS | observe.FINDING_METRICS | observe.PART_METRICS
+            observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
+            | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
+            | observe.PART_METRICS
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
         if slas.queues is not None:
-            seen += observe.of_queues(slas.queues, findings)
+            seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS
         if fabric is not None:
-            seen += observe.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
+            seen += impact.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
             metrics |= observe.FABRIC_METRICS
         if homes:
             gone = {} if fabric is None else fabric.gone
-            found = observe.of_switches(ports, homes, gone, silent, fleet_ns)
-            seen += observe.with_jobs(found, slas.jobs, slas.crossing)
+            down = observe.of_switches(ports, homes, gone, silent, fleet_ns)
+            seen += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
-        held, places = measured(seen, metrics), observe.Places(slas.crossing, homes)
+        held, places = measured(seen, metrics), Places(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
@@ -272,14 +288,18 @@ class AlertDesk:
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
         ports: Sequence[LinkStatus],
+        *,
+        homes: Mapping[str, str],
     ) -> list[Observation]:
         links = self._store.links
         window = (fleet_ns - HOUR_NS, fleet_ns + S)
         return [
-            *observe.of_links(ports, links.counters(*window), silent, fleet_ns),
+            *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
-            *observe.of_hosts(silent_ns, self._missed()),
-            *observe.of_fleet(silent_ns),
+            # Hosts that were silent before: one that is silent still, and was not heard of since
+            # this controller started, is not well because nothing is known of it.
+            *silence.of_hosts(silent_ns, self._blamed_for(silence.HOST_METRICS)),
+            *silence.of_fleet(silent_ns),
             *observe.of_clocks(timelines, silent),
         ]
 
@@ -303,15 +323,17 @@ class AlertDesk:
             incidents=tuple(told), silences=silences, waiting=self.notifier.waiting()
         )
 
-    def _missed(self) -> frozenset[str]:
-        """Hosts that were silent before: one that is silent still, and was not heard of since this
-        controller started, is not well because nothing is known of it."""
-        names = {rule.name for rule in self.rules if rule.metric in observe.HOST_METRICS}
-        return frozenset(
-            incident.subject
-            for incident in self._book.incidents
-            if incident.live and incident.rule in names
-        )
+    def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
+        """Subjects of the live incidents that are about any of these metrics."""
+        return frozenset(incident.subject for incident in self._live_about(metrics))
+
+    def _known_sets(self) -> dict[str, tuple[str, ...]]:
+        """Agents that fell silent together and are told of as one, by subject."""
+        return {each.subject: each.members for each in self._live_about(silence.TOGETHER)}
+
+    def _live_about(self, metrics: Container[str]) -> list[Incident]:
+        names = {rule.name for rule in self.rules if rule.metric in metrics}
+        return [each for each in self._book.incidents if each.live and each.rule in names]
 
     def _change(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import AlertDesk, Slas
@@ -13,8 +13,11 @@ from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.sla import SlaDesk, with_flows
 from syntony.controller.solve import SolveLoop
+from syntony.controller.sounding import SoundingDesk
 from syntony.controller.traffic import TrafficDesk
 from syntony.errors import StateError, StoreError
+from syntony.fabric.names import ARROW
+from syntony.fabric.sounding import Pair, Sounding, separating
 from syntony.model import format_ns
 
 _log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class Judging:
         self._fleet_now = fleet_now
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
+        self._soundings = SoundingDesk(self._separating)
         self._blamed: set[tuple[str, str]] = set()
         """(component, fault) of the findings when this was asked last."""
 
@@ -81,6 +85,8 @@ class Judging:
                     fabric=self._locating.changes.standing,
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
+                    answering=self._locating.answering,
+                    notes=self._soundings.notes(time.monotonic_ns()),
                 )
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
@@ -88,10 +94,24 @@ class Judging:
     async def news(self) -> None:
         """Localisation has looked again: what it newly blames waits for nothing."""
         findings = self._locating.answer.findings
+        now_ns = time.monotonic_ns()
+        planned = self._fleet.probe_ports().keys()
+        self._fleet.sound(
+            await asyncio.to_thread(self._soundings.step, findings, planned, now_ns), now_ns
+        )
         blamed = {(found.component, found.fault) for found in findings}
         if blamed != self._blamed:
             self._blamed = blamed
             await self.judge()
+
+    def _separating(
+        self, suspects: Collection[str], planned: Collection[Pair], limit: int
+    ) -> Sounding:
+        crossed = self._locating.crossings().values()
+        links = {name for each in crossed for name in each.components if ARROW in name}
+        probed = {nic for pair in planned for nic in pair}
+        homes = {nic: at for nic, at in self._locating.homes().items() if nic in probed}
+        return separating(suspects, links, homes, planned=planned, limit=limit)
 
     async def _found_slas(self) -> Slas:
         queues, flows = self._locating.queues, self._traffic.flows(time.monotonic_ns())

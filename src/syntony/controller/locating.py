@@ -72,7 +72,7 @@ class _AllCrossed(NamedTuple):
 class LocateLoop:
     """Reads the store, never writes it: `step` returns the rows to be stored.
 
-    `step` may run in a thread of its own; `answer` and `paths` are replaced whole.
+    `step` may run in a thread of its own; `answer`, `answering` and `paths` are replaced whole.
 
     Raises:
         ConfigError: the topology file cannot be used.
@@ -82,6 +82,8 @@ class LocateLoop:
         self.answer = Findings(ts_ns=0, findings=())
         self.queues: tuple[Queue, ...] | None = None
         """Links at which packets wait; None: not looked yet."""
+        self.answering: frozenset[str] = frozenset()
+        """Hosts of which a NIC answered probes in the newest second."""
         self._queued_second = 0
         self._store = store
         self.topology = _read(topology) if topology else None
@@ -130,6 +132,7 @@ class LocateLoop:
         before = self.answer.findings
         self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
         _tell(before, self.answer.findings)
+        self.answering = frozenset(nic.partition("/")[0] for nic in self._watch.answering())
         if last >= self._queued_second + QUEUE_S:
             self._queued_second = last
             self.queues = self._queues(self.answer.ts_ns)

@@ -279,7 +279,7 @@ def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
     if incident.live:
         outgoing.resolved_at.pop(incident.number, None)
         return incident.paged and not incident.cause
-    if not incident.told:
+    if not incident.pages:
         return False
     first_ns = outgoing.resolved_at.setdefault(incident.number, now_ns)
     return now_ns - first_ns < ECHO_NS

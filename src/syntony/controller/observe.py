@@ -7,26 +7,18 @@ last seen neither proves nor disproves anything.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
-from syntony.fabric.names import (
-    ANY,
-    CABLE,
-    GROUP,
-    OR,
-    ComponentKind,
-    cable_name,
-    crosses,
-    link_ends,
-    same_place,
-    suspects,
-)
+from syntony.controller.places import Names
+from syntony.fabric.history import FINE_S
+from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
+from syntony.fabric.sounding import Note, suspected
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
-from syntony.model import S, format_ns
+from syntony.model import S, format_ns, parse_duration_ns
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
@@ -42,14 +34,6 @@ LINK_METRICS = frozenset(
     {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
 )
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
-HOST_METRICS = frozenset({"host_silent_s"})
-FLEET_METRICS = frozenset({"silent_agents_ratio"})
-FLEET = "all agents"
-"""A subject: no host can have this name."""
-FLEET_SILENT_S = 8.0
-"""Sooner than any one host's silence is an incident."""
-WORTH_BLAMING = 3
-"""Of fewer agents, most are not many enough to blame what they share."""
 PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
@@ -59,15 +43,17 @@ WORTH_JOINING = 2
 TOLD = 5
 """Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
-FINDING_METRICS = frozenset(
-    {"switch_loss", "link_loss", "nic_loss", "ambiguous_loss", "component_delay_ns"}
-)
+DELAY = frozenset({"component_delay_ns"})
+LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
+FINDING_METRICS = DELAY | LOSSES
 MIN_LOST = 10
 """Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
 MIN_PATHS = 2
 """Losses of one path alone are that path's."""
 MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
+DELAY_SPAN_NS = FINE_S * S
+"""Delay is held against what it was within so long."""
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
 _LINKS = frozenset({"link", "cable"})
 _ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
@@ -78,6 +64,7 @@ def of_links(
     counters: Iterable[LinkCounterRow],
     silent: frozenset[str],
     now_ns: int,
+    homes: Mapping[str, str] | None = None,
 ) -> list[Observation]:
     """Ports of one hour. A management NIC is never worth an incident, nor a virtual one.
 
@@ -86,7 +73,9 @@ def of_links(
         counters: increases of the past hour.
         silent: hosts whose agents say nothing.
         now_ns: fleet time.
+        homes: NIC → the switch that it is at.
     """
+    alone = _alone(homes or {})
     watched = [port for port in ports if port.role in {Role.COMPUTE, Role.FRONTEND}]
     usual = _usual_speeds(watched)
     errors = _errors(counters)
@@ -96,7 +85,7 @@ def of_links(
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
         if port.role == Role.COMPUTE:
-            found += [_down(port, known), _degraded(port, known, usual)]
+            found += [_down(port, known, alone), _degraded(port, known, usual)]
     return found
 
 
@@ -104,13 +93,23 @@ def _flaps(port: LinkStatus) -> Observation:
     return Observation("flaps_1h", port.nic, float(port.flaps), _where(port))
 
 
-def _down(port: LinkStatus, known: bool) -> Observation:
+def _alone(homes: Mapping[str, str]) -> dict[str, str]:
+    """NICs of hosts that no other host is at the same switch with → that switch."""
+    hosts: dict[str, set[str]] = {}
+    for nic, switch in homes.items():
+        hosts.setdefault(switch, set()).add(nic.partition("/")[0])
+    return {nic: switch for nic, switch in homes.items() if len(hosts[switch]) == 1}
+
+
+def _down(port: LinkStatus, known: bool, alone: Mapping[str, str]) -> Observation:
     if not known or port.state == PortState.UNKNOWN:
         return Observation("port_down", port.nic, None)
-    down = port.state != PortState.ACTIVE
-    return Observation(
-        "port_down", port.nic, float(down), (f"state {port.state}", *_where(port)) if down else ()
-    )
+    if port.state == PortState.ACTIVE:
+        return Observation("port_down", port.nic, 0.0)
+    at = alone.get(port.nic)
+    twins = (f"no other host is at {at}: {port.nic}, its cable or {at} is down",) if at else ()
+    evidence = (f"state {port.state}", *_where(port), *twins)
+    return Observation("port_down", port.nic, 1.0, evidence)
 
 
 def _degraded(port: LinkStatus, known: bool, usual: Mapping[tuple[str, str], float]) -> Observation:
@@ -164,25 +163,51 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
     return (f"{port.rdma} {port.driver}".strip(),) if port.rdma or port.driver else ()
 
 
-def of_findings(findings: Iterable[Finding]) -> list[Observation]:
+def of_findings(
+    findings: Iterable[Finding],
+    notes: Mapping[frozenset[str], Note] | None = None,
+    senders: Container[str] = frozenset(),
+) -> list[Observation]:
     """What localisation blames: loss by the kind of part, delay whatever the part. What is no part
-    of the fabric (a clock, a host slow to answer probes) is not an incident of it."""
+    of the fabric (a clock, a host slow to answer probes) is not an incident of it.
+
+    Args:
+        findings: what localisation blames.
+        notes: by suspects that cannot be told apart: what is being done about it.
+        senders: NICs that jobs send from: what is late on the way out of one waits for itself.
+    """
     return [
-        _of_finding(found)
+        _of_finding(found, notes or {})
         for found in findings
-        if found.fault != "clock" and found.kind != ComponentKind.REPLIES
+        if found.fault != "clock"
+        and found.kind != ComponentKind.REPLIES
+        and not (found.fault == "delay" and _source(found.component) in senders)
     ]
 
 
-def _of_finding(found: Finding) -> Observation:
-    names = (found.component, *found.alternatives[: found.twins])
-    ambiguous = not same_place(names)
-    subject = OR.join(names) if ambiguous else found.component
+def _source(link: str) -> str:
+    """Where one direction of a link begins; empty for anything else."""
+    ends = link_ends(link)
+    return ends[0] if ends is not None and ARROW in link else ""
+
+
+def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observation:
+    names = suspected(found)
+    ambiguous = len(names) > 1
+    subject = OR.join(names)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    apart = ("no path tells these apart",) if ambiguous else ()
-    evidence = (seen, ", ".join(found.odds()), *apart)
+    apart = "no path tells these apart" if found.twins else "not told apart yet"
+    note = notes.get(frozenset(names), Note(apart, pending=False))
+    evidence = (seen, ", ".join(found.odds()), *((note.text,) if ambiguous else ()))
     if found.fault == "delay":
-        return Observation("component_delay_ns", subject, found.delay_ns, evidence)
+        return Observation(
+            "component_delay_ns",
+            subject,
+            found.delay_ns,
+            evidence,
+            span_ns=DELAY_SPAN_NS,
+            pending=ambiguous and note.pending,
+        )
     metric = "nic_loss"
     if ambiguous or found.kind == ComponentKind.GROUP:
         metric = "ambiguous_loss"
@@ -191,7 +216,14 @@ def _of_finding(found: Finding) -> Observation:
     elif found.kind in _LINKS:
         metric = "link_loss"
     enough = found.explains >= MIN_LOST and found.paths >= MIN_PATHS
-    return Observation(metric, subject, found.loss if enough else None, evidence)
+    return Observation(
+        metric,
+        subject,
+        found.loss if enough else None,
+        evidence,
+        span_ns=parse_duration_ns(found.window),
+        pending=ambiguous and note.pending,
+    )
 
 
 def of_fabric(fabric: Standing) -> list[Observation]:
@@ -249,65 +281,18 @@ def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:
     return Observation("switch_down", switch, 1.0, (f"all {len(ports)} ports at it: {nics}",))
 
 
-def with_jobs(
-    found: Iterable[Observation],
-    jobs: Mapping[str, frozenset[tuple[str, str]]],
-    crossing: Mapping[str, frozenset[str]],
+def of_queues(
+    queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
 ) -> list[Observation]:
-    """The same, each with the jobs that use its subject.
-
-    Args:
-        found: few observations, of things that are wrong.
-        jobs: job → the pairs of NICs that its connections go between.
-        crossing: ``a->b`` → what the learnt paths between them cross.
-    """
-    return [
-        each._replace(
-            jobs=tuple(
-                sorted(
-                    job
-                    for job, pairs in jobs.items()
-                    if any(_uses(pair, each.subject, crossing) for pair in pairs)
-                )
-            )
-        )
-        for each in found
-    ]
-
-
-def with_jobs_at(
-    found: Iterable[Observation], jobs: Mapping[str, frozenset[tuple[str, str]]]
-) -> list[Observation]:
-    """The same for ports and hosts, of which there may be many: each with the jobs whose
-    connections end there.
-
-    Args:
-        found: observations of NICs and hosts.
-        jobs: job → the pairs of NICs that its connections go between.
-    """
-    at: dict[str, set[str]] = {}
-    for job, pairs in jobs.items():
-        for nic in {end for pair in pairs for end in pair}:
-            at.setdefault(nic, set()).add(job)
-            at.setdefault(nic.partition("/")[0], set()).add(job)
-    return [
-        each._replace(jobs=tuple(sorted(at[each.subject]))) if each.subject in at else each
-        for each in found
-    ]
-
-
-def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
-    at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
-    return at_end or crosses(subject, crossing.get("->".join(pair), ()))
-
-
-def of_queues(queues: Iterable[Queue], findings: Iterable[Finding]) -> list[Observation]:
     """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
-    link: its delay is the component's own, unless a finding blames the same place for it.
+    link: its delay is the component's own, unless a finding blames the same place for it. What a
+    NIC sends waits at that NIC for itself: that is how a sender is at full speed.
 
     Args:
         queues: with the flows of jobs that share them.
         findings: what localisation blames.
+        known: what live incidents say of delays. A change is a finding for a minute; what waits at
+            the same place after that is the same fault, and goes by the same name.
     """
     slow = [
         name
@@ -315,29 +300,35 @@ def of_queues(queues: Iterable[Queue], findings: Iterable[Finding]) -> list[Obse
         if found.fault == "delay"
         for name in (found.component, *found.alternatives)
     ]
+    known = tuple(known)
     return [
-        _of_queue(queue)
+        _of_queue(queue, next((name for name in known if _touch(queue, name)), queue.component))
         for queue in queues
-        if _is_congested(queue) or not any(_touch(queue, name) for name in slow)
+        if _is_shared(queue)
+        or not (is_congested(queue) or any(_touch(queue, name) for name in slow))
     ]
 
 
-def _is_congested(queue: Queue) -> bool:
+def _is_shared(queue: Queue) -> bool:
+    """Whether jobs congest it, and others wait there than who sends first into it."""
+    return is_congested(queue) and "/" not in _source(queue.component)
+
+
+def is_congested(queue: Queue) -> bool:
+    """Whether jobs send across it."""
     return sum(flow.rate_bps for flow in queue.flows) >= MIN_CONGESTING_BPS
 
 
-def _touch(queue: Queue, name: str) -> bool:
-    """Whether a queue and a component may be one fault under two names."""
-    return any(
-        name == each or Names.holds(name, each) or Names.holds(each, name)
-        for each in (queue.component, *queue.alternatives)
-    )
+def _touch(queue: Queue, subject: str) -> bool:
+    """Whether a queue and what a subject names may be one fault under two names."""
+    return any(Names.same(each, subject) for each in (queue.component, *queue.alternatives))
 
 
-def _of_queue(queue: Queue) -> Observation:
-    if not _is_congested(queue):
+def _of_queue(queue: Queue, subject: str) -> Observation:
+    """`subject`: what its delay is called where it is no congestion."""
+    if not is_congested(queue):
         told = "delayed in nearly every second, and no job sends across it"
-        return Observation("component_delay_ns", queue.component, queue.delay_ns, (told,))
+        return Observation("component_delay_ns", subject, queue.delay_ns, (told,))
     return Observation(
         "queueing_ns",
         queue.component,
@@ -369,80 +360,6 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
         for metric, bad in kinds
         for trouble in troubles(told, bad)
     ]
-
-
-class Names:
-    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
-    their two directions. Of a group's two directions the first by name stands for both; what is
-    around a device (``leaf0..*``) takes in the links at it."""
-
-    @staticmethod
-    def holds(wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`; every suspect that `narrower` names, with any
-        that `wider` names."""
-        if OR in narrower or OR in wider:
-            return all(any(Names.holds(a, b) for a in suspects(wider)) for b in suspects(narrower))
-        a, group, b = narrower.partition(GROUP)
-        if group and wider == f"{b}{GROUP}{a}":
-            return wider < narrower
-        ends = (a, b) if group else link_ends(narrower)
-        if GROUP in wider:
-            around = set(wider.split(GROUP)) - {ANY}
-            return ends is not None and ANY not in ends and len(around) == 1 and around <= {*ends}
-        if ends is None:
-            return narrower.startswith(f"{wider}/")
-        if CABLE in wider and cable_name(*ends) == wider != narrower:
-            return True
-        return any(end == wider or end.startswith(f"{wider}/") for end in ends)
-
-
-class Places:
-    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross, a NIC with its switch, a host with the only switch that it is at,
-    everything with the fleet.
-
-    Args:
-        crossing: ``a->b`` → the components of its paths, links by direction.
-        homes: NIC → the switch that it is at.
-    """
-
-    def __init__(
-        self, crossing: Mapping[str, frozenset[str]], homes: Mapping[str, str] | None = None
-    ) -> None:
-        self._crossing = crossing
-        self._homes = homes or {}
-        self._switches: dict[str, set[str]] = {}
-        """Of each host, by its NICs."""
-        for nic, switch in self._homes.items():
-            self._switches.setdefault(nic.partition("/")[0], set()).add(switch)
-
-    def holds(self, wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`."""
-        if wider == FLEET:
-            return narrower != FLEET
-        if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
-            return True
-        if self._switches.get(narrower) == {wider}:
-            return True
-        return crosses(wider, self._crossing.get(narrower, ()))
-
-
-def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
-    """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
-    known = [Observation("host_silent_s", host, age / S) for host, age in silent_ns.items()]
-    unknown = sorted(missed - silent_ns.keys())
-    return known + [Observation("host_silent_s", host, None) for host in unknown]
-
-
-def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
-    """How many of all agents say nothing: most of them at once is the fault of what they share."""
-    if len(silent_ns) < WORTH_BLAMING:
-        return [Observation("silent_agents_ratio", FLEET, None)]
-    silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > FLEET_SILENT_S)
-    names = ", ".join(silent[:TOLD]) + (" …" if len(silent) > TOLD else "")
-    evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
-    ratio = len(silent) / len(silent_ns)
-    return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]
 
 
 def of_parts(

@@ -145,6 +145,10 @@ class FlowHistory:
                 break
         return found
 
+    def newest(self, flows: int) -> Ints:
+        """Counts of the newest second, (`FIELDS`, flows)."""
+        return _sum([second.counts for second in list(self._seconds)[-1:]], flows)
+
     def change(self, flows: int) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute."""
         if self._delay_seconds < 2 * DELAY_S:

@@ -117,6 +117,15 @@ class Watch:
         second.counts[history.HEARD] = heard[self._layout().pair]
         self._history.add(second)
 
+    def answering(self) -> frozenset[str]:
+        """NICs that answered any probe of the newest second."""
+        counts = self._history.newest(len(self._flows))
+        broken = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
+        came = counts[history.SENT] > broken
+        pairs = {self._pair_of[flow] for flow in np.flatnonzero(came).tolist()}
+        targets = {self._ends[pair][1] for pair in pairs}
+        return frozenset(nic for nic, number in self._nics.items() if number in targets)
+
     def findings(self) -> tuple[Finding, ...]:
         """What is to blame, by all windows together."""
         if not self._flows:

@@ -45,7 +45,13 @@ Adjacency = dict[NicRef, set[NicRef]]
 
 
 def make_plan(
-    nics: Sequence[MeshNic], *, peers: int, ecmp_paths: int, interval_ns: int, seed: int
+    nics: Sequence[MeshNic],
+    *,
+    peers: int,
+    ecmp_paths: int,
+    interval_ns: int,
+    seed: int,
+    further: Iterable[tuple[NicRef, NicRef]] = (),
 ) -> dict[str, tuple[ProbeFlow, ...]]:
     """Every host's probe flows.
 
@@ -58,13 +64,21 @@ def make_plan(
         ecmp_paths: equal-cost paths a pair may have; decides how many source ports are used.
         interval_ns: time between two probe pairs on one path.
         seed: of the mesh.
+        further: pairs of NICs that are probed beside the mesh's, from as many source ports; pairs
+            of the mesh from so many more.
     """
     by_ref = {nic.ref: nic for nic in nics}
-    ports = range(FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + ports_to_cover(ecmp_paths))
+    ports = ports_to_cover(ecmp_paths)
+    beside: Adjacency = defaultdict(set)
+    for a, b in further:
+        if a in by_ref and b in by_ref and a.host != b.host:
+            beside[a].add(b)
+            beside[b].add(a)
     flows: dict[str, list[ProbeFlow]] = {nic.ref.host: [] for nic in nics}
     for ref, others in sorted(mesh(list(by_ref), peers=peers, seed=seed).items()):
-        for other in sorted(others):
+        for other in sorted(others | beside[ref]):
             peer = by_ref[other]
+            wanted = ports * ((other in others) + (other in beside[ref]))
             flows[ref.host].extend(
                 ProbeFlow(
                     flow_id=0,
@@ -73,10 +87,10 @@ def make_plan(
                     dst_nic_id=peer.nic_id,
                     dst_addr=peer.address,
                     dst_port=peer.port,
-                    src_port=port,
+                    src_port=FIRST_SOURCE_PORT + port,
                     interval_ns=interval_ns,
                 )
-                for port in ports
+                for port in range(wanted)
             )
     return {host: _numbered(mine) for host, mine in flows.items()}
 

@@ -1,0 +1,76 @@
+"""What an incident tells: its value, how severe it is, evidence folded to one line of each form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from syntony.alerts.observations import Observation
+from syntony.alerts.rules import Rule, Severity
+from syntony.model import S, format_ns
+
+if TYPE_CHECKING:
+    from syntony.alerts.incidents import Incident
+
+MAX_EVIDENCE = 20
+RANK = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+def shown(value: float, unit: str) -> str:
+    """A value as its rule shows it."""
+    match unit:
+        case "ns":
+            return format_ns(value)
+        case "s":
+            return format_ns(value * S)
+        case "ratio":
+            return f"{value * 100:.3g}%"
+        case _:
+            return f"{value:g}"
+
+
+def update(
+    incident: Incident, rule: Rule, observation: Observation, value: float, now_ns: int
+) -> None:
+    """Take what was measured now into an incident."""
+    worse = max if rule.above is not None else min
+    incident.value = value
+    incident.worst = (
+        value if incident.updated_ns == incident.opened_ns else worse(incident.worst, value)
+    )
+    incident.updated_ns = max(now_ns, incident.opened_ns + 1)
+    incident.summary = rule.summary.format(
+        subject=observation.subject,
+        value=shown(value, rule.unit),
+        limit=shown(rule.limit, rule.unit),
+    )
+    incident.unit, incident.span_ns = rule.unit, observation.span_ns
+    incident.members, incident.pending = observation.members, observation.pending
+    calm = observation.mild and rule.severity is Severity.CRITICAL
+    severity = Severity.WARNING if calm else rule.severity
+    # What was worth a page does not become less of one while somebody looks for it.
+    incident.severity = max(incident.severity, severity, key=RANK.__getitem__)
+    incident.evidence = _folded(incident.evidence, observation.evidence)
+    incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
+
+
+_TIMES = re.compile(r" \((\d+) times\)$")
+_NUMBER = re.compile(r"(?<![\w/:.-])[+-]?\d+(\.\d+)?")
+"""Alone, not within a name."""
+
+
+def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
+    """Evidence, one line of each form."""
+    by_form: dict[str, tuple[str, int]] = {}
+    for line in old:
+        times = _TIMES.search(line)
+        text = _TIMES.sub("", line)
+        by_form[_NUMBER.sub("#", text)] = text, int(times[1]) if times else 1
+    for text in new:
+        form = _NUMBER.sub("#", text)
+        before, count = by_form.pop(form, ("", 0))
+        # The same again is no news: a value that stands for an hour was seen once.
+        by_form[form] = text, count + (text != before)
+    lines = [f"{text} ({count} times)" if count > 1 else text for text, count in by_form.values()]
+    return tuple(lines[-MAX_EVIDENCE:])

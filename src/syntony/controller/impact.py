@@ -1,0 +1,138 @@
+"""What a trouble hurts, and whether the traffic of jobs may be all that it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from syntony.alerts.observations import Observation
+from syntony.controller.observe import DELAY, LOSSES, is_congested
+from syntony.controller.places import Names
+from syntony.fabric.names import ARROW, crosses
+from syntony.model.findings import Finding, Queue
+
+MAX_OVERFLOW = 0.05
+"""Senders slow down when queues overflow by more."""
+MAX_BESIDE = 0.005
+"""What a job loses beside the queue that it waits in, where senders overflow as well."""
+HURTS = 1e-3
+"""Share of the packets of all pairs of NICs; a part that loses less, and that no job is known to
+use, can wait for the day."""
+HURTS_JOBS = 1e-5
+"""Share of the packets of a job across the part: less is what healthy links lose."""
+
+
+def with_jobs(
+    found: Iterable[Observation],
+    jobs: Mapping[str, frozenset[tuple[str, str]]],
+    crossing: Mapping[str, frozenset[str]],
+) -> list[Observation]:
+    """The same, each with the jobs that use its subject.
+
+    Args:
+        found: few observations, of things that are wrong.
+        jobs: job → the pairs of NICs that its connections go between.
+        crossing: ``a->b`` → what the learnt paths between them cross.
+    """
+    return [
+        each._replace(
+            jobs=tuple(
+                sorted(
+                    job
+                    for job, pairs in jobs.items()
+                    if any(_uses(pair, each.subject, crossing) for pair in pairs)
+                )
+            )
+        )
+        for each in found
+    ]
+
+
+def with_jobs_at(
+    found: Iterable[Observation], jobs: Mapping[str, frozenset[tuple[str, str]]]
+) -> list[Observation]:
+    """The same for ports and hosts, of which there may be many: each with the jobs whose
+    connections end there.
+
+    Args:
+        found: observations of NICs and hosts.
+        jobs: job → the pairs of NICs that its connections go between.
+    """
+    at: dict[str, set[str]] = {}
+    for job, pairs in jobs.items():
+        for nic in {end for pair in pairs for end in pair}:
+            at.setdefault(nic, set()).add(job)
+            at.setdefault(nic.partition("/")[0], set()).add(job)
+    return [
+        each._replace(jobs=tuple(sorted(jobs_of))) if jobs_of else each
+        for each in found
+        for jobs_of in [set().union(*(at.get(name, ()) for name in (each.subject, *each.members)))]
+    ]
+
+
+def with_impact(
+    found: Iterable[Observation], crossing: Mapping[str, frozenset[str]], *, jobs_known: bool
+) -> list[Observation]:
+    """The same losses, each with what it hurts, and whether that is little.
+
+    Args:
+        found: few observations of loss, with the jobs that use their subjects.
+        crossing: ``a->b`` → what the learnt paths between them cross.
+        jobs_known: whether any job tells of its connections.
+    """
+    return [_with_impact(each, crossing, jobs_known) for each in found]
+
+
+def _with_impact(
+    each: Observation, crossing: Mapping[str, frozenset[str]], jobs_known: bool
+) -> Observation:
+    pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
+    if each.metric not in LOSSES or each.value is None or not pairs:
+        return each
+    hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
+    told = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
+    idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
+    hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
+    mild = hurt < (HURTS_JOBS if each.jobs else HURTS)
+    return each._replace(evidence=(*each.evidence, told, *idle), mild=mild)
+
+
+def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
+    at_end = any(end == subject or end.startswith(f"{subject}/") for end in pair)
+    return at_end or crosses(subject, crossing.get("->".join(pair), ()))
+
+
+def under_load(
+    found: Iterable[Observation],
+    findings: Iterable[Finding],
+    queues: Iterable[Queue],
+    known: Iterable[str] = (),
+    crowded: Iterable[str] = (),
+) -> list[Observation]:
+    """The same; what the traffic of jobs may be all of is pending. A queue that overflows loses
+    packets, and is congestion once it has stood for long enough. Who waits to send into one waits
+    at other places as well.
+
+    Args:
+        found: observations of findings, with the jobs that use their subjects.
+        findings: what localisation blames; a queue that grows is a delay first.
+        queues: links at which packets wait.
+        known: what live incidents say of delays and queues: those come and go within the windows
+            that losses are counted over.
+        crowded: jobs that live incidents of congestion name.
+    """
+    queues = tuple(queues)
+    late = {*known, *(each.component for each in findings if each.fault == "delay")}
+    late |= {queue.component for queue in queues}
+    waiting = {flow.job for queue in queues if is_congested(queue) for flow in queue.flows}
+    waiting |= set(crowded)
+    return [each._replace(pending=each.pending or _is_loads(each, late, waiting)) for each in found]
+
+
+def _is_loads(each: Observation, late: Iterable[str], waiting: set[str]) -> bool:
+    waits = not waiting.isdisjoint(each.jobs)
+    if each.metric in DELAY:
+        return waits
+    if each.metric not in LOSSES or each.value is None or not each.jobs:
+        return False
+    here = any(Names.same(name, each.subject) for name in late)
+    return each.value <= (MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0)

@@ -1,0 +1,102 @@
+"""What fails with what, as far as names, learnt paths and the switches of NICs tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from syntony.fabric.names import (
+    ANY,
+    CABLE,
+    GROUP,
+    OR,
+    cable_name,
+    crosses,
+    link_ends,
+    suspects,
+)
+
+FLEET = "all agents"
+"""A subject: no host can have this name."""
+
+
+class Names:
+    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
+    their two directions. Of a group's two directions the first by name stands for both; what is
+    around a device (``leaf0..*``) takes in the links at it."""
+
+    @staticmethod
+    def holds(wider: str, narrower: str) -> bool:
+        """Whether `narrower` would fail with `wider`; every suspect that `narrower` names is, or
+        would fail with, one that `wider` names. Of two that name the same, the first by name."""
+        if OR in narrower or OR in wider:
+            all_of, some_of = suspects(wider), suspects(narrower)
+            mutual = _cover(some_of, all_of)
+            return _cover(all_of, some_of) and (not mutual or wider < narrower)
+        a, group, b = narrower.partition(GROUP)
+        if wider == _mirrored(narrower):
+            return wider < narrower
+        ends = (a, b) if group else link_ends(narrower)
+        if GROUP in wider:
+            around = set(wider.split(GROUP)) - {ANY}
+            return ends is not None and ANY not in ends and len(around) == 1 and around <= {*ends}
+        if ends is None:
+            return narrower.startswith(f"{wider}/")
+        if CABLE in wider and cable_name(*ends) == wider != narrower:
+            return True
+        return any(end == wider or end.startswith(f"{wider}/") for end in ends)
+
+    @staticmethod
+    def same(name: str, subject: str) -> bool:
+        """Whether a component may be one of those that a subject names, under another name."""
+        return any(
+            name == each or Names.holds(name, each) or Names.holds(each, name)
+            for each in suspects(subject)
+        )
+
+
+def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether each of `names` is, in either direction, one that is suspected, or fails with one."""
+    return all(any(a in {b, _mirrored(b)} or Names.holds(a, b) for a in suspected) for b in names)
+
+
+def _mirrored(name: str) -> str:
+    """A group's other direction; empty for anything else."""
+    a, group, b = name.partition(GROUP)
+    return f"{b}{GROUP}{a}" if group else ""
+
+
+class Places:
+    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
+    that its paths cross, a NIC with its switch, a host with its only NIC and with the only
+    switch that it is at, everything with the fleet.
+
+    Args:
+        crossing: ``a->b`` → the components of its paths, links by direction.
+        homes: NIC → the switch that it is at.
+    """
+
+    def __init__(
+        self, crossing: Mapping[str, frozenset[str]], homes: Mapping[str, str] | None = None
+    ) -> None:
+        self._crossing = crossing
+        self._homes = homes or {}
+        self._around: dict[str, tuple[set[str], set[str]]] = {}
+        """Of each host: its NICs, and the switches that they are at."""
+        for nic, switch in self._homes.items():
+            nics, switches = self._around.setdefault(nic.partition("/")[0], (set(), set()))
+            nics.add(nic)
+            switches.add(switch)
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        """Whether `narrower` would fail with `wider`."""
+        if wider == FLEET:
+            return narrower != FLEET
+        if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
+            return True
+        if {wider} in self._around.get(narrower, ()):
+            return True
+        return crosses(wider, self._crossing.get(narrower, ()))
+
+    def may_hold(self, wider: str, narrower: str) -> bool:
+        """Whether `wider` is or holds any of the suspects that `narrower` names."""
+        return any(wider == each or self.holds(wider, each) for each in suspects(narrower))

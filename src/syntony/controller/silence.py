@@ -1,0 +1,112 @@
+"""Agents that say nothing, as observations for the rules: each, those that fell silent together,
+and most of the fleet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from syntony.alerts.observations import Observation
+from syntony.controller.places import FLEET
+from syntony.model import S
+
+HOST_METRICS = frozenset({"host_silent_s"})
+TOGETHER = frozenset({"silent_together"})
+FLEET_METRICS = frozenset({"silent_agents_ratio"})
+EARLY_S = 8.0
+"""Sooner than any one host's silence is an incident."""
+WORTH_BLAMING = 3
+"""Of fewer agents, most are not many enough to blame what they share."""
+TOGETHER_S = 2.0
+"""Between the last words of agents that something took away at one instant: each speaks every
+second, and is read in turn."""
+WORTH_JOINING = 3
+"""So many hosts do not die by themselves within `TOGETHER_S` …"""
+WORTH_JOINING_ALIVE = 2
+"""… and of so many whose NICs answer probes it is not the hosts that died."""
+BACK_NS = 30 * S
+"""Agents whose way to the controller is whole again may take so long to come back."""
+TOLD = 5
+NAMED = 3
+
+
+def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
+    """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
+    known = [
+        Observation("host_silent_s", host, age / S, span_ns=BACK_NS)
+        for host, age in silent_ns.items()
+    ]
+    unknown = sorted(missed - silent_ns.keys())
+    return known + [Observation("host_silent_s", host, None) for host in unknown]
+
+
+def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
+    """How many of all agents say nothing: most of them at once is the fault of what they share."""
+    if len(silent_ns) < WORTH_BLAMING:
+        return [Observation("silent_agents_ratio", FLEET, None)]
+    silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
+    names = ", ".join(silent[:TOLD]) + (" …" if len(silent) > TOLD else "")
+    evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
+    ratio = len(silent) / len(silent_ns)
+    return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]
+
+
+def of_sets(
+    silent_ns: Mapping[str, int],
+    answering: Collection[str],
+    known: Mapping[str, tuple[str, ...]],
+) -> list[Observation]:
+    """How many of those that fell silent together still are.
+
+    Hosts whose NICs go on answering probes have lost their way to the controller; of the others
+    nothing is left to see. Those are told apart.
+
+    Args:
+        silent_ns: host → how long its agent has said nothing.
+        answering: hosts whose NICs answer the probes of others.
+        known: sets that are incidents, by subject.
+    """
+    found = [_of_set(name, hosts, silent_ns, answering) for name, hosts in known.items()]
+    taken = {host for hosts in known.values() for host in hosts}
+    for alive in (True, False):
+        ages = {
+            host: age_ns
+            for host, age_ns in silent_ns.items()
+            if host not in taken and (host in answering) is alive
+        }
+        sets = _together(ages, WORTH_JOINING_ALIVE if alive else WORTH_JOINING)
+        found += [_of_set(_called(hosts), hosts, silent_ns, answering) for hosts in sets]
+    return found
+
+
+def _together(ages_ns: Mapping[str, int], least: int) -> Iterator[tuple[str, ...]]:
+    """Sets of hosts whose last words were within `TOGETHER_S`, the longest silent first."""
+    waiting = sorted(ages_ns, key=lambda host: -ages_ns[host])
+    while waiting and ages_ns[waiting[0]] > EARLY_S * S:
+        since_ns = ages_ns[waiting[0]] - TOGETHER_S * S
+        near = [host for host in waiting if ages_ns[host] >= since_ns]
+        if len(near) >= least:
+            yield tuple(sorted(near))
+        waiting = waiting[len(near) if len(near) >= least else 1 :]
+
+
+def _called(hosts: tuple[str, ...]) -> str:
+    more = len(hosts) - NAMED
+    return ", ".join(hosts[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_set(
+    name: str, hosts: tuple[str, ...], silent_ns: Mapping[str, int], answering: Collection[str]
+) -> Observation:
+    if not all(host in silent_ns for host in hosts):
+        return Observation("silent_together", name, None)
+    silent = [host for host in hosts if silent_ns[host] > (EARLY_S - TOGETHER_S) * S]
+    alive = sum(host in answering for host in silent)
+    what = f"{len(silent)} of {len(hosts)} agents say nothing since the same {TOGETHER_S:g} s"
+    if alive:
+        where = f"{alive} of these hosts answer probes: their way to the controller is broken"
+    else:
+        where = "none of these hosts answers probes: look at what they share, as power"
+    evidence = (what, where) if silent else ()
+    return Observation(
+        "silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS
+    )

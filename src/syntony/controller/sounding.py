@@ -1,0 +1,101 @@
+"""Asks for further probes where suspects cannot be told apart, for a while and within bounds.
+
+What the probes show is judged by localisation as it comes: a sounding only widens the mesh.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from syntony.fabric.names import GROUP
+from syntony.fabric.sounding import Note, Pair, Sounding, suspected
+from syntony.model import S
+from syntony.model.findings import Finding
+
+_log = logging.getLogger(__name__)
+
+PAIRS = 4
+"""Further pairs for one set of suspects."""
+AT_ONCE = 3
+"""Soundings under way; what is ambiguous beside them goes without."""
+LASTS_NS = 60 * S
+ANSWER_NS = 12 * S
+"""A new plan is out within a second, its paths are learnt within a few, and a few seconds' losses
+tell: a page waits so long for them."""
+AGAIN_NS = 600 * S
+"""The same suspects are asked about so often."""
+Separating = Callable[[Collection[str], Collection[Pair], int], Sounding]
+"""Suspects, planned pairs, pairs at most → `syntony.fabric.sounding.separating`."""
+
+
+class _Asked(NamedTuple):
+    began_ns: int
+    found: Sounding
+
+
+class SoundingDesk:
+    """One per controller; not thread-safe. Instants are monotonic.
+
+    Args:
+        separating: finds the pairs.
+    """
+
+    def __init__(self, separating: Separating) -> None:
+        self._separating = separating
+        self._asked: dict[frozenset[str], _Asked] = {}
+
+    def step(
+        self, findings: Iterable[Finding], planned: Collection[Pair], now_ns: int
+    ) -> frozenset[Pair]:
+        """The pairs that are to be probed beside the plan's now.
+
+        Args:
+            findings: what localisation blames.
+            planned: pairs that are probed, also by this.
+        """
+        self._asked = {
+            names: asked
+            for names, asked in self._asked.items()
+            if now_ns - asked.began_ns < AGAIN_NS
+        }
+        for found in findings:
+            names = frozenset(suspected(found))
+            if len(names) > 1 and names not in self._asked and self._may_ask(names, now_ns):
+                self._ask(names, planned, now_ns)
+        return frozenset(pair for asked in self._running(now_ns) for pair in asked.found.pairs)
+
+    def notes(self, now_ns: int) -> dict[frozenset[str], Note]:
+        """By suspects: what is being done, or was, to tell them apart."""
+        return {names: _note(asked, now_ns) for names, asked in self._asked.items()}
+
+    def _running(self, now_ns: int) -> list[_Asked]:
+        return [
+            asked
+            for asked in self._asked.values()
+            if asked.found.pairs and now_ns - asked.began_ns < LASTS_NS
+        ]
+
+    def _may_ask(self, names: frozenset[str], now_ns: int) -> bool:
+        """Of parts that are not known one by one, no way is known either."""
+        return len(self._running(now_ns)) < AT_ONCE and not any(GROUP in name for name in names)
+
+    def _ask(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
+        found = self._separating(names, planned, PAIRS)
+        self._asked[names] = _Asked(now_ns, found)
+        _log.warning(
+            "suspects to be told apart names=%s further_pairs=%s together=%d",
+            ",".join(sorted(names)), ",".join("->".join(pair) for pair in found.pairs) or "none",
+            len(found.together),
+        )  # fmt: skip
+
+
+def _note(asked: _Asked, now_ns: int) -> Note:
+    pairs = asked.found.pairs
+    if not pairs:
+        return Note("no pair of NICs could tell these apart", pending=False)
+    told = ", ".join("->".join(pair) for pair in pairs)
+    if now_ns - asked.began_ns < ANSWER_NS:
+        return Note(f"further pairs are probed to tell these apart: {told}", pending=True)
+    return Note(f"further pairs were probed and did not tell these apart: {told}", pending=False)

@@ -1,0 +1,177 @@
+"""Which further pairs of NICs would tell suspects apart that no probed path does. Pure.
+
+Suspects are twins because the paths that are probed all cross both. A mesh is sparse: other pairs,
+and other source ports of the same pairs, take other ways. What they may take follows from the
+links that learnt paths show and from the switches that NICs are at; where no shortest way between
+any two NICs crosses one suspect without the other, no probe can tell them apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.fabric.names import ARROW, cable_name, link_ends, link_name, same_place
+from syntony.model.findings import Finding
+
+MAX_WAYS = 64
+"""Equal-cost ways of a pair that are looked at."""
+MAX_PAIRS_TRIED, NICS_TRIED = 2_000, 200
+NICS_PER_SWITCH = 2
+"""Beside suspects, NICs at one switch are alike: so many of them are tried."""
+
+Pair = tuple[str, str]
+
+
+RIVAL_SHARE = 0.5
+"""Who else is half as likely is a suspect, too."""
+
+
+class Note(NamedTuple):
+    """What became of the question which of several suspects it is."""
+
+    text: str
+    """For people."""
+    pending: bool
+    """An answer may come within seconds."""
+
+
+class Sounding(NamedTuple):
+    """What to probe."""
+
+    pairs: tuple[Pair, ...]
+    """NICs, from and to; best first."""
+    together: tuple[Pair, ...]
+    """Suspects that no pair tells apart."""
+
+
+def suspected(found: Finding) -> tuple[str, ...]:
+    """Whom a finding blames, by name: one, or all that it cannot tell apart, where they need
+    different repairs."""
+    odds = zip(found.alternatives, found.probabilities, strict=False)
+    rivals = [name for name, share in odds if share >= RIVAL_SHARE * found.confidence]
+    names = {found.component, *found.alternatives[: found.twins], *rivals}
+    return (found.component,) if same_place(names) else tuple(sorted(names))
+
+
+def separating(
+    suspects: Collection[str],
+    links: Iterable[str],
+    homes: Mapping[str, str],
+    *,
+    planned: Collection[Pair] = (),
+    limit: int,
+    seed: int = 0,
+) -> Sounding:
+    """Pairs whose ways tell these suspects apart.
+
+    Args:
+        suspects: components; of groups nothing is known, they are told apart by nothing.
+        links: known names of links between switches, by direction; others are ignored.
+        homes: NIC → the switch that it is at.
+        planned: pairs that are probed already: taken last, for their other ways.
+        limit: pairs at most.
+        seed: of the pairs that are tried where there are very many.
+    """
+    ways = _Ways(links)
+    tried = _tried(suspects, homes, seed)
+    chosen: dict[Pair, None] = {}
+    together: list[Pair] = []
+    for one, other in itertools.combinations(sorted(suspects), 2):
+        told = {pair: _telling(ways.of(pair, homes), one, other) for pair in tried}
+        best = sorted(
+            (pair for pair, share in told.items() if share > 0),
+            key=lambda pair: (pair in planned, -told[pair], pair),
+        )
+        if not best:
+            together.append((one, other))
+        # One pair may be down for a reason of its own.
+        chosen |= dict.fromkeys(best[:2])
+    return Sounding(tuple(chosen)[:limit], tuple(together))
+
+
+def _tried(suspects: Collection[str], homes: Mapping[str, str], seed: int) -> list[Pair]:
+    """Pairs worth a look: first those with an end at a suspect."""
+    ends = {end for name in suspects for end in (link_ends(name) or (name,))}
+    near = ends | {nic for nic in homes if nic.partition("/")[0] in ends}
+    at: dict[str, list[str]] = defaultdict(list)
+    for nic in sorted(homes, key=lambda nic: (nic not in near, nic)):
+        own = sum(each in near for each in at[homes[nic]])
+        if nic in near or len(at[homes[nic]]) < NICS_PER_SWITCH + own:
+            at[homes[nic]].append(nic)
+    nics = [nic for each in at.values() for nic in each]
+    first = [nic for nic in nics if nic in near or homes[nic] in near]
+    rng = np.random.default_rng(seed)
+    found: dict[Pair, None] = {}
+    for some in (first, nics):
+        pairs = [(a, b) for a in _drawn(some, rng) for b in _drawn(nics, rng)]
+        for number in rng.permutation(len(pairs)).tolist():
+            a, b = pairs[number]
+            if a.partition("/")[0] != b.partition("/")[0] and len(found) < MAX_PAIRS_TRIED:
+                found |= {(a, b): None, (b, a): None}
+    return list(found)
+
+
+def _drawn(nics: Sequence[str], rng: np.random.Generator) -> list[str]:
+    chosen = rng.permutation(len(nics))[:NICS_TRIED].tolist()
+    return [nics[number] for number in chosen]
+
+
+def _telling(ways: Collection[frozenset[str]], one: str, other: str) -> float:
+    """The share of these ways that cross exactly one of two."""
+    telling = sum((one in way) is not (other in way) for way in ways)
+    return telling / len(ways) if ways else 0.0
+
+
+class _Ways:
+    """Shortest ways over known links, each as the components that it crosses."""
+
+    def __init__(self, links: Iterable[str]) -> None:
+        self._after: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(set(links)):
+            ends = link_ends(name) if ARROW in name else None
+            if ends is not None and not any("/" in end for end in ends):
+                self._after[ends[0]].append(ends[1])
+        self._known: dict[Pair, tuple[tuple[str, ...], ...]] = {}
+
+    def of(self, pair: Pair, homes: Mapping[str, str]) -> list[frozenset[str]]:
+        """Of a pair of NICs, one direction."""
+        src, dst = pair
+        between = self._between(homes[src], homes[dst])
+        return [_components((src, *way, dst)) for way in between]
+
+    def _between(self, near: str, far: str) -> tuple[tuple[str, ...], ...]:
+        if (near, far) not in self._known:
+            self._known[near, far] = tuple(itertools.islice(self._walk(near, far), MAX_WAYS))
+        return self._known[near, far]
+
+    def _walk(self, near: str, far: str) -> Iterable[tuple[str, ...]]:
+        away = {near: 0}
+        todo = deque([near])
+        while todo and far not in away:
+            here = todo.popleft()
+            for after in self._after.get(here, ()):
+                if after not in away:
+                    away[after] = away[here] + 1
+                    todo.append(after)
+        if far not in away:
+            return
+        stack: list[tuple[str, ...]] = [(near,)]
+        while stack:
+            way = stack.pop()
+            if way[-1] == far:
+                yield way
+            elif len(way) <= away[far]:
+                nexts = self._after.get(way[-1], ())
+                stack.extend((*way, each) for each in nexts if away.get(each) == len(way))
+
+
+def _components(devices: tuple[str, ...]) -> frozenset[str]:
+    pairs = list(itertools.pairwise(devices))
+    links = (name(a, b) for a, b in pairs for name in (link_name, cable_name))
+    hosts = (nic.partition("/")[0] for nic in (devices[0], devices[-1]))
+    return frozenset((*devices, *links, *hosts))
