@@ -40,6 +40,7 @@ find_missing() { # find_missing OPTION
         need prometheus prometheus
         need prometheus-alertmanager prometheus-alertmanager
         need shellcheck shellcheck
+        need spin spin
     fi
     if [ "$1" = "--slow" ]; then
         need clickhouse-server clickhouse-server
