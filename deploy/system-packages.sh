@@ -23,6 +23,8 @@ links_a_program() {
 find_missing() { # find_missing OPTION
     missing=""
     links_a_program || missing="$missing gcc libc6-dev"
+    # The NCCL net plug-in is built with its types; it loads the library itself when it runs.
+    [ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
     need ip iproute2
     need tc iproute2
     need nft nftables

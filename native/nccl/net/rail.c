@@ -25,6 +25,7 @@ bool rail_fail(struct rail *rail, int64_t now_ns)
 void rail_retry_later(struct rail *rail, int64_t now_ns)
 {
     rail->state = RAIL_DOWN;
+    rail->down_ns = now_ns;
     rail->due_ns = now_ns + rail->backoff_ns;
     rail->backoff_ns = rail->backoff_ns * 2 < RAIL_BACKOFF_MAX_NS ? rail->backoff_ns * 2
                                                                   : RAIL_BACKOFF_MAX_NS;
@@ -60,8 +61,9 @@ bool rail_leaves(const struct rail *rail, int living, int64_t now_ns)
 
 bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns)
 {
-    return rail_is_fenced(rail) && now_ns >= rail->due_ns &&
-           (living == 0 || now_ns >= rail->held_until_ns);
+    if (living == 0)
+        return rail_is_fenced(rail) && now_ns - rail->down_ns >= RAIL_BACKOFF_NS;
+    return rail_is_fenced(rail) && now_ns >= rail->due_ns && now_ns >= rail->held_until_ns;
 }
 
 void rail_asked(struct rail *rail, int64_t now_ns)

@@ -20,7 +20,8 @@ struct rail {
     uint32_t generation;
     bool peer_fenced;
     int64_t due_ns;     /* DOWN: when to rebuild; FENCING, WAIT_ACK, PROBE: when to give up */
-    int64_t backoff_ns; /* between attempts to rebuild */
+    int64_t backoff_ns; /* between attempts to rebuild, while another rail lives */
+    int64_t down_ns;    /* since when it is DOWN */
     int64_t up_since_ns;
     int64_t held_until_ns; /* a notice asks to stay away until then; 0: none */
     int64_t agent_held_until_ns; /* the same, as our own agent last said */
@@ -35,8 +36,12 @@ enum rail_order {
 
 static const int64_t RAIL_DRAIN_NS = INT64_C(2000000000);
 static const int64_t RAIL_ANSWER_NS = INT64_C(1000000000);
-static const int64_t RAIL_BACKOFF_NS = INT64_C(1000000);
 static const int64_t RAIL_BACKOFF_MAX_NS = INT64_C(1000000000);
+#ifndef NET_WITHOUT_FENCE
+static const int64_t RAIL_BACKOFF_NS = INT64_C(1000000);
+#else /* new queue pairs end the old ones, which is a fence: not at once, to see what it prevents */
+static const int64_t RAIL_BACKOFF_NS = INT64_C(200000000);
+#endif
 
 void rail_begin(struct rail *rail, int64_t now_ns);
 /* The rail failed here: true if it now has to be fenced. */
