@@ -6,13 +6,13 @@ typedef void log_function(int level, unsigned long subsystems, const char *file,
                           const char *format, ...);
 extern log_function *nccl_log;
 
-enum { LOG_WARN = 2, LOG_INFO = 3, LOG_NET = 0x10 };
+/* NCCL shows lines of INIT unless it is told otherwise, those of NET only if asked for. */
+enum { LOG_WARN = 2, LOG_INFO = 3, LOG_INIT_NET = 0x11 };
 
-#define WARN(...)                                                                            \
-    (nccl_log ? nccl_log(LOG_WARN, LOG_NET, __func__, __LINE__, "NET/Syntony: " __VA_ARGS__) \
+#define SAY(level, ...)                                                                        \
+    (nccl_log ? nccl_log(level, LOG_INIT_NET, __func__, __LINE__, "NET/Syntony: " __VA_ARGS__) \
               : (void)0)
-#define INFO(...)                                                                            \
-    (nccl_log ? nccl_log(LOG_INFO, LOG_NET, __func__, __LINE__, "NET/Syntony: " __VA_ARGS__) \
-              : (void)0)
+#define WARN(...) SAY(LOG_WARN, __VA_ARGS__)
+#define INFO(...) SAY(LOG_INFO, __VA_ARGS__)
 
 #endif
