@@ -84,6 +84,7 @@ def _load(library: Path, **environment: str) -> str:
         check=False,
         capture_output=True,
         text=True,
+        errors="replace",  # NCCL 2.21 prints a name of our empty communicator
         timeout=120,
         env=os.environ | {"NCCL_DEBUG": "INFO"} | environment,
     )

@@ -204,6 +204,11 @@ int faults_provider_is_clean(void)
     return counts.not_ready == 0 && counts.wrong_key == 0;
 }
 
+void faults_port(int port, int active)
+{
+    fake.set_active(port, active);
+}
+
 int faults_flow_labels(uint32_t *labels, int room)
 {
     return fake.flow_labels(labels, room);

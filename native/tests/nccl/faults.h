@@ -16,6 +16,7 @@ void faults_print(void); /* what was done, and what the provider saw */
 uint64_t faults_late_arrivals(void);
 int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
 uint64_t faults_draw(uint64_t *random);
+void faults_port(int port, int active);
 int faults_flow_labels(uint32_t *labels, int room);
 void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
 
