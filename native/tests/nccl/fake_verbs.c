@@ -90,7 +90,7 @@ static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enu
 {
     struct cq *cq = (struct cq *)base;
     struct cqe *cqe = calloc(1, sizeof *cqe);
-    cqe->due_ns = due_ns;
+    cqe->due_ns = due_ns ? due_ns : now() + devices[pair->port].fault.completion_delay_ns;
     cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
                               .qp_num = pair->base.qp_num};
     *cq->last = cqe;
@@ -99,7 +99,7 @@ static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enu
 
 static void flush(struct pair *pair, enum ibv_wc_status first)
 {
-    int64_t due_ns = now() + devices[pair->port].fault.drain_delay_ns;
+    int64_t due_ns = now() + devices[pair->port].fault.completion_delay_ns;
     pair->base.state = IBV_QPS_ERR;
     while (pair->sends) {
         struct entry *entry = pair->sends;

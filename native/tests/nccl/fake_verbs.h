@@ -13,7 +13,7 @@ enum { FAKE_PORTS = 8 };
 struct fake_fault { /* for what this port sends */
     int lost_permille, duplicated_permille;
     int64_t delay_ns;       /* of packets that are sent from now on */
-    int64_t drain_delay_ns; /* completions of work that is flushed come so much later */
+    int64_t completion_delay_ns; /* completions at this port come so much after what they tell of */
 };
 
 struct fake_counts {

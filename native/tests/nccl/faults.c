@@ -181,7 +181,7 @@ void faults_inject(int kind, uint64_t *random)
         faults_notify(0, rail, rail + 2, 0);
         break;
     default:
-        fake.set_fault(port, &(struct fake_fault){.drain_delay_ns = (int64_t)us * 300,
+        fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = (int64_t)us * 300,
                                                   .delay_ns = 20000000});
         wait_us(us / 2);
         faults_notify(1, rail, rail + 2, 5000000);
@@ -207,6 +207,16 @@ int faults_provider_is_clean(void)
 void faults_port(int port, int active)
 {
     fake.set_active(port, active);
+}
+
+void faults_delay(int port, int64_t delay_ns)
+{
+    fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
+}
+
+void faults_error(int port)
+{
+    fake.fail_queues(port);
 }
 
 int faults_flow_labels(uint32_t *labels, int room)

@@ -17,6 +17,8 @@ uint64_t faults_late_arrivals(void);
 int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
 uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
+void faults_delay(int port, int64_t delay_ns);
+void faults_error(int port);
 int faults_flow_labels(uint32_t *labels, int room);
 void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
 

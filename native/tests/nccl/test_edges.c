@@ -174,6 +174,76 @@ static void peer_gone(void)
     CHECK_EQUAL(result_of(request, NULL), 6);
 }
 
+/* A send that no receive asks for: it only makes the sender go on. */
+static void *post_send_once(int *result)
+{
+    void *request = NULL;
+    *result = drive_send(&net, sender, from, 8, 12345, send_memory, &request);
+    return request;
+}
+
+static void pump(void *request, int64_t for_ms)
+{
+    int done, sizes[8], result = 0;
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;) {
+        void *none = post_send_once(&result);
+        CHECK(none == NULL && result == 0);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        CHECK(!done);
+    }
+}
+
+/* One fault and no other: what was lost goes on at once, not with the next fault. The receiver
+ * leaves the rail while acknowledgements, and perhaps chunks, are under way. */
+static void receiver_leaves(void)
+{
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    faults_delay(0, 50000000); /* chunks arrive after the receiver has left */
+    memset(from, 9, sizeof from);
+    void *sent = post_send(sizeof from, request, &result);
+    faults_error(2);
+    CHECK_EQUAL(result_of(request, sent), 0);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+    CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
+/* The receiver has everything and closes; no acknowledgement ever arrives. */
+static void last_acknowledgements(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    for (int port = 2; port < 4; port++)
+        faults_delay(port, INT64_C(100000000000));
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+}
+
+/* A rail that could not return at first returns, and carries what the other one no longer can. */
+static void returns_late(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "4000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    faults_port(2, 0);
+    pump(request, 1500); /* longer than the sender waits for an answer */
+    faults_port(2, 1);
+    pump(request, 2500);
+    faults_port(1, 0);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(result_of(request, sent), 0);
+}
+
 static void merged(void)
 {
     begin();
@@ -211,7 +281,8 @@ int main(int argc, char **argv)
     static const struct { const char *name; void (*run)(void); } CASES[] = {
         {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"strangers", strangers},
         {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
-        {"merged", merged}, {"not_usable", not_usable}};
+        {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
+        {"returns_late", returns_late}, {"merged", merged}, {"not_usable", not_usable}};
     CHECK_EQUAL(argc, 4);
     alarm(60);
     provider = argv[2];

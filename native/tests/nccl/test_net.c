@@ -237,7 +237,8 @@ static void check_entropy(void)
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)
             same += labels[i] == labels[j];
-    if (count != 8 || same > 4) { /* 2 rails x 2 queue pairs x 2 ends; rails may share a label */
+    int pairs = atoi(getenv("SYNTONY_NCCL_QPS"));
+    if (count != 4 * pairs || same > 2 * pairs) { /* both ends; the two rails may share labels */
         fprintf(stderr, "%d queue pairs, %d pairs of them with one flow label\n", count, same);
         exit(1);
     }
@@ -258,6 +259,7 @@ int main(int argc, char **argv)
     setenv("SYNTONY_NCCL_RAILS", "fake0+fake1,fake2+fake3", 1);
     setenv("SYNTONY_NCCL_TIMEOUT", "9", 0);
     setenv("SYNTONY_NCCL_RETRIES", "2", 0);
+    setenv("SYNTONY_NCCL_QPS", "2", 0);
     setenv("SYNTONY_NCCL_CHUNK", "8192", 0);
     faults_load(argv[2]);
     faults_start_agent();
