@@ -7,6 +7,7 @@ DEV_STAMP := $(VENV)/.ready-dev
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.txt)
 SANITIZED := build/sanitized
+TSAN := build/tsan
 ACT ?= all
 ROOM ?=
 N ?= 30
@@ -61,10 +62,13 @@ test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 	@sh deploy/system-packages.sh --slow
 	$(BIN)/python -m pytest -m slow
 
-native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer, threads' under TSan
 	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel >/dev/null
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel --output-on-failure
+	@$(BIN)/cmake -S . -B $(TSAN) -DSYNTONY_TSAN=ON -DSYNTONY_TESTS=ON >/dev/null
+	@$(BIN)/cmake --build $(TSAN) --parallel --target nccl_tests >/dev/null
+	$(BIN)/ctest --test-dir $(TSAN) --parallel --output-on-failure -R '^nccl_net_(v|random|narrow|healthy)'
 
 lint: dev ## Format, lint, types, walls between rooms
 	$(BIN)/ruff format --check .

@@ -23,6 +23,8 @@ links_a_program() {
 find_missing() { # find_missing OPTION
     missing=""
     links_a_program || missing="$missing gcc libc6-dev"
+    # The NCCL net plug-in is built with its types; it loads the library itself when it runs.
+    [ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
     need ip iproute2
     need tc iproute2
     need nft nftables
@@ -40,6 +42,7 @@ find_missing() { # find_missing OPTION
         need prometheus prometheus
         need prometheus-alertmanager prometheus-alertmanager
         need shellcheck shellcheck
+        need spin spin
     fi
     if [ "$1" = "--slow" ]; then
         need clickhouse-server clickhouse-server

@@ -21,6 +21,7 @@ from syntony.io.interposer import (
     preloading,
     tcp_library,
 )
+from syntony.io.nccl_plugin import plugin_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 """What shells exit with for a command that is not there, or that cannot be executed."""
+_NO_RDMA = "none here: NCCL uses its own transport"
 
 
 @click.command(
@@ -44,6 +46,7 @@ NOT_EXECUTABLE = 126
     metavar="LIST",
     help="Ports, port ranges, addresses and prefixes to connect to in plain TCP.",
 )
+@click.option("--nccl", is_flag=True, help="NCCL loads Syntony's net plug-in in the command, too.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
@@ -54,6 +57,7 @@ def command(
     *,
     job: str | None,
     exclude: str | None,
+    nccl: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -74,12 +78,18 @@ def command(
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run")
     added = _added(words, job, exclude)
+    if nccl:
+        added |= plugin_environment(os.environ)
     found = facts()
     if dry_run:
         _show(added, words, found, as_json)
+        if nccl and not as_json:
+            click.echo(f"RDMA          {', '.join(rdma_ports()) or _NO_RDMA}", err=True)
         return
     if not found.mptcp:
         click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
+    if nccl and not rdma_ports():
+        click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
     context.exit(_become(words, os.environ | added))
 
 

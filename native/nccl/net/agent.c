@@ -1,0 +1,186 @@
+#include "agent.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "device.h"
+#include "log.h"
+#include "syn_job_page.h"
+
+enum { MAX_FLOWS = 512, MAX_HELD = 256, LOOK_MS = 2, IDLE_MS = 1000 };
+static const int64_t AGAIN_NS = INT64_C(5000000000);
+static const int64_t TELL_NS = INT64_C(100000000);
+
+enum flow_state { FLOW_FREE, FLOW_NEW, FLOW_TOLD, FLOW_CLOSING };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything up to `version` */
+static struct agent_flow flows[MAX_FLOWS];
+static struct syn_job_flow names[MAX_FLOWS];
+static enum flow_state states[MAX_FLOWS];
+static struct { uint8_t local[16], remote[16]; int64_t until_ns; } held[MAX_HELD];
+static int held_count;
+static atomic_uint version = 1;
+
+/* The background thread's. */
+static struct syn_job job;
+static bool connected;
+static int64_t connect_ns, tell_ns;
+
+uint32_t agent_version(void)
+{
+    return atomic_load_explicit(&version, memory_order_relaxed);
+}
+
+int64_t agent_held_until(const uint8_t local[16], const uint8_t remote[16])
+{
+    int64_t until_ns = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < held_count; i++)
+        if (memcmp(held[i].local, local, 16) == 0 && memcmp(held[i].remote, remote, 16) == 0)
+            until_ns = held[i].until_ns;
+    pthread_mutex_unlock(&lock);
+    return until_ns;
+}
+
+struct agent_flow *agent_open_flow(uint32_t qpn, const uint8_t local[16], const uint8_t remote[16],
+                                   const char *nic)
+{
+    struct agent_flow *flow = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_FLOWS && flow == NULL; i++)
+        if (states[i] == FLOW_FREE) {
+            flow = &flows[i];
+            memset(flow, 0, sizeof *flow);
+            flow->place = -1;
+            names[i] = (struct syn_job_flow){.mechanism = SYN_JOB_RDMA, .number = qpn};
+            memcpy(names[i].local, local, 16);
+            memcpy(names[i].remote, remote, 16);
+            strncpy(names[i].nic, nic, sizeof names[i].nic - 1);
+            states[i] = FLOW_NEW;
+        }
+    pthread_mutex_unlock(&lock);
+    return flow;
+}
+
+void agent_close_flow(struct agent_flow *flow)
+{
+    if (flow == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    states[flow - flows] = FLOW_CLOSING;
+    pthread_mutex_unlock(&lock);
+}
+
+static void hold(const struct syn_job_notice *notice, int64_t until_ns)
+{
+    int place = 0;
+    while (place < held_count && (memcmp(held[place].local, notice->local, 16) != 0 ||
+                                  memcmp(held[place].remote, notice->remote, 16) != 0))
+        place++;
+    if (place == MAX_HELD || (place == held_count && until_ns == 0))
+        return;
+    if (until_ns == 0) {
+        held[place] = held[--held_count];
+        return;
+    }
+    held_count += place == held_count;
+    memcpy(held[place].local, notice->local, 16);
+    memcpy(held[place].remote, notice->remote, 16);
+    held[place].until_ns = until_ns;
+}
+
+static void take(const struct syn_job_notice *notice)
+{
+    pthread_mutex_lock(&lock);
+    if (notice->subject == SYN_JOB_PATH_DEAD)
+        hold(notice, notice->expires_ns > 0 ? notice->expires_ns : INT64_MAX);
+    else if (notice->subject == SYN_JOB_PATH_ALIVE)
+        hold(notice, 0);
+    else if (notice->subject == SYN_JOB_STOPPED)
+        held_count = 0;
+    atomic_fetch_add(&version, 1);
+    pthread_mutex_unlock(&lock);
+}
+
+/* What was said before a new connection is void. */
+static void forget(void)
+{
+    pthread_mutex_lock(&lock);
+    held_count = 0;
+    for (int i = 0; i < MAX_FLOWS; i++)
+        if (states[i] == FLOW_TOLD)
+            states[i] = FLOW_NEW;
+    atomic_fetch_add(&version, 1);
+    pthread_mutex_unlock(&lock);
+}
+
+static void tell(int i)
+{
+    struct agent_flow *flow = &flows[i];
+    struct syn_job_progress progress = {
+        .bytes_done = atomic_load(&flow->bytes_done),
+        .bytes_outstanding = atomic_load(&flow->bytes_outstanding),
+        .last_done_ns = atomic_load(&flow->last_done_ns),
+        .outstanding = atomic_load(&flow->outstanding),
+        .errors = atomic_load(&flow->errors),
+        .last_error = atomic_load(&flow->last_error),
+        .failed = atomic_load(&flow->failed),
+    };
+    syn_job_tell(&job, flow->place, &progress);
+}
+
+static void tell_all(void)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MAX_FLOWS; i++) {
+        if (states[i] == FLOW_CLOSING) {
+            if (connected && flows[i].place >= 0)
+                syn_job_close_flow(&job, flows[i].place);
+            states[i] = FLOW_FREE;
+        } else if (states[i] == FLOW_NEW && connected) {
+            flows[i].place = syn_job_open_flow(&job, &names[i]);
+            states[i] = FLOW_TOLD;
+        }
+        if (states[i] == FLOW_TOLD && connected)
+            tell(i);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void connect_again(int64_t now_ns)
+{
+    static bool said;
+    connect_ns = now_ns + AGAIN_NS;
+    int error = syn_job_connect(&job, NULL);
+    connected = error == 0;
+    if (connected)
+        INFO("connected to the agent: its notices are obeyed");
+    else if (!said)
+        INFO("no agent (%s): rails are left on errors and port events alone", strerror(error));
+    said = true;
+}
+
+int agent_look(void)
+{
+    int64_t now_ns = clock_ns();
+    const char *path = getenv("SYNTONY_AGENT");
+    bool wanted = path && *path && !config.observe;
+    if (wanted && !connected && now_ns >= connect_ns)
+        connect_again(now_ns);
+    struct syn_job_notice notice;
+    while (connected && syn_job_take(&job, &notice))
+        take(&notice);
+    if (now_ns >= tell_ns) {
+        tell_ns = now_ns + TELL_NS;
+        if (connected && syn_job_lost(&job)) {
+            syn_job_close(&job);
+            connected = false;
+            forget();
+        }
+        tell_all();
+    }
+    return connected ? LOOK_MS : wanted ? IDLE_MS / 10 : IDLE_MS;
+}

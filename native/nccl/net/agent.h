@@ -1,0 +1,27 @@
+/* The local agent: what it says about paths, and what it is told of ours. Only the background thread
+ * talks to it; NCCL's threads read and write words here. */
+#ifndef NET_AGENT_H
+#define NET_AGENT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct agent_flow { /* one rail of one connection */
+    atomic_uint_least64_t bytes_done, bytes_outstanding;
+    atomic_int_least64_t last_done_ns;
+    atomic_uint outstanding, errors, last_error, failed;
+    int place; /* the background thread's */
+};
+
+/* The background thread: read notices, tell of flows. Returns how many ms it may sleep. */
+int agent_look(void);
+/* Changes whenever `agent_held_until` may have changed. */
+uint32_t agent_version(void);
+/* Until when (CLOCK_MONOTONIC) the path between these GIDs is to be left; 0: it may be used. */
+int64_t agent_held_until(const uint8_t local[16], const uint8_t remote[16]);
+/* NULL: all places are taken; every use of it does nothing then. */
+struct agent_flow *agent_open_flow(uint32_t qpn, const uint8_t local[16], const uint8_t remote[16],
+                                   const char *nic);
+void agent_close_flow(struct agent_flow *flow);
+
+#endif

@@ -1,0 +1,58 @@
+/* One connection: messages in one direction over the rails of a group. Owned by NCCL's thread. */
+#ifndef NET_CONN_H
+#define NET_CONN_H
+
+#include "agent.h"
+#include "device.h"
+#include "link.h"
+#include "messages.h"
+#include "queues.h"
+#include "rail.h"
+
+struct memory { /* registered with each rail of a group */
+    struct ibv_mr *mr[MAX_RAILS];
+    bool is_device; /* of a GPU */
+};
+
+struct conn {
+    bool is_sender;
+    const char *problem; /* it ended; NULL: it works */
+    struct group group;  /* of this many rails are used: */
+    int rails;
+    uint32_t seed;
+    int traffic_class;
+    struct link link;
+    struct rail rail[MAX_RAILS];
+    struct queues queues[MAX_RAILS];
+    struct agent_flow *flow[MAX_RAILS];
+    int probes[MAX_RAILS]; /* arrived in this generation */
+    bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
+    size_t reports[MAX_RAILS];
+    struct receipt report[MAX_RAILS][SLOTS];
+    bool rejoining[MAX_RAILS]; /* receiver: asked for by `rejoin`, not yet done */
+    struct endpoint rejoin[MAX_RAILS];
+    union {
+        struct sender sender;
+        struct receiver receiver;
+    };
+    uint32_t agent_seen;
+    bool looked_at_agent;
+    bool peer_ended;
+    int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */
+    uint64_t ticks;
+    uint64_t fences, replayed; /* for the last line of the log */
+};
+
+/* Rails and link are set up. */
+void conn_begin(struct conn *conn);
+/* Do what there is to do; false: the connection has ended, and `problem` says why. */
+bool conn_progress(struct conn *conn);
+/* Of the sender: false if the size is more than the receive offers. NULL in `send`: later. */
+bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, struct memory *memory,
+               struct send **send);
+/* Of the receiver: NULL: later. */
+struct receive *conn_receive(struct conn *conn, int count, void **data, const size_t *sizes,
+                             const int *tags, void **memories);
+void conn_end(struct conn *conn);
+
+#endif

@@ -1,0 +1,46 @@
+/* RDMA ports of this host, and groups of them that NCCL sees as one device each. */
+#ifndef NET_DEVICE_H
+#define NET_DEVICE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "verbs.h"
+#include "wire.h"
+
+enum { MAX_PORTS = 32, MAX_GROUPS = 64 };
+
+struct port {
+    char name[64];
+    char pci_path[256]; /* empty: none */
+    uint64_t guid;
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    uint8_t number;
+    uint8_t link_layer;
+    int speed_mbps;
+    atomic_bool down; /* the background thread's word */
+};
+
+struct group {
+    char name[128];
+    int rails;
+    int rail[MAX_RAILS]; /* ports */
+    int members;         /* groups that NCCL merged; otherwise itself */
+    int member[MAX_RAILS];
+};
+
+extern struct port ports[MAX_PORTS];
+extern struct group groups[MAX_GROUPS];
+extern int port_count, group_count;
+
+/* NULL, or what is wrong. Opens the ports that `config` wants and starts the background thread. */
+const char *devices_open(void);
+/* A group of these groups' rails: its number, or -1. */
+int devices_merge(const int *members, int count);
+/* Its address now (it may move after a flap); false if it has none. */
+bool port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index);
+bool port_is_active(const struct port *port);
+int64_t clock_ns(void);
+
+#endif

@@ -1,0 +1,87 @@
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void link_begin(struct link *link, int fd)
+{
+    int on = 1;
+    *link = (struct link){.fd = fd};
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+void link_flush(struct link *link)
+{
+    while (link->out_used && !link->closed) {
+        ssize_t sent = send(link->fd, link->out, link->out_used, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            /* Reading finds out what arrived before the peer went. */
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                link->out_used = 0;
+            return;
+        }
+        link->out_used -= (size_t)sent;
+        memmove(link->out, link->out + sent, link->out_used);
+    }
+}
+
+void link_end(struct link *link)
+{
+    link_flush(link);
+    close(link->fd);
+    link->fd = -1;
+}
+
+void link_send(struct link *link, const struct control *control, const void *payload)
+{
+    if (link->out_used + sizeof *control + control->length > sizeof link->out)
+        link->closed = true; /* the peer does not read: more than all rails can have to say */
+    if (link->closed)
+        return;
+    memcpy(link->out + link->out_used, control, sizeof *control);
+    link->out_used += sizeof *control;
+    if (control->length)
+        memcpy(link->out + link->out_used, payload, control->length);
+    link->out_used += control->length;
+    link_flush(link);
+}
+
+/* Up to `wanted` bytes of a message are there. */
+static bool fill(struct link *link, size_t wanted)
+{
+    while (link->in_used < wanted && !link->closed) {
+        ssize_t got = recv(link->fd, link->in + link->in_used, wanted - link->in_used, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return false;
+        if (got <= 0)
+            link->closed = true;
+        else
+            link->in_used += (size_t)got;
+    }
+    return link->in_used >= wanted;
+}
+
+int link_receive(struct link *link, struct control *control, const void **payload)
+{
+    if (!fill(link, sizeof *control))
+        return 0;
+    memcpy(control, link->in, sizeof *control);
+    if (control->length > LINK_PAYLOAD)
+        return -1;
+    if (!fill(link, sizeof *control + control->length))
+        return 0;
+    *payload = link->in + sizeof *control;
+    link->in_used = 0;
+    return 1;
+}

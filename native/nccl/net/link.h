@@ -1,0 +1,30 @@
+/* The control connection: framed messages over a TCP socket that never blocks. */
+#ifndef NET_LINK_H
+#define NET_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "wire.h"
+
+enum { LINK_PAYLOAD = SLOTS * sizeof(struct receipt) };
+
+struct link {
+    int fd;
+    bool closed; /* by the peer, or broken */
+    size_t in_used, out_used;
+    unsigned char in[sizeof(struct control) + LINK_PAYLOAD];
+    unsigned char out[16 * (sizeof(struct control) + LINK_PAYLOAD)];
+};
+
+_Static_assert(sizeof(struct hello) <= LINK_PAYLOAD, "fits");
+
+void link_begin(struct link *link, int fd); /* takes the descriptor */
+void link_end(struct link *link);           /* sends what it can, and closes */
+void link_send(struct link *link, const struct control *control, const void *payload);
+/* 1: a message; `payload` points to its `length` bytes, until the next call. 0: none. -1: no such
+ * message can be. After `closed`, what had arrived before is still given. */
+int link_receive(struct link *link, struct control *control, const void **payload);
+void link_flush(struct link *link);
+
+#endif

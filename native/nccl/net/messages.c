@@ -1,0 +1,283 @@
+#include "messages.h"
+
+#include <string.h>
+
+static uint64_t every_chunk(unsigned chunks)
+{
+    return chunks == MAX_CHUNKS ? UINT64_MAX : (UINT64_C(1) << chunks) - 1;
+}
+
+bool send_is_done(const struct send *send)
+{
+    return send->done == every_chunk(send->chunks);
+}
+
+uint64_t chunk_offset(const struct send *send, unsigned chunk)
+{
+    return chunk * send->chunk_size;
+}
+
+uint64_t chunk_length(const struct send *send, unsigned chunk)
+{
+    uint64_t left = send->size - chunk_offset(send, chunk);
+    return left < send->chunk_size ? left : send->chunk_size;
+}
+
+bool sender_cleared(struct sender *sender, const struct cts *cts)
+{
+    if (cts->count < 1 || cts->count > MAX_GROUP || cts->sequence == 0)
+        return false;
+    struct cts *known = &sender->cts[cts->sequence % SLOTS];
+    if (cts->sequence <= known->sequence)
+        return true;
+    if (cts->sequence > sender->next + SLOTS)
+        return false;
+    *known = *cts;
+    sender->matched[cts->sequence % SLOTS] = 0;
+    return true;
+}
+
+struct send *sender_match(struct sender *sender, int tag, const void *data, uint64_t size,
+                          void *memory, uint64_t chunk_size)
+{
+    uint64_t sequence = sender->next + 1;
+    const struct cts *cts = &sender->cts[sequence % SLOTS];
+    uint8_t *matched = &sender->matched[sequence % SLOTS];
+    if (cts->sequence != sequence)
+        return NULL;
+    for (int i = 0; i < cts->count; i++) {
+        struct send *send = &sender->send[sequence % SLOTS][i];
+        if ((*matched >> i & 1) || cts->offer[i].tag != tag)
+            continue;
+        if (send->used)
+            return NULL; /* NCCL has not asked for the one before yet */
+        while ((size + chunk_size - 1) / chunk_size > MAX_CHUNKS)
+            chunk_size *= 2;
+        *send = (struct send){.used = true, .place = (uint8_t)i, .sequence = sequence,
+                              .data = data, .size = size, .chunk_size = chunk_size,
+                              .memory = memory, .offer = cts->offer[i]};
+        send->chunks = size ? (uint8_t)((size + chunk_size - 1) / chunk_size) : 1;
+        send->todo = every_chunk(send->chunks);
+        sender->waiting = true;
+        *matched |= (uint8_t)(1 << i);
+        if (*matched == (1 << cts->count) - 1)
+            sender->next++;
+        return send;
+    }
+    return NULL;
+}
+
+typedef void visit(struct send *send, int rail, const void *with);
+
+/* Sends that may be incomplete, oldest first. */
+static void each_send(struct sender *sender, visit *visit, int rail, const void *with)
+{
+    for (uint64_t s = sender->oldest; s <= sender->next + 1; s++)
+        for (int i = 0; i < MAX_GROUP; i++) {
+            struct send *send = &sender->send[s % SLOTS][i];
+            if (send->used && send->sequence == s && !send_is_done(send))
+                visit(send, rail, with);
+        }
+}
+
+static bool slot_is_done(const struct sender *sender, uint64_t sequence)
+{
+    for (int i = 0; i < MAX_GROUP; i++) {
+        const struct send *send = &sender->send[sequence % SLOTS][i];
+        if (send->used && send->sequence == sequence && !send_is_done(send))
+            return false;
+    }
+    return true;
+}
+
+bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chunk)
+{
+    if (!sender->waiting)
+        return false;
+    while (sender->oldest <= sender->next && slot_is_done(sender, sender->oldest))
+        sender->oldest++;
+    for (uint64_t s = sender->oldest; s <= sender->next + 1; s++)
+        for (int i = 0; i < MAX_GROUP; i++) {
+            *send = &sender->send[s % SLOTS][i];
+            if ((*send)->used && (*send)->sequence == s && (*send)->todo) {
+                *chunk = (unsigned)__builtin_ctzll((*send)->todo);
+                return true;
+            }
+        }
+    sender->waiting = false;
+    return false;
+}
+
+void sender_posted(struct send *send, unsigned chunk, int rail)
+{
+    send->todo &= ~(UINT64_C(1) << chunk);
+    send->posted[rail] |= UINT64_C(1) << chunk;
+}
+
+void sender_acknowledged(struct send *send, unsigned chunk, int rail)
+{
+    uint64_t bit = UINT64_C(1) << chunk;
+    if (send->posted[rail] & bit) {
+        send->posted[rail] &= ~bit;
+        send->done |= bit;
+    }
+}
+
+static void lose(struct send *send, int rail, const void *with)
+{
+    (void)with;
+    send->lost[rail] |= send->posted[rail];
+    send->posted[rail] = 0;
+}
+
+void sender_lost(struct sender *sender, int rail)
+{
+    each_send(sender, lose, rail, NULL);
+}
+
+struct report {
+    const struct receipt *receipts;
+    size_t count;
+    unsigned *replayed;
+};
+
+/* What the receiver has of a send: all of it, if it does not name the receive. */
+static uint64_t has(const struct send *send, const struct report *report)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (report->receipts[i].sequence == send->sequence)
+            return report->receipts[i].got[send->place];
+    return every_chunk(send->chunks);
+}
+
+static void replay(struct send *send, int rail, const void *with)
+{
+    const struct report *report = with;
+    uint64_t got = has(send, report);
+    send->done |= send->lost[rail] & got;
+    send->todo |= send->lost[rail] & ~got;
+    *report->replayed += (unsigned)__builtin_popcountll(send->lost[rail] & ~got);
+    send->lost[rail] = 0;
+}
+
+unsigned sender_replay(struct sender *sender, int rail, const struct receipt *receipts, size_t count)
+{
+    unsigned replayed = 0;
+    each_send(sender, replay, rail, &(struct report){receipts, count, &replayed});
+    sender->waiting = true;
+    return replayed;
+}
+
+static void conclude(struct send *send, int rail, const void *with)
+{
+    (void)rail;
+    if (has(send, with) == every_chunk(send->chunks)) {
+        send->done = every_chunk(send->chunks);
+        send->todo = 0;
+    }
+}
+
+void sender_concluded(struct sender *sender, const struct receipt *receipts, size_t count)
+{
+    each_send(sender, conclude, 0, &(struct report){receipts, count, NULL});
+}
+
+struct receive *receiver_post(struct receiver *receiver, int count)
+{
+    uint64_t sequence = receiver->next + 1;
+    struct receive *receive = &receiver->receive[sequence % SLOTS];
+    if (receive->used)
+        return NULL;
+    *receive = (struct receive){.used = true, .count = (uint8_t)count, .cts_rail = CTS_TODO,
+                                .sequence = sequence};
+    receiver->next = sequence;
+    receiver->waiting = true;
+    return receive;
+}
+
+struct receive *receiver_next_cts(struct receiver *receiver)
+{
+    uint64_t first = receiver->next >= SLOTS ? receiver->next - SLOTS + 1 : 1;
+    for (uint64_t s = first; receiver->waiting && s <= receiver->next; s++) {
+        struct receive *receive = &receiver->receive[s % SLOTS];
+        if (receive->used && !receive->complete && receive->cts_rail == CTS_TODO)
+            return receive;
+    }
+    receiver->waiting = false;
+    return NULL;
+}
+
+void receiver_fill_cts(const struct receive *receive, struct cts *cts)
+{
+    *cts = (struct cts){.kind = RECORD_CTS, .count = receive->count, .sequence = receive->sequence};
+    for (int i = 0; i < receive->count; i++) {
+        cts->offer[i].address = (uint64_t)(uintptr_t)receive->place[i].data;
+        cts->offer[i].size = receive->place[i].offered;
+        cts->offer[i].tag = receive->place[i].tag;
+    }
+}
+
+static bool has_everything(const struct receive *receive)
+{
+    for (int i = 0; i < receive->count; i++)
+        if (receive->place[i].chunks == 0 ||
+            receive->place[i].got != every_chunk(receive->place[i].chunks))
+            return false;
+    return true;
+}
+
+bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail)
+{
+    struct receive *receive = &receiver->receive[header->sequence % SLOTS];
+    if (!receive->used || receive->sequence != header->sequence || header->place >= receive->count)
+        return false;
+    struct place *place = &receive->place[header->place];
+    if (header->chunks < 1 || header->chunks > MAX_CHUNKS || header->chunk >= header->chunks ||
+        header->size > place->offered || (place->chunks && place->chunks != header->chunks))
+        return false;
+    uint64_t bit = UINT64_C(1) << header->chunk;
+    if (place->got & bit) {
+        receiver->duplicates++;
+        return false;
+    }
+    place->chunks = header->chunks;
+    place->size = header->size;
+    place->got |= bit;
+    receive->rails |= (uint8_t)(1 << rail);
+    receive->complete = has_everything(receive);
+    return true;
+}
+
+void receiver_lost(struct receiver *receiver, int rail)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct receive *receive = &receiver->receive[i];
+        if (receive->used && !receive->complete && receive->cts_rail == rail) {
+            receive->cts_rail = CTS_TODO;
+            receiver->waiting = true;
+        }
+    }
+}
+
+size_t receiver_report(const struct receiver *receiver, struct receipt *receipts)
+{
+    size_t count = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct receive *receive = &receiver->receive[i];
+        if (!receive->used || receive->complete)
+            continue;
+        receipts[count] = (struct receipt){.sequence = receive->sequence};
+        for (int j = 0; j < receive->count; j++)
+            receipts[count].got[j] = receive->place[j].got;
+        count++;
+    }
+    return count;
+}
+
+bool receiver_idle(const struct receiver *receiver)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (receiver->receive[i].used && !receiver->receive[i].complete)
+            return false;
+    return true;
+}

@@ -1,0 +1,327 @@
+#include "net.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi.h"
+#include "config.h"
+#include "setup.h"
+
+log_function *nccl_log;
+
+enum { REQUESTS = SLOTS * MAX_GROUP + SLOTS };
+static const uint64_t MAX_BYTES = UINT64_C(1) << 36; /* 64 chunks of 1 GiB */
+
+enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECEIVE };
+
+struct request {
+    enum request_kind kind;
+    struct comm *comm;
+    union {
+        struct send *send;
+        struct receive *receive;
+    };
+};
+
+struct comm {
+    struct conn *conn;
+    unsigned hint;
+    struct request request[REQUESTS];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+int net_init(log_function *log)
+{
+    static enum { NEW, WORKS, FAILED } state;
+    pthread_mutex_lock(&lock);
+    nccl_log = log;
+    if (state == NEW) {
+        const char *problem = config_read();
+        if (problem == NULL)
+            problem = verbs_load();
+        if (problem == NULL)
+            problem = devices_open();
+        state = problem ? FAILED : WORKS;
+        if (problem)
+            WARN("not used, NCCL's own transport is: %s", problem);
+        else
+            for (int i = 0; i < group_count; i++)
+                INFO("device %d: %s, %d rail%s", i, groups[i].name, groups[i].rails,
+                     groups[i].rails > 1 ? "s" : "; a failure of it cannot be survived");
+    }
+    pthread_mutex_unlock(&lock);
+    return state == WORKS ? NCCL_OK : NCCL_SYSTEM;
+}
+
+int net_devices(int *count)
+{
+    *count = group_count;
+    return NCCL_OK;
+}
+
+static int supported_pointers(void)
+{
+    return POINTER_HOST;
+}
+
+int net_get_properties(int device, struct net_properties *properties)
+{
+    if (device < 0 || device >= group_count)
+        return NCCL_ARGUMENT;
+    struct group *group = &groups[device];
+    struct port *port = &ports[group->rail[0]];
+    *properties = (struct net_properties){
+        .name = group->name, .pci_path = port->pci_path[0] ? port->pci_path : NULL,
+        .guid = port->guid, .pointers = supported_pointers(), .port = port->number,
+        .members = group->members, .member = group->member, .max_bytes = MAX_BYTES};
+    for (int r = 0; r < group->rails; r++)
+        properties->speed += ports[group->rail[r]].speed_mbps;
+    return NCCL_OK;
+}
+
+int net_listen(int device, int traffic_class, void *handle, void **listener)
+{
+    struct handle own;
+    if (device < 0 || device >= group_count)
+        return NCCL_ARGUMENT;
+    const char *problem = setup_listen(device, traffic_class, &own, (struct listener **)listener);
+    if (problem) {
+        WARN("%s", problem);
+        return NCCL_SYSTEM;
+    }
+    memcpy(handle, &own, sizeof own);
+    return NCCL_OK;
+}
+
+static int hand_over(struct conn *conn, const char *problem, void **comm)
+{
+    *comm = NULL;
+    if (problem) {
+        WARN("%s", problem);
+        return NCCL_SYSTEM;
+    }
+    if (conn == NULL)
+        return NCCL_OK;
+    struct comm *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        conn_end(conn);
+        free(conn);
+        return NCCL_SYSTEM;
+    }
+    made->conn = conn;
+    *comm = made;
+    return NCCL_OK;
+}
+
+int net_connect(int device, int traffic_class, void *handle, void **comm)
+{
+    struct conn *conn = NULL;
+    struct handle own;
+    if (device < 0 || device >= group_count)
+        return NCCL_ARGUMENT;
+    memcpy(&own, handle, sizeof own);
+    const char *problem = setup_connect(device, traffic_class, &own, &conn);
+    memcpy(handle, &own, sizeof own);
+    return hand_over(conn, problem, comm);
+}
+
+int net_accept(void *listener, void **comm, void **device_handle)
+{
+    struct conn *conn = NULL;
+    if (device_handle)
+        *device_handle = NULL;
+    const char *problem = setup_accept(listener, &conn);
+    return hand_over(conn, problem, comm);
+}
+
+static int registered(struct memory *memory, void **handle)
+{
+    if (memory == NULL)
+        return NCCL_SYSTEM;
+    *handle = memory;
+    return NCCL_OK;
+}
+
+static void deregister(struct memory *memory)
+{
+    for (int r = 0; r < MAX_RAILS; r++)
+        if (memory->mr[r])
+            verbs.dereg_mr(memory->mr[r]);
+    free(memory);
+}
+
+/* With each rail of the group. `fd` of a DMA-BUF, or -1. */
+static struct memory *register_with_rails(const struct conn *conn, void *data, size_t size, int type,
+                                          uint64_t offset, int fd)
+{
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return NULL;
+    memory->is_device = type == POINTER_CUDA;
+    for (int r = 0; r < conn->rails; r++) {
+        struct ibv_pd *pd = conn->queues[r].port->pd;
+        memory->mr[r] = fd < 0 ? verbs.reg_mr(pd, data, size, access)
+                               : verbs.reg_dmabuf_mr(pd, offset, size, (uint64_t)(uintptr_t)data,
+                                                     fd, access);
+        if (memory->mr[r])
+            continue;
+        WARN("%s: %zu bytes cannot be registered: %s (ulimit -l?)", conn->queues[r].port->name, size,
+             strerror(errno));
+        deregister(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+int net_reg_mr(void *comm, void *data, size_t size, int type, void **memory)
+{
+    const struct comm *own = comm;
+    if (!(type & supported_pointers()))
+        return NCCL_ARGUMENT;
+    return registered(register_with_rails(own->conn, data, size, type, 0, -1), memory);
+}
+
+int net_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                      void **memory)
+{
+    const struct comm *own = comm;
+    if (verbs.reg_dmabuf_mr == NULL)
+        return NCCL_ARGUMENT;
+    return registered(register_with_rails(own->conn, data, size, type, offset, fd), memory);
+}
+
+int net_dereg_mr(void *comm, void *memory)
+{
+    (void)comm;
+    if (memory)
+        deregister(memory);
+    return NCCL_OK;
+}
+
+static struct request *free_request(struct comm *comm)
+{
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        struct request *request = &comm->request[(comm->hint + i) % REQUESTS];
+        if (request->kind == REQUEST_FREE) {
+            comm->hint = (comm->hint + i + 1) % REQUESTS;
+            request->comm = comm;
+            return request;
+        }
+    }
+    return NULL;
+}
+
+int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void **request)
+{
+    struct comm *own = comm;
+    struct send *send = NULL;
+    *request = NULL;
+    if (size > MAX_BYTES)
+        return NCCL_ARGUMENT;
+    if (!conn_progress(own->conn))
+        return NCCL_REMOTE;
+    struct request *free = free_request(own);
+    if (free == NULL)
+        return NCCL_OK;
+    if (!conn_send(own->conn, data, size, tag, memory, &send))
+        return NCCL_USAGE;
+    if (send) {
+        free->kind = REQUEST_SEND;
+        free->send = send;
+        *request = free;
+    }
+    return NCCL_OK;
+}
+
+int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags, void **memories,
+              void **request)
+{
+    struct comm *own = comm;
+    *request = NULL;
+    if (count < 1 || count > MAX_GROUP)
+        return NCCL_ARGUMENT;
+    if (!conn_progress(own->conn))
+        return NCCL_REMOTE;
+    struct request *free = free_request(own);
+    if (free == NULL)
+        return NCCL_OK;
+    struct receive *receive = conn_receive(own->conn, count, data, sizes, tags, memories);
+    if (receive) {
+        free->kind = REQUEST_RECEIVE;
+        free->receive = receive;
+        *request = free;
+    }
+    return NCCL_OK;
+}
+
+/* Host memory needs none, and no other is supported. */
+int net_iflush(void *comm, int count, void **data, int *sizes, void **memories, void **request)
+{
+    (void)comm, (void)count, (void)data, (void)sizes, (void)memories;
+    *request = NULL;
+    return NCCL_OK;
+}
+
+static int as_int(uint64_t size)
+{
+    return size > INT32_MAX ? INT32_MAX : (int)size;
+}
+
+static bool finish(struct request *request, int *sizes)
+{
+    if (request->kind == REQUEST_SEND && send_is_done(request->send)) {
+        if (sizes)
+            sizes[0] = as_int(request->send->size);
+        request->send->used = false;
+    } else if (request->kind == REQUEST_RECEIVE && request->receive->complete) {
+        for (int i = 0; sizes && i < request->receive->count; i++)
+            sizes[i] = as_int(request->receive->place[i].size);
+        request->receive->used = false;
+    } else
+        return false;
+    request->kind = REQUEST_FREE;
+    return true;
+}
+
+int net_test(void *request, int *done, int *sizes)
+{
+    struct request *own = request;
+    *done = 0;
+    bool works = conn_progress(own->comm->conn);
+    if (finish(own, sizes))
+        *done = 1;
+    else if (!works)
+        return NCCL_REMOTE;
+    return NCCL_OK;
+}
+
+int net_close(void *comm)
+{
+    struct comm *own = comm;
+    if (own) {
+        conn_end(own->conn);
+        free(own->conn);
+        free(own);
+    }
+    return NCCL_OK;
+}
+
+int net_close_listen(void *listener)
+{
+    if (listener)
+        setup_close_listener(listener);
+    return NCCL_OK;
+}
+
+int net_make_virtual(int *device, const int *members, int count)
+{
+    pthread_mutex_lock(&lock);
+    *device = devices_merge(members, count);
+    pthread_mutex_unlock(&lock);
+    return *device < 0 ? NCCL_ARGUMENT : NCCL_OK;
+}

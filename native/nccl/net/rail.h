@@ -1,0 +1,67 @@
+/* The states of a rail at one end of a connection: pure, fed with events and the time. See
+ * native/nccl/model/fence.pml for the protocol. */
+#ifndef NET_RAIL_H
+#define NET_RAIL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum rail_state {
+    RAIL_UP,
+    RAIL_FENCING,  /* queue pairs are in error and being drained */
+    RAIL_DOWN,     /* drained here; also at the peer if `peer_fenced` */
+    RAIL_REBUILD,  /* sender: new queue pairs are being made */
+    RAIL_WAIT_ACK, /* sender: the peer was asked to rejoin */
+    RAIL_PROBE,    /* the queue pairs are connected, and prove themselves */
+};
+
+struct rail {
+    enum rail_state state;
+    uint32_t generation;
+    bool peer_fenced;
+    int64_t due_ns;     /* DOWN: when to rebuild; FENCING, WAIT_ACK, PROBE: when to give up */
+    int64_t backoff_ns; /* between attempts to rebuild, while another rail lives */
+    int64_t down_ns;    /* since when it is DOWN */
+    int64_t up_since_ns;
+    int64_t held_until_ns; /* a notice asks to stay away until then; 0: none */
+    int64_t agent_held_until_ns; /* the same, as our own agent last said */
+};
+
+enum rail_order {
+    RAIL_NOTHING, /* old news */
+    RAIL_FENCE,   /* leave the rail, too; the peer has */
+    RAIL_ANSWER,  /* it is left already, but the peer waits to be told under its generation */
+    RAIL_AGREED,  /* both know */
+};
+
+static const int64_t RAIL_DRAIN_NS = INT64_C(2000000000);
+static const int64_t RAIL_ANSWER_NS = INT64_C(1000000000);
+static const int64_t RAIL_BACKOFF_MAX_NS = INT64_C(1000000000);
+#ifndef NET_WITHOUT_FENCE
+static const int64_t RAIL_BACKOFF_NS = INT64_C(1000000);
+#else /* new queue pairs end the old ones, which is a fence: not at once, to see what it prevents */
+static const int64_t RAIL_BACKOFF_NS = INT64_C(200000000);
+#endif
+
+void rail_begin(struct rail *rail, int64_t now_ns);
+/* The rail failed here: true if it now has to be fenced. */
+bool rail_fail(struct rail *rail, int64_t now_ns);
+/* No work of the old generation is left here. */
+void rail_drained(struct rail *rail, int64_t now_ns);
+/* The peer has left the generation before this one. */
+enum rail_order rail_peer_fenced(struct rail *rail, uint32_t generation, int64_t now_ns);
+/* Whether both ends are fenced, so that what is missing may be sent again. */
+bool rail_is_fenced(const struct rail *rail);
+/* Whether a notice makes the sender leave this rail now. The last living rail is never left. */
+bool rail_leaves(const struct rail *rail, int living, int64_t now_ns);
+/* Whether the sender may rebuild it now: a notice counts only while another rail lives. */
+bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns);
+/* Rebuilding did not work, for now. */
+void rail_retry_later(struct rail *rail, int64_t now_ns);
+void rail_asked(struct rail *rail, int64_t now_ns);     /* sender: DOWN to WAIT_ACK */
+void rail_connected(struct rail *rail, int64_t now_ns); /* to PROBE */
+void rail_proved(struct rail *rail, int64_t now_ns);    /* to UP */
+/* Whether something was waited for in vain. */
+bool rail_overdue(const struct rail *rail, int64_t now_ns);
+
+#endif

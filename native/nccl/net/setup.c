@@ -1,0 +1,300 @@
+#include "setup.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "log.h"
+
+_Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
+
+enum stage { CONNECTING, WAIT_HELLO, WAIT_READY };
+static const int64_t HELLO_NS = INT64_C(10000000000);
+
+struct setup {
+    enum stage stage;
+    int64_t begun_ns;
+    bool is_peer; /* it knows the cookie */
+    uint64_t cookie;
+    struct conn *conn;
+};
+
+/* One of a list of names or prefixes, after "=" exact ones, after "^" none of them. */
+static bool interface_is_wanted(const char *name)
+{
+    const char *list = config.interface;
+    if (list == NULL)
+        return strncmp(name, "docker", 6) != 0;
+    bool without = *list == '^';
+    list += without;
+    bool exact = *list == '=';
+    list += exact;
+    bool found = false;
+    while (*list && !found) {
+        size_t length = strcspn(list, ",");
+        found = length && strncmp(name, list, length) == 0 && (!exact || name[length] == 0);
+        list += length + (list[length] == ',');
+    }
+    return found != without;
+}
+
+static socklen_t address_size(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+/* The first interface that is up; loopback only if there is no other, or it is named. */
+static bool own_address(struct sockaddr_storage *address)
+{
+    struct ifaddrs *all, *best = NULL;
+    int rank = 0;
+    if (getifaddrs(&all))
+        return false;
+    for (struct ifaddrs *one = all; one; one = one->ifa_next) {
+        if (one->ifa_addr == NULL || !(one->ifa_flags & IFF_UP) ||
+            (one->ifa_addr->sa_family != AF_INET && one->ifa_addr->sa_family != AF_INET6) ||
+            !interface_is_wanted(one->ifa_name))
+            continue;
+        if (one->ifa_addr->sa_family == AF_INET6 &&
+            IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)one->ifa_addr)->sin6_addr))
+            continue;
+        int here = (one->ifa_flags & IFF_LOOPBACK ? 1 : 3) + (one->ifa_addr->sa_family == AF_INET);
+        if (here > rank) {
+            rank = here;
+            best = one;
+        }
+    }
+    if (best)
+        memcpy(address, best->ifa_addr, address_size(best->ifa_addr));
+    freeifaddrs(all);
+    return best != NULL;
+}
+
+const char *setup_listen(int group, int traffic_class, struct handle *handle,
+                         struct listener **listener)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    if (!own_address(&address))
+        return "no address for control connections (SYNTONY_NCCL_SOCKET_IFNAME)";
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct listener *made = calloc(1, sizeof *made);
+    if (fd < 0 || made == NULL || bind(fd, (void *)&address, address_size((void *)&address)) ||
+        listen(fd, 16) || getsockname(fd, (void *)&address, &size) ||
+        getrandom(&made->cookie, sizeof made->cookie, 0) != sizeof made->cookie) {
+        if (fd >= 0)
+            close(fd);
+        free(made);
+        return "cannot listen for a control connection";
+    }
+    made->fd = fd;
+    made->group = group;
+    made->traffic_class = traffic_class;
+    *handle = (struct handle){.magic = WIRE_MAGIC, .cookie = made->cookie, .version = WIRE_VERSION};
+    memcpy(handle->address, &address, sizeof handle->address);
+    *listener = made;
+    return NULL;
+}
+
+static void drop(struct setup *setup)
+{
+    struct conn *conn = setup->conn;
+    close(conn->link.fd);
+    for (int r = 0; r < MAX_RAILS; r++)
+        if (conn->queues[r].port)
+            queues_end(&conn->queues[r]);
+    free(conn);
+    free(setup);
+}
+
+void setup_close_listener(struct listener *listener)
+{
+    if (listener->pending)
+        drop(listener->pending);
+    close(listener->fd);
+    free(listener);
+}
+
+/* A connection with its queue pairs, not connected. */
+static const char *begin(int fd, int group, bool is_sender, int traffic_class, uint64_t cookie,
+                         struct setup **setup)
+{
+    struct setup *made = calloc(1, sizeof *made);
+    struct conn *conn = calloc(1, sizeof *conn);
+    if (made == NULL || conn == NULL) {
+        free(made);
+        free(conn);
+        close(fd);
+        return "no memory";
+    }
+    *made = (struct setup){.begun_ns = clock_ns(), .cookie = cookie, .conn = conn};
+    link_begin(&conn->link, fd);
+    conn->is_sender = is_sender;
+    conn->group = groups[group];
+    conn->rails = conn->group.rails;
+    conn->seed = (uint32_t)(cookie >> (is_sender ? 0 : 16));
+    conn->traffic_class = traffic_class;
+    const char *problem = NULL;
+    for (int r = 0; r < conn->rails && problem == NULL; r++)
+        problem = queues_make(&conn->queues[r], &ports[conn->group.rail[r]], (int)config.qps,
+                              is_sender);
+    if (problem) {
+        drop(made);
+        return problem;
+    }
+    *setup = made;
+    return NULL;
+}
+
+static void say_hello(struct setup *setup)
+{
+    struct conn *conn = setup->conn;
+    struct hello hello = {.magic = WIRE_MAGIC, .cookie = setup->cookie, .version = WIRE_VERSION,
+                          .rails = (uint32_t)conn->rails};
+    struct control control = {.kind = CONTROL_HELLO, .length = sizeof hello};
+    for (int r = 0; r < conn->rails; r++)
+        hello.rail[r] = conn->queues[r].local;
+    link_send(&conn->link, &control, &hello);
+    setup->stage = WAIT_HELLO;
+}
+
+static const char *take_hello(struct setup *setup, const struct control *control,
+                              const void *payload)
+{
+    struct conn *conn = setup->conn;
+    struct hello hello;
+    if (control->kind != CONTROL_HELLO || control->length != sizeof hello)
+        return "the peer does not speak this plug-in's protocol";
+    memcpy(&hello, payload, sizeof hello);
+    if (hello.magic != WIRE_MAGIC || hello.cookie != setup->cookie)
+        return "the peer does not speak this plug-in's protocol";
+    setup->is_peer = true;
+    if (hello.version != WIRE_VERSION)
+        return "the peer has another version of this plug-in";
+    if (hello.rails < 1 || hello.rails > MAX_RAILS)
+        return "the peer sent no valid rails";
+    for (int r = (int)hello.rails; r < conn->rails; r++) {
+        queues_end(&conn->queues[r]);
+        conn->queues[r].port = NULL;
+    }
+    if (conn->rails > (int)hello.rails)
+        conn->rails = (int)hello.rails;
+    for (int r = 0; r < conn->rails; r++) {
+        const char *problem = queues_connect(&conn->queues[r], &hello.rail[r], 1, conn->seed,
+                                             conn->traffic_class);
+        if (problem)
+            return problem;
+    }
+    if (!conn->is_sender)
+        say_hello(setup);
+    link_send(&conn->link, &(struct control){.kind = CONTROL_READY}, NULL);
+    setup->stage = WAIT_READY;
+    return NULL;
+}
+
+/* Ready: the connection is handed over. */
+static const char *advance(struct setup *setup, struct conn **conn)
+{
+    struct control control;
+    const void *payload = NULL;
+    int got;
+    link_flush(&setup->conn->link);
+    while ((got = link_receive(&setup->conn->link, &control, &payload)) > 0) {
+        if (setup->stage == WAIT_HELLO) {
+            const char *problem = take_hello(setup, &control, payload);
+            if (problem)
+                return problem;
+        } else if (control.kind == CONTROL_READY) {
+            conn_begin(setup->conn);
+            *conn = setup->conn;
+            return NULL;
+        } else
+            return "the peer does not speak this plug-in's protocol";
+    }
+    if (got < 0)
+        return "the peer does not speak this plug-in's protocol";
+    return setup->conn->link.closed ? "the peer closed the control connection" : NULL;
+}
+
+/* Whether the control connection stands; `problem` if it never will. */
+static bool is_connected(const struct setup *setup, const struct handle *handle,
+                         const char **problem)
+{
+    struct sockaddr_storage address = {0};
+    memcpy(&address, handle->address, sizeof handle->address);
+    if (connect(setup->conn->link.fd, (void *)&address, address_size((void *)&address)) == 0 ||
+        errno == EISCONN)
+        return true;
+    if (errno != EINPROGRESS && errno != EALREADY && errno != EINTR)
+        *problem = "the peer's control address cannot be reached";
+    return false;
+}
+
+const char *setup_connect(int group, int traffic_class, struct handle *handle, struct conn **conn)
+{
+    *conn = NULL;
+    const char *problem = NULL;
+    if (handle->pending == NULL) {
+        if (handle->magic != WIRE_MAGIC)
+            return "the peer uses another net plug-in, or none";
+        if (handle->version != WIRE_VERSION)
+            return "the peer has another version of this plug-in";
+        struct sockaddr_storage address = {0};
+        memcpy(&address, handle->address, sizeof handle->address);
+        int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return "no socket for a control connection";
+        problem = begin(fd, group, true, traffic_class, handle->cookie, &handle->pending);
+        if (problem)
+            return problem;
+    }
+    struct setup *setup = handle->pending;
+    if (setup->stage == CONNECTING && is_connected(setup, handle, &problem))
+        say_hello(setup);
+    if (problem == NULL && setup->stage != CONNECTING)
+        problem = advance(setup, conn);
+    if (problem || *conn) {
+        handle->pending = NULL;
+        *conn ? free(setup) : drop(setup);
+    }
+    return problem;
+}
+
+const char *setup_accept(struct listener *listener, struct conn **conn)
+{
+    *conn = NULL;
+    if (listener->pending == NULL) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? NULL
+                                                                    : "cannot accept";
+        const char *problem = begin(fd, listener->group, false, listener->traffic_class,
+                                    listener->cookie, &listener->pending);
+        if (problem)
+            return problem;
+        listener->pending->stage = WAIT_HELLO;
+    }
+    struct setup *setup = listener->pending;
+    const char *problem = advance(setup, conn);
+    if (problem == NULL && *conn == NULL && clock_ns() - setup->begun_ns > HELLO_NS)
+        problem = "no greeting";
+    if (*conn) {
+        listener->pending = NULL;
+        free(setup);
+    } else if (problem) {
+        bool is_peer = setup->is_peer;
+        WARN("a control connection was refused: %s", problem);
+        listener->pending = NULL;
+        drop(setup);
+        return is_peer ? problem : NULL; /* go on waiting after a stranger */
+    }
+    return NULL;
+}

@@ -1,0 +1,604 @@
+#include "fake_verbs.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#undef ibv_reg_mr
+#undef ibv_query_port
+#pragma GCC visibility push(default)
+
+enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
+
+struct packet {
+    struct packet *next;
+    int64_t due_ns;
+    uint32_t psn;
+    bool is_ack, is_send;
+    uint64_t address;
+    uint32_t rkey, size;
+    unsigned char data[];
+};
+
+struct entry { /* of a send queue */
+    struct entry *next;
+    uint32_t psn;
+    uint64_t wr_id, address;
+    uint32_t rkey, size;
+    const void *from;
+    bool is_send, signaled;
+};
+
+struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
+struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
+
+struct cq { struct ibv_cq base; struct cqe *first, **last; };
+
+struct pair {
+    struct ibv_qp base;
+    int port;
+    bool gone;
+    uint32_t peer, label, next_psn, expected_psn;
+    uint8_t timeout, retry_count;
+    int retries;
+    int64_t progress_ns, last_due_ns;
+    struct entry *sends, **last_send;
+    struct receive *receives, **last_receive;
+    struct packet *out, **last_out;
+};
+
+struct device {
+    struct ibv_device base;
+    struct ibv_context context;
+    struct fake_fault fault;
+    bool active;
+    int events[8], event_count;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device devices[PORTS];
+static struct pair *pairs[MAX_PAIRS];
+static struct { struct ibv_mr mr; bool used; } *regions[MAX_REGIONS];
+static uint32_t pair_count = 1, region_count = 1;
+static struct fake_counts counts;
+static uint64_t random_state = 88172645463325252u;
+
+static uint64_t draw(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
+                     enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
+{
+    struct cq *cq = (struct cq *)base;
+    struct cqe *cqe = calloc(1, sizeof *cqe);
+    cqe->due_ns = due_ns ? due_ns : now() + devices[pair->port].fault.completion_delay_ns;
+    cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
+                              .qp_num = pair->base.qp_num};
+    *cq->last = cqe;
+    cq->last = &cqe->next;
+}
+
+static void flush(struct pair *pair, enum ibv_wc_status first)
+{
+    int64_t due_ns = now() + devices[pair->port].fault.completion_delay_ns;
+    pair->base.state = IBV_QPS_ERR;
+    while (pair->sends) {
+        struct entry *entry = pair->sends;
+        complete(pair->base.send_cq, pair, entry->wr_id, first,
+                 entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
+        first = IBV_WC_WR_FLUSH_ERR;
+        pair->sends = entry->next;
+        free(entry);
+    }
+    pair->last_send = &pair->sends;
+    while (pair->receives) {
+        struct receive *receive = pair->receives;
+        complete(pair->base.recv_cq, pair, receive->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0,
+                 due_ns);
+        pair->receives = receive->next;
+        free(receive);
+    }
+    pair->last_receive = &pair->receives;
+}
+
+static void transmit(struct pair *pair, struct packet *packet)
+{
+    const struct fake_fault *fault = &devices[pair->port].fault;
+    int64_t due_ns = now() + BASE_DELAY_NS + fault->delay_ns;
+    if (!devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
+        free(packet);
+        return;
+    }
+    packet->due_ns = due_ns > pair->last_due_ns ? due_ns : pair->last_due_ns;
+    pair->last_due_ns = packet->due_ns;
+    *pair->last_out = packet;
+    pair->last_out = &packet->next;
+    if ((int)(draw() % 1000) < fault->duplicated_permille) {
+        struct packet *twin = malloc(sizeof *twin + packet->size);
+        memcpy(twin, packet, sizeof *twin + packet->size);
+        twin->next = NULL;
+        *pair->last_out = twin;
+        pair->last_out = &twin->next;
+    }
+}
+
+/* The NIC reads memory when it sends, also when it sends again. */
+static void send_entry(struct pair *pair, const struct entry *entry)
+{
+    struct packet *packet = calloc(1, sizeof *packet + entry->size);
+    *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
+                              .address = entry->address, .rkey = entry->rkey, .size = entry->size};
+    if (entry->size)
+        memcpy(packet->data, entry->from, entry->size);
+    transmit(pair, packet);
+}
+
+static void acknowledge(struct pair *pair)
+{
+    struct packet *ack = calloc(1, sizeof *ack);
+    ack->is_ack = true;
+    ack->psn = pair->expected_psn;
+    transmit(pair, ack);
+}
+
+static void take_ack(struct pair *pair, uint32_t psn)
+{
+    while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
+        struct entry *entry = pair->sends;
+        if (entry->signaled)
+            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS,
+                     entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, 0);
+        pair->sends = entry->next;
+        if (pair->sends == NULL)
+            pair->last_send = &pair->sends;
+        free(entry);
+        pair->retries = 0;
+        pair->progress_ns = now();
+    }
+}
+
+static bool may_write(const struct packet *packet)
+{
+    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
+        !regions[packet->rkey]->used)
+        return false;
+    const struct ibv_mr *mr = &regions[packet->rkey]->mr;
+    uint64_t start = (uint64_t)(uintptr_t)mr->addr;
+    return packet->address >= start && packet->size <= mr->length &&
+           packet->address - start <= mr->length - packet->size;
+}
+
+/* A request arrives at its responder. */
+static void execute(struct pair *from, struct pair *to, const struct packet *packet)
+{
+    if (packet->psn != to->expected_psn) {
+        if ((int32_t)(packet->psn - to->expected_psn) < 0) {
+            counts.duplicates++;
+            acknowledge(to);
+        }
+        return;
+    }
+    if (packet->is_send) {
+        struct receive *receive = to->receives;
+        if (receive == NULL) {
+            counts.not_ready++;
+            return;
+        }
+        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
+                                                                       : receive->size);
+        complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, packet->size,
+                 0);
+        to->receives = receive->next;
+        if (to->receives == NULL)
+            to->last_receive = &to->receives;
+        free(receive);
+    } else if (packet->size && !may_write(packet)) {
+        counts.wrong_key++;
+        flush(from, IBV_WC_REM_ACCESS_ERR);
+        return;
+    } else if (packet->size) {
+        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
+        counts.writes++;
+    }
+    counts.after_end += from->base.state != IBV_QPS_RTS;
+    to->expected_psn++;
+    acknowledge(to);
+}
+
+static void deliver(struct pair *from, const struct packet *packet)
+{
+    struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
+    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
+        return;
+    if (packet->is_ack) {
+        if (to->base.state == IBV_QPS_RTS)
+            take_ack(to, packet->psn);
+    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS)
+        execute(from, to, packet);
+}
+
+static void retransmit(struct pair *pair, int64_t now_ns)
+{
+    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL ||
+        now_ns - pair->progress_ns < INT64_C(4096) << pair->timeout)
+        return;
+    if (pair->retries++ >= pair->retry_count) {
+        flush(pair, IBV_WC_RETRY_EXC_ERR);
+        return;
+    }
+    pair->progress_ns = now_ns;
+    for (struct entry *entry = pair->sends; entry; entry = entry->next) {
+        counts.retransmitted++;
+        send_entry(pair, entry);
+    }
+}
+
+/* Everything that is due. */
+static void step(void)
+{
+    int64_t now_ns = now();
+    for (uint32_t i = 1; i < pair_count; i++) {
+        struct pair *pair = pairs[i];
+        if (pair == NULL)
+            continue;
+        while (pair->out && pair->out->due_ns <= now_ns) {
+            struct packet *packet = pair->out;
+            pair->out = packet->next;
+            if (pair->out == NULL)
+                pair->last_out = &pair->out;
+            deliver(pair, packet);
+            free(packet);
+        }
+        retransmit(pair, now_ns);
+        if (pair->gone && pair->out == NULL) {
+            pairs[i] = NULL;
+            free(pair);
+        }
+    }
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    for (; wr; wr = wr->next) {
+        *bad = wr;
+        if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
+            pthread_mutex_unlock(&lock);
+            return EINVAL;
+        }
+        struct entry *entry = calloc(1, sizeof *entry);
+        *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
+                                .address = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey,
+                                .is_send = wr->opcode == IBV_WR_SEND,
+                                .signaled = wr->send_flags & IBV_SEND_SIGNALED};
+        if (wr->num_sge) {
+            entry->from = (const void *)(uintptr_t)wr->sg_list->addr;
+            entry->size = wr->sg_list->length;
+        }
+        if (pair->sends == NULL)
+            pair->progress_ns = now();
+        *pair->last_send = entry;
+        pair->last_send = &entry->next;
+        if (qp->state == IBV_QPS_ERR)
+            flush(pair, IBV_WC_WR_FLUSH_ERR);
+        else
+            send_entry(pair, entry);
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct pair *pair = (struct pair *)qp;
+    *bad = wr;
+    pthread_mutex_lock(&lock);
+    struct receive *receive = calloc(1, sizeof *receive);
+    *receive = (struct receive){.wr_id = wr->wr_id, .to = (void *)(uintptr_t)wr->sg_list->addr,
+                                .size = wr->sg_list->length};
+    *pair->last_receive = receive;
+    pair->last_receive = &receive->next;
+    if (qp->state == IBV_QPS_ERR)
+        flush(pair, IBV_WC_WR_FLUSH_ERR);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
+{
+    struct cq *cq = (struct cq *)base;
+    int got = 0;
+    pthread_mutex_lock(&lock);
+    step();
+    int64_t now_ns = now();
+    while (got < room && cq->first && cq->first->due_ns <= now_ns) {
+        struct cqe *cqe = cq->first;
+        wc[got++] = cqe->wc;
+        cq->first = cqe->next;
+        if (cq->first == NULL)
+            cq->last = &cq->first;
+        free(cqe);
+    }
+    pthread_mutex_unlock(&lock);
+    return got;
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+    struct ibv_device **list = calloc(PORTS + 1, sizeof *list);
+    for (int i = 0; i < PORTS; i++) {
+        snprintf(devices[i].base.name, sizeof devices[i].base.name, "fake%d", i);
+        list[i] = &devices[i].base;
+    }
+    *count = PORTS;
+    return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list) { free(list); }
+const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
+
+static struct device *device_of(struct ibv_context *context)
+{
+    return (struct device *)((char *)context - offsetof(struct device, context));
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *base)
+{
+    struct device *device = (struct device *)base;
+    device->context.device = base;
+    device->context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    device->context.ops.post_send = post_send;
+    device->context.ops.post_recv = post_recv;
+    device->context.ops.poll_cq = poll_cq;
+    device->active = true;
+    return &device->context;
+}
+
+int ibv_close_device(struct ibv_context *context) { return close(context->async_fd); }
+
+int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_ibv_port_attr *to)
+{
+    if (number != 1)
+        return EINVAL;
+    pthread_mutex_lock(&lock);
+    struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
+    attr->state = device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    attr->active_mtu = IBV_MTU_4096;
+    attr->active_speed = 32;
+    attr->active_width = 2;
+    attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union ibv_gid *gid)
+{
+    if (number != 1 || index != 0)
+        return EINVAL;
+    const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10,
+                             [15] = (uint8_t)(device_of(context) - devices + 1)};
+    memcpy(gid->raw, raw, sizeof raw);
+    return 0;
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t room,
+                             uint32_t flags, size_t size)
+{
+    (void)flags, (void)size;
+    if (room == 0)
+        return -EINVAL;
+    entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
+    ibv_query_gid(context, 1, 0, &entries[0].gid);
+    return 1;
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+    uint64_t one;
+    if (read(context->async_fd, &one, sizeof one) != sizeof one)
+        return -1;
+    pthread_mutex_lock(&lock);
+    struct device *device = device_of(context);
+    event->event_type = device->events[0];
+    memmove(device->events, device->events + 1, sizeof device->events - sizeof *device->events);
+    device->event_count--;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct ibv_pd *pd = calloc(1, sizeof *pd);
+    pd->context = context;
+    return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
+{
+    (void)access;
+    pthread_mutex_lock(&lock);
+    uint32_t key = region_count++ % MAX_REGIONS;
+    if (regions[key] == NULL)
+        regions[key] = calloc(1, sizeof *regions[key]);
+    regions[key]->used = true;
+    regions[key]->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address,
+                                       .length = size, .lkey = key, .rkey = key};
+    pthread_mutex_unlock(&lock);
+    return &regions[key]->mr;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    pthread_mutex_lock(&lock);
+    regions[mr->rkey]->used = false;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
+                             struct ibv_comp_channel *channel, int vector)
+{
+    (void)depth, (void)user, (void)channel, (void)vector;
+    struct cq *cq = calloc(1, sizeof *cq);
+    cq->base.context = context;
+    cq->last = &cq->first;
+    return &cq->base;
+}
+
+int ibv_destroy_cq(struct ibv_cq *base)
+{
+    struct cq *cq = (struct cq *)base;
+    while (cq->first) {
+        struct cqe *next = cq->first->next;
+        free(cq->first);
+        cq->first = next;
+    }
+    free(cq);
+    return 0;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct pair *pair = calloc(1, sizeof *pair);
+    pthread_mutex_lock(&lock);
+    if (pair_count == MAX_PAIRS) {
+        pthread_mutex_unlock(&lock);
+        free(pair);
+        errno = ENOMEM;
+        return NULL;
+    }
+    pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
+                                 .recv_cq = attr->recv_cq, .qp_num = pair_count,
+                                 .state = IBV_QPS_RESET};
+    pair->port = (int)(device_of(pd->context) - devices);
+    pair->last_send = &pair->sends;
+    pair->last_receive = &pair->receives;
+    pair->last_out = &pair->out;
+    pairs[pair_count++] = pair;
+    pthread_mutex_unlock(&lock);
+    return &pair->base;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    if (attr->qp_state == IBV_QPS_ERR)
+        flush(pair, IBV_WC_WR_FLUSH_ERR);
+    qp->state = attr->qp_state;
+    if (mask & IBV_QP_DEST_QPN) {
+        pair->peer = attr->dest_qp_num;
+        pair->label = attr->ah_attr.grh.flow_label;
+    }
+    if (mask & IBV_QP_TIMEOUT) {
+        pair->timeout = attr->timeout;
+        pair->retry_count = attr->retry_cnt;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+/* Its packets in flight still arrive. */
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    pair->base.state = IBV_QPS_RESET;
+    pair->gone = true;
+    while (pair->sends) {
+        struct entry *next = pair->sends->next;
+        free(pair->sends);
+        pair->sends = next;
+    }
+    while (pair->receives) {
+        struct receive *next = pair->receives->next;
+        free(pair->receives);
+        pair->receives = next;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+    return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "completion error";
+}
+
+void fake_set_fault(int port, const struct fake_fault *fault)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].fault = *fault;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_set_active(int port, int active)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&lock);
+    struct device *device = &devices[port];
+    if (device->active != (active != 0) && device->event_count < 8) {
+        device->active = active;
+        device->events[device->event_count++] = active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+        if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
+            abort();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_fail_queues(int port)
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count; i++)
+        if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
+            flush(pairs[i], IBV_WC_LOC_PROT_ERR);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_counts(struct fake_counts *to)
+{
+    pthread_mutex_lock(&lock);
+    *to = counts;
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_flow_labels(uint32_t *labels, int room)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count && count < room; i++)
+        if (pairs[i] && pairs[i]->base.state == IBV_QPS_RTS)
+            labels[count++] = pairs[i]->label;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_seed(uint64_t seed)
+{
+    pthread_mutex_lock(&lock);
+    random_state = seed * 0x9e3779b97f4a7c15u | 1;
+    pthread_mutex_unlock(&lock);
+}

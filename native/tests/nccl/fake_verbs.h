@@ -1,0 +1,36 @@
+/* A provider of verbs within one process, with faults: what it does to packets is set per port and
+ * direction. Reliable queue pairs as the InfiniBand specification has them: executed in order and
+ * once, retransmitted by timeout, late packets of a queue pair that has ended still arrive. */
+#ifndef FAKE_VERBS_H
+#define FAKE_VERBS_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+enum { FAKE_PORTS = 8 };
+
+struct fake_fault { /* for what this port sends */
+    int lost_permille, duplicated_permille;
+    int64_t delay_ns;       /* of packets that are sent from now on */
+    int64_t completion_delay_ns; /* completions at this port come so much after what they tell of */
+};
+
+struct fake_counts {
+    uint64_t writes, retransmitted, duplicates, after_end; /* after_end: late packets that arrived
+                                                              after their sender's queue pair ended */
+    uint64_t not_ready;      /* receiver not ready: never, with credits */
+    uint64_t wrong_key;      /* access to memory that is not registered */
+};
+
+void fake_set_fault(int port, const struct fake_fault *fault);
+void fake_set_active(int port, int active); /* with its event */
+void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
+void fake_counts(struct fake_counts *counts);
+/* Of the queue pairs that are connected now: their flow labels. Returns how many. */
+int fake_flow_labels(uint32_t *labels, int room);
+void fake_seed(uint64_t seed);
+
+#pragma GCC visibility pop
+
+#endif

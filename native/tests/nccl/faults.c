@@ -1,0 +1,238 @@
+#include "faults.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fake_verbs.h"
+#include "syn_job_page.h"
+
+static struct {
+    void (*set_fault)(int, const struct fake_fault *);
+    void (*set_active)(int, int);
+    void (*fail_queues)(int);
+    void (*counts)(struct fake_counts *);
+    int (*flow_labels)(uint32_t *, int);
+} fake;
+static struct syn_job_page *page;
+static uint64_t notices;
+static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
+static int injected[FAULTS];
+static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
+                                          "completion error", "both rails", "flaps", "lying notice",
+                                          "slow drain"};
+
+uint64_t faults_draw(uint64_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return *random;
+}
+
+static void *serve(void *argument)
+{
+    int listener = *(int *)argument;
+    for (;;) {
+        int fd = accept(listener, NULL, NULL), page_fd, error;
+        if (fd < 0)
+            return NULL;
+        struct syn_job_page *made = syn_job_page_make(&page_fd, &error);
+        char version = SYN_JOB_PAGE_VERSION;
+        struct iovec vector = {&version, 1};
+        union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control = {{0}};
+        struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes,
+                                 .msg_controllen = sizeof control.bytes};
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
+        pthread_mutex_lock(&page_lock);
+        page = made;
+        notices = 0;
+        pthread_mutex_unlock(&page_lock);
+        if (sendmsg(fd, &message, 0) != 1)
+            abort();
+        close(page_fd);
+    }
+}
+
+void faults_start_agent(void)
+{
+    static int listener;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
+    unlink(address.sun_path);
+    listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    pthread_t thread;
+    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 4) ||
+        pthread_create(&thread, NULL, serve, &listener))
+        abort();
+    pthread_detach(thread);
+    setenv("SYNTONY_AGENT", address.sun_path, 1);
+}
+
+void faults_load(const char *provider)
+{
+    void *loaded = dlopen(provider, RTLD_NOW | RTLD_LOCAL);
+    if (loaded == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    *(void **)&fake.set_fault = dlsym(loaded, "fake_set_fault");
+    *(void **)&fake.set_active = dlsym(loaded, "fake_set_active");
+    *(void **)&fake.fail_queues = dlsym(loaded, "fake_fail_queues");
+    *(void **)&fake.counts = dlsym(loaded, "fake_counts");
+    *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
+}
+
+static void wait_us(uint64_t us)
+{
+    struct timespec pause = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
+    nanosleep(&pause, NULL);
+}
+
+static void address_of(int port, uint8_t to[16])
+{
+    const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)(port + 1)};
+    memcpy(to, raw, sizeof raw);
+}
+
+void faults_notify(int dead, int local, int remote, int64_t for_ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t now_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    struct syn_job_notice notice = {.subject = dead ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_ALIVE,
+                                    .at_ns = now_ns, .expires_ns = dead ? now_ns + for_ns : 0};
+    address_of(local, notice.local);
+    address_of(remote, notice.remote);
+    pthread_mutex_lock(&page_lock);
+    if (page)
+        syn_job_page_notify(page, notices++, &notice);
+    pthread_mutex_unlock(&page_lock);
+}
+
+static void fault_for_a_while(int port, struct fake_fault fault, uint64_t us)
+{
+    fake.set_fault(port, &fault);
+    wait_us(us);
+    fake.set_fault(port, &(struct fake_fault){0});
+}
+
+void faults_inject(int kind, uint64_t *random)
+{
+    int rail = (int)(faults_draw(random) % 2);
+    int end = (int)(faults_draw(random) % 2) * 2; /* ports 0 and 1 send, 2 and 3 receive */
+    int port = rail + end;
+    uint64_t us = 2000 + faults_draw(random) % 30000;
+    if (kind < 0)
+        kind = (int)(faults_draw(random) % FAULTS);
+    injected[kind]++;
+    switch (kind) {
+    case FAULT_LATE:
+        fault_for_a_while(port, (struct fake_fault){.delay_ns = (int64_t)(faults_draw(random) % 60 + 1) *
+                                                                1000000}, us);
+        break;
+    case FAULT_LOSS:
+        fault_for_a_while(port, (struct fake_fault){.lost_permille = 300}, us);
+        break;
+    case FAULT_HOLE:
+        fault_for_a_while(port, (struct fake_fault){.lost_permille = 1000}, us);
+        break;
+    case FAULT_DUPLICATES:
+        fault_for_a_while(port, (struct fake_fault){.duplicated_permille = 500, .delay_ns = 500000}, us);
+        break;
+    case FAULT_PORT:
+        fake.set_active(port, 0);
+        wait_us(us);
+        fake.set_active(port, 1);
+        break;
+    case FAULT_ERROR:
+        fake.fail_queues(port);
+        break;
+    case FAULT_BOTH:
+        fake.set_fault(end, &(struct fake_fault){.lost_permille = 1000});
+        fault_for_a_while(end + 1, (struct fake_fault){.delay_ns = 40000000}, us);
+        fake.set_fault(end, &(struct fake_fault){0});
+        break;
+    case FAULT_FLAPS:
+        for (int i = 0; i < 4; i++) {
+            fake.set_active(port, 0);
+            wait_us(us / 16);
+            fake.set_active(port, 1);
+            wait_us(us / 16);
+        }
+        break;
+    case FAULT_NOTICE: /* both rails at once, at both ends */
+        for (int r = 0; r < 2; r++) {
+            faults_notify(1, r, r + 2, (int64_t)us * 1000);
+            faults_notify(1, r + 2, r, (int64_t)us * 1000);
+        }
+        wait_us(us / 2);
+        faults_notify(0, rail, rail + 2, 0);
+        break;
+    default:
+        fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = (int64_t)us * 300,
+                                                  .delay_ns = 20000000});
+        wait_us(us / 2);
+        faults_notify(1, rail, rail + 2, 5000000);
+        wait_us(us / 2);
+        fake.set_fault(port, &(struct fake_fault){0});
+    }
+}
+
+uint64_t faults_late_arrivals(void)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    return counts.after_end;
+}
+
+int faults_provider_is_clean(void)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    return counts.not_ready == 0 && counts.wrong_key == 0;
+}
+
+void faults_port(int port, int active)
+{
+    fake.set_active(port, active);
+}
+
+void faults_delay(int port, int64_t delay_ns)
+{
+    fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
+}
+
+void faults_error(int port)
+{
+    fake.fail_queues(port);
+}
+
+int faults_flow_labels(uint32_t *labels, int room)
+{
+    return fake.flow_labels(labels, room);
+}
+
+void faults_print(void)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    for (int i = 0; i < FAULTS; i++)
+        if (injected[i])
+            printf("%s %d, ", NAMES[i], injected[i]);
+    printf("writes %" PRIu64 ", retransmitted %" PRIu64 ", duplicates %" PRIu64
+           ", late %" PRIu64 ", not ready %" PRIu64 ", wrong key %" PRIu64 "\n",
+           counts.writes, counts.retransmitted, counts.duplicates, counts.after_end,
+           counts.not_ready, counts.wrong_key);
+}

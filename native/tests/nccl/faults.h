@@ -1,0 +1,25 @@
+/* Faults of the fake provider and notices of a fake agent, at random moments. */
+#ifndef NCCL_FAULTS_H
+#define NCCL_FAULTS_H
+
+#include <stdint.h>
+
+enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, FAULT_ERROR,
+             FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_SLOW_DRAIN, FAULTS };
+
+/* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
+void faults_start_agent(void);
+void faults_load(const char *provider); /* the fake provider, by its path */
+/* One fault of this kind (-1: any), from its beginning to its end. */
+void faults_inject(int kind, uint64_t *random);
+void faults_print(void); /* what was done, and what the provider saw */
+uint64_t faults_late_arrivals(void);
+int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
+uint64_t faults_draw(uint64_t *random);
+void faults_port(int port, int active);
+void faults_delay(int port, int64_t delay_ns);
+void faults_error(int port);
+int faults_flow_labels(uint32_t *labels, int room);
+void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
+
+#endif

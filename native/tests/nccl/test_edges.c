@@ -1,0 +1,299 @@
+/* What the plug-in does with what should not be. test_edges LIBRARY PROVIDER CASE */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "drive.h"
+#include "faults.h"
+
+static struct net net;
+static const char *provider;
+static void *sender, *receiver, *listener, *send_memory, *receive_memory;
+static char handle[128], from[4096], to[4096];
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void begin(void)
+{
+    setenv("SYNTONY_NCCL_RAILS", "fake0+fake1,fake2+fake3", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "9", 1);
+    setenv("SYNTONY_NCCL_RETRIES", "1", 1);
+    CHECK_EQUAL(drive_init(&net), 0);
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+}
+
+static void connect_both(void)
+{
+    while (sender == NULL || receiver == NULL) {
+        if (sender == NULL)
+            CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
+        if (receiver == NULL)
+            CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
+    }
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+}
+
+static void *post_receive(size_t size)
+{
+    void *data = to, *request = NULL;
+    int tag = 0;
+    while (request == NULL)
+        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &receive_memory, &request),
+                    0);
+    return request;
+}
+
+/* Both ends go on until one request ends: its result. */
+static int result_of(void *request, void *other)
+{
+    int done = 0, sizes[8], result = 0;
+    for (int64_t begun = now_ms(); now_ms() - begun < 20000;) {
+        result = drive_test(&net, request, &done, sizes);
+        if (result || done)
+            return result;
+        if (other)
+            drive_test(&net, other, &done, sizes);
+    }
+    return -1;
+}
+
+static void *post_send(size_t size, void *other, int *result)
+{
+    void *request = NULL;
+    int done, sizes[8];
+    for (int64_t begun = now_ms(); request == NULL && now_ms() - begun < 20000;) {
+        *result = drive_send(&net, sender, from, size, 0, send_memory, &request);
+        if (*result)
+            break;
+        drive_test(&net, other, &done, sizes);
+    }
+    return request;
+}
+
+/* The time without any rail is bounded, and its end is an error, not a hang. */
+static void dark(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "300", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 2; port++)
+        faults_port(port, 0);
+    int64_t begun = now_ms();
+    int result = 0;
+    CHECK(post_send(sizeof from, request, &result) == NULL);
+    CHECK_EQUAL(result, 6);
+    CHECK(now_ms() - begun >= 250);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
+/* Until then it only waits: the same ports, back in time. */
+static void dark_for_a_while(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "20000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 200;) {
+        int done = 0, sizes[8];
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        CHECK(!done);
+    }
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 1);
+    int result = 0;
+    memset(from, 7, sizeof from);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(result_of(request, sent), 0);
+    CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
+static void strangers(void)
+{
+    begin();
+    struct sockaddr_in address;
+    memcpy(&address, handle + 16, sizeof address);
+    static const char NOISE[8192] = "GET / HTTP/1.0\r\n\r\n";
+    for (int i = 0; i < 3; i++) { /* one that talks, one that is silent and goes, one with zeros */
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK_EQUAL(connect(fd, (void *)&address, sizeof address), 0);
+        if (i != 1)
+            CHECK_EQUAL(write(fd, NOISE + i * 1000, 3000), 3000);
+        close(fd);
+    }
+    connect_both();
+    int result = 0;
+    void *request = post_receive(64), *sent = post_send(64, request, &result);
+    CHECK_EQUAL(result_of(request, sent), 0);
+}
+
+static void foreign_handle(void)
+{
+    begin();
+    char foreign[128];
+    memset(foreign, 0x5a, sizeof foreign);
+    memset(foreign + 56, 0, sizeof foreign - 56);
+    memset(foreign + 48, 0, 8);
+    CHECK_EQUAL(drive_connect(&net, 0, foreign, &sender), 2);
+    CHECK(sender == NULL);
+    CHECK_EQUAL(drive_listen(&net, 9, handle, &listener), 4);
+    CHECK_EQUAL(drive_connect(&net, -1, handle, &sender), 4);
+}
+
+static void too_large(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(64);
+    int result = 0;
+    CHECK(post_send(128, request, &result) == NULL);
+    CHECK_EQUAL(result, 5);
+}
+
+static void peer_gone(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(64);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
+/* A send that no receive asks for: it only makes the sender go on. */
+static void *post_send_once(int *result)
+{
+    void *request = NULL;
+    *result = drive_send(&net, sender, from, 8, 12345, send_memory, &request);
+    return request;
+}
+
+static void pump(void *request, int64_t for_ms)
+{
+    int done, sizes[8], result = 0;
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;) {
+        void *none = post_send_once(&result);
+        CHECK(none == NULL && result == 0);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        CHECK(!done);
+    }
+}
+
+/* One fault and no other: what was lost goes on at once, not with the next fault. The receiver
+ * leaves the rail while acknowledgements, and perhaps chunks, are under way. */
+static void receiver_leaves(void)
+{
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    faults_delay(0, 50000000); /* chunks arrive after the receiver has left */
+    memset(from, 9, sizeof from);
+    void *sent = post_send(sizeof from, request, &result);
+    faults_error(2);
+    CHECK_EQUAL(result_of(request, sent), 0);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+    CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
+/* The receiver has everything and closes; no acknowledgement ever arrives. */
+static void last_acknowledgements(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    for (int port = 2; port < 4; port++)
+        faults_delay(port, INT64_C(100000000000));
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+}
+
+/* A rail that could not return at first returns, and carries what the other one no longer can. */
+static void returns_late(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "4000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0;
+    faults_port(2, 0);
+    pump(request, 1500); /* longer than the sender waits for an answer */
+    faults_port(2, 1);
+    pump(request, 2500);
+    faults_port(1, 0);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(result_of(request, sent), 0);
+}
+
+static void merged(void)
+{
+    begin();
+    struct { int count, device[8]; } members = {2, {0, 1}};
+    int device = -1;
+    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 0);
+    struct drive_properties properties;
+    CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
+    CHECK_EQUAL(properties.virtual_count, 2);
+    CHECK_EQUAL(properties.speed, 400000);
+    members.device[1] = 77;
+    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 4);
+}
+
+static void not_usable(void)
+{
+    static const char *const WRONG[][2] = {
+        {"SYNTONY_NCCL_QPS", "many"}, {"SYNTONY_NCCL_RAILS", "fake0+fake9"},
+        {"SYNTONY_NCCL_HCA", "=mlx5_0"}, {"SYNTONY_NCCL_IBVERBS", "/no/such.so"}};
+    for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            setenv(WRONG[i][0], WRONG[i][1], 1);
+            _exit(drive_init(&net));
+        }
+        int status = 0;
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK(WIFEXITED(status));
+        CHECK_EQUAL(WEXITSTATUS(status), 2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(void); } CASES[] = {
+        {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"strangers", strangers},
+        {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
+        {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
+        {"returns_late", returns_late}, {"merged", merged}, {"not_usable", not_usable}};
+    CHECK_EQUAL(argc, 4);
+    alarm(60);
+    provider = argv[2];
+    setenv("SYNTONY_NCCL_IBVERBS", provider, 1);
+    setenv("SYNTONY_NCCL_SOCKET_IFNAME", "=lo", 1);
+    faults_load(provider);
+    net = drive_load(argv[1], 12);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        if (strcmp(CASES[i].name, argv[3]) == 0) {
+            CASES[i].run();
+            _exit(0); /* connections that ended badly are not closed */
+        }
+    return 2;
+}

@@ -1,0 +1,192 @@
+/* The pure parts: the states of a rail, and chunks of messages. */
+#include "check.h"
+#include "messages.h"
+#include "rail.h"
+
+#include <string.h>
+
+static void a_notice_spares_the_last_rail(void)
+{
+    struct rail rail;
+    rail_begin(&rail, 0);
+    rail.held_until_ns = 100;
+    CHECK(rail_leaves(&rail, 2, 99));
+    CHECK(!rail_leaves(&rail, 1, 99));
+    CHECK(!rail_leaves(&rail, 2, 100));
+}
+
+static void a_rail_goes_round(void)
+{
+    struct rail rail;
+    rail_begin(&rail, 0);
+    CHECK(rail_fail(&rail, 10));
+    CHECK(!rail_fail(&rail, 11)); /* once */
+    CHECK_EQUAL(rail.state, RAIL_FENCING);
+    CHECK_EQUAL(rail.generation, 2);
+    CHECK_EQUAL(rail_peer_fenced(&rail, 2, 12), RAIL_AGREED);
+    CHECK(!rail_is_fenced(&rail)); /* the peer is, we are not yet */
+    rail_drained(&rail, 13);
+    CHECK(rail_is_fenced(&rail));
+    CHECK(!rail_rebuilds(&rail, 1, 13));
+    int64_t due_ns = rail.due_ns;
+    CHECK(rail_rebuilds(&rail, 1, due_ns));
+    rail.held_until_ns = due_ns + 1;
+    CHECK(!rail_rebuilds(&rail, 1, due_ns));
+    CHECK(rail_rebuilds(&rail, 0, due_ns)); /* no other lives: a notice does not count */
+    rail_asked(&rail, due_ns);
+    CHECK(!rail_overdue(&rail, due_ns + RAIL_ANSWER_NS - 1));
+    CHECK(rail_overdue(&rail, due_ns + RAIL_ANSWER_NS));
+    rail_connected(&rail, due_ns);
+    rail_proved(&rail, due_ns + 5);
+    CHECK_EQUAL(rail.state, RAIL_UP);
+    CHECK_EQUAL(rail.generation, 2);
+}
+
+static void peers_agree_on_generations(void)
+{
+    struct rail rail;
+    rail_begin(&rail, 0);
+    CHECK_EQUAL(rail_peer_fenced(&rail, 2, 1), RAIL_FENCE);
+    CHECK_EQUAL(rail.state, RAIL_FENCING);
+    rail_drained(&rail, 2);
+    CHECK(rail_is_fenced(&rail));
+    /* The peer's attempt to rejoin came to nothing: it waits for our word on the next one. */
+    CHECK_EQUAL(rail_peer_fenced(&rail, 3, 3), RAIL_ANSWER);
+    CHECK_EQUAL(rail.generation, 3);
+    CHECK_EQUAL(rail_peer_fenced(&rail, 2, 4), RAIL_NOTHING);
+}
+
+static void attempts_become_rarer(void)
+{
+    struct rail rail;
+    rail_begin(&rail, 0);
+    int64_t now_ns = 0, waits[14];
+    for (int i = 0; i < 14; i++) {
+        CHECK(rail_fail(&rail, now_ns));
+        rail_drained(&rail, now_ns);
+        waits[i] = rail.due_ns - now_ns;
+        rail.peer_fenced = true;
+        rail_asked(&rail, now_ns = rail.due_ns);
+    }
+    CHECK_EQUAL(waits[0], RAIL_BACKOFF_NS);
+    CHECK_EQUAL(waits[3], 8 * RAIL_BACKOFF_NS);
+    CHECK_EQUAL(waits[13], RAIL_BACKOFF_MAX_NS);
+}
+
+static struct sender sender;
+static struct receiver receiver;
+static char data[64 * 4096];
+
+static struct send *one_message(uint64_t size)
+{
+    memset(&sender, 0, sizeof sender);
+    memset(&receiver, 0, sizeof receiver);
+    struct receive *receive = receiver_post(&receiver, 1);
+    receive->place[0] = (struct place){.data = data, .offered = sizeof data, .tag = 5};
+    struct cts cts;
+    receiver_fill_cts(receive, &cts);
+    CHECK(sender_match(&sender, 5, data, size, NULL, 4096) == NULL); /* not cleared yet */
+    CHECK(sender_cleared(&sender, &cts));
+    CHECK(sender_match(&sender, 6, data, size, NULL, 4096) == NULL); /* another tag */
+    return sender_match(&sender, 5, data, size, NULL, 4096);
+}
+
+static struct header header_of(const struct send *send, unsigned chunk)
+{
+    return (struct header){.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
+                           .chunks = send->chunks, .sequence = send->sequence, .size = send->size};
+}
+
+/* Of four chunks on a rail, one was acknowledged, one arrived without that, two were lost. */
+static void only_what_lacks_is_replayed(void)
+{
+    struct send *send = one_message(4 * 4096);
+    for (unsigned i = 0; i < 4; i++)
+        sender_posted(send, i, 0);
+    struct header header = header_of(send, 0);
+    CHECK(receiver_arrived(&receiver, &header, 0));
+    sender_acknowledged(send, 0, 0);
+    header.chunk = 2;
+    CHECK(receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header, 1)); /* a chunk counts once */
+    CHECK_EQUAL(receiver.duplicates, 1);
+    sender_lost(&sender, 0);
+    struct send *next;
+    unsigned chunk;
+    CHECK(!sender_next_chunk(&sender, &next, &chunk)); /* nothing before the receiver's report */
+    struct receipt receipts[SLOTS];
+    size_t count = receiver_report(&receiver, receipts);
+    CHECK_EQUAL(count, 1);
+    CHECK_EQUAL(sender_replay(&sender, 0, receipts, count), 2);
+    CHECK_EQUAL(send->todo, 1 << 1 | 1 << 3);
+    CHECK(sender_next_chunk(&sender, &next, &chunk) && chunk == 1);
+    CHECK(!receiver.receive[1].complete);
+}
+
+/* All of it had arrived, only the acknowledgements had not: the buffer may be another's by now. */
+static void what_is_complete_is_not_replayed(void)
+{
+    struct send *send = one_message(2 * 4096);
+    for (unsigned i = 0; i < 2; i++) {
+        struct header header = header_of(send, i);
+        sender_posted(send, i, 1);
+        CHECK(receiver_arrived(&receiver, &header, 1));
+    }
+    CHECK(receiver.receive[1].complete);
+    sender_lost(&sender, 1);
+    CHECK(!send_is_done(send));
+    CHECK_EQUAL(sender_replay(&sender, 1, NULL, receiver_report(&receiver, NULL)), 0);
+    CHECK(send_is_done(send));
+}
+
+static void sizes(void)
+{
+    struct send *send = one_message(0);
+    CHECK_EQUAL(send->chunks, 1);
+    CHECK_EQUAL(chunk_length(send, 0), 0);
+    send = one_message(64 * 4096);
+    CHECK_EQUAL(send->chunks, 64);
+    CHECK_EQUAL(send->todo, UINT64_MAX);
+    send = one_message(64 * 4096 + 8);
+    CHECK_EQUAL(send->chunk_size, 8192);
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < send->chunks; i++) {
+        CHECK_EQUAL(chunk_offset(send, i), sum);
+        sum += chunk_length(send, i);
+    }
+    CHECK_EQUAL(sum, send->size);
+}
+
+static void nothing_foreign_is_believed(void)
+{
+    struct send *send = one_message(4096);
+    struct header good = header_of(send, 0), header;
+    header = good, header.sequence++;
+    CHECK(!receiver_arrived(&receiver, &header, 0));
+    header = good, header.place = 1;
+    CHECK(!receiver_arrived(&receiver, &header, 0));
+    header = good, header.chunks = 65;
+    CHECK(!receiver_arrived(&receiver, &header, 0));
+    header = good, header.chunk = 1;
+    CHECK(!receiver_arrived(&receiver, &header, 0));
+    header = good, header.size = sizeof data + 1;
+    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(receiver_arrived(&receiver, &good, 0));
+    struct cts cts = {.kind = RECORD_CTS, .count = 9, .sequence = 2};
+    CHECK(!sender_cleared(&sender, &cts));
+    cts.count = 1, cts.sequence = 1000;
+    CHECK(!sender_cleared(&sender, &cts));
+}
+
+int main(void)
+{
+    a_notice_spares_the_last_rail();
+    a_rail_goes_round();
+    peers_agree_on_generations();
+    attempts_become_rarer();
+    only_what_lacks_is_replayed();
+    what_is_complete_is_not_replayed();
+    sizes();
+    nothing_foreign_is_believed();
+    return 0;
+}

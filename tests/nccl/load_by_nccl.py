@@ -1,0 +1,53 @@
+"""Have a real libnccl load the net plug-in, as far as it goes without a GPU. Run as a program.
+
+`ncclCommInitRank` asks CUDA for a device before it loads plug-ins. So its inner functions are
+called, found in the symbol table of the wheel's library, with a communicator that is all zeros.
+
+Usage: load_by_nccl.py LIBNCCL
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+LOAD = ("_Z17ncclNetPluginInitv", "_Z17ncclNetPluginLoadP8ncclComm")
+"""Of NCCL up to 2.21, and up to 2.26; later ones load in INIT."""
+INIT = "_Z11ncclNetInitP8ncclComm"
+UNLOAD = ("_Z15ncclNetFinalizeP8ncclComm", "_Z19ncclNetPluginUnloadP8ncclComm")
+COMMUNICATOR_BYTES = 4 << 20
+
+
+def _symbols(library: str) -> dict[str, int]:
+    listing = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    fields = (line.split() for line in listing.splitlines())
+    return {name: int(value, 16) for value, _, name in (f for f in fields if len(f) == 3)}
+
+
+def _base(library: str) -> int:
+    maps = Path("/proc/self/maps").read_text(encoding="ascii").splitlines()
+    return min(int(line.split("-")[0], 16) for line in maps if line.endswith(library))
+
+
+def main(library: str) -> int:
+    """Load, initialise, finalise; 0 if every call says so."""
+    symbols = _symbols(library)
+    loaded = ctypes.CDLL(library)
+    base = _base(library)
+    communicator = ctypes.create_string_buffer(COMMUNICATOR_BYTES)
+
+    def call(name: str) -> int:
+        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(base + symbols[name])
+        return int(function(ctypes.addressof(communicator)))
+
+    names = [*[name for name in LOAD if name in symbols][:1], INIT]
+    names += [name for name in UNLOAD if name in symbols][:1]
+    results = {name: call(name) for name in names}
+    print(loaded, results, flush=True)
+    return int(any(results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(str(Path(sys.argv[1]).resolve())))
