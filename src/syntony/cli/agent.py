@@ -1,4 +1,4 @@
-"""`syntony agent`: the per-host daemon, and what this host allows it to do."""
+"""`syntony agent`: a host's two daemons, and what this host allows them to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -19,6 +20,9 @@ from syntony.errors import UsageError
 from syntony.model import format_ns
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
+
+if TYPE_CHECKING:
+    from syntony.agent.config import AgentConfig
 
 
 @click.group(invoke_without_command=True)
@@ -33,17 +37,42 @@ from syntony.wire.parts import PartState
 @click.option("--log-level", default="INFO", show_default=True, help="Least severe line logged.")
 @click.pass_context
 def command(context: click.Context, config_path: str, log_level: str) -> None:
-    """Run this host's agent until SIGTERM or Ctrl-C.
+    """Run this host's telemetry process until SIGTERM or Ctrl-C; its probes and its jobs' paths are
+    the reactor's, a process of its own.
 
     \b
     Example (a lab does this for every host):
+      syntony agent --config /etc/syntony/agent.toml reactor &
       syntony agent --config /etc/syntony/agent.toml
     """
+    context.obj = config_path, log_level
     if context.invoked_subcommand is not None:
         return
     _leave_out_openssl()
-    from syntony.agent.config import AgentConfig
     from syntony.agent.daemon import run_agent
+
+    _run(config_path, log_level, run_agent)
+
+
+@command.command()
+@click.pass_obj
+def reactor(options: tuple[str, str]) -> None:
+    """Run this host's reactor until SIGTERM or Ctrl-C: it probes, answers probes and moves jobs off
+    paths that die, whether or not the rest of the agent runs.
+
+    \b
+    Example:
+      syntony agent --config /etc/syntony/agent.toml reactor
+    """
+    from syntony.agent.reactor.process import run_reactor
+
+    _run(*options, run_reactor)
+
+
+def _run(
+    config_path: str, log_level: str, run: Callable[[AgentConfig, threading.Event], None]
+) -> None:
+    from syntony.agent.config import AgentConfig
     from syntony.config import load_config
     from syntony.io.process import serve_promptly
 
@@ -57,7 +86,7 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
-    run_agent(config, stop)
+    run(config, stop)
 
 
 def _leave_out_openssl() -> None:

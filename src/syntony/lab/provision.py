@@ -13,7 +13,7 @@ from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
-from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, agent_name
+from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
@@ -67,7 +67,9 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
         SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
     made = [_controller(directory, file, plan, authority)]
-    return made + [_agent(directory, file, plan, authority, host) for host in plan.hosts]
+    for host in plan.hosts:
+        made += _agent(directory, file, plan, authority, host)
+    return made
 
 
 def _metrics(address: str) -> MetricsConfig:
@@ -117,7 +119,9 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         },
         ControllerConfig,
     )
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, config)
+    path = _write(directory, CONTROLLER_DAEMON, config)
+    argv = ("controller", "--config", str(path))
+    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, argv)
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
@@ -141,7 +145,8 @@ def _queue_ns(file: LabFile) -> int:
 
 def _agent(
     directory: Path, file: LabFile, plan: Plan, authority: Authority, host: str
-) -> DaemonSpec:
+) -> list[DaemonSpec]:
+    """The reactor and the telemetry process, of one configuration."""
     tls = issue_agent(directory, plan, authority, host)
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
@@ -161,7 +166,12 @@ def _agent(
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )
-    return _daemon(directory, agent_name(host), host, config)
+    path = _write(directory, telemetry_name(host), config)
+    argv = ("agent", "--config", str(path))
+    return [
+        _daemon(directory, reactor_name(host), host, (*argv, "reactor")),
+        _daemon(directory, telemetry_name(host), host, argv),
+    ]
 
 
 def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) -> TlsPaths:
@@ -175,14 +185,15 @@ def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) ->
     )
 
 
-def _daemon(directory: Path, name: str, node: str, config: msgspec.Struct) -> DaemonSpec:
+def _write(directory: Path, name: str, config: msgspec.Struct) -> Path:
     path = directory / f"{name}.toml"
     path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
-    role = "controller" if node == CONTROLLER else "agent"
-    argv = ("ip", "netns", "exec", node, sys.executable, "-m", "syntony", role)
-    return DaemonSpec(
-        name, node, (*argv, "--config", str(path)), str(directory / LOGS / f"{name}.log")
-    )
+    return path
+
+
+def _daemon(directory: Path, name: str, node: str, words: tuple[str, ...]) -> DaemonSpec:
+    argv = ("ip", "netns", "exec", node, sys.executable, "-m", "syntony", *words)
+    return DaemonSpec(name, node, argv, str(directory / LOGS / f"{name}.log"))
 
 
 def to_toml(data: Mapping[str, Any]) -> str:
