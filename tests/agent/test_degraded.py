@@ -18,6 +18,7 @@ from tests.io.namespace import ip, run_alone
 
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.agent.daemon import Agent
+from syntony.agent.reactor.process import Reactor
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.lab.testing import eventually
@@ -32,7 +33,7 @@ PORT, SOURCE = 8620, 61_000
 
 
 class AgentOnHost:
-    """An agent with its loop running, without a controller."""
+    """Both halves of an agent with their loops running, without a controller."""
 
     def __init__(self, place: Path, mode: Mode = Mode.ACT) -> None:
         nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
@@ -44,31 +45,47 @@ class AgentOnHost:
             traffic=Policy(mode=mode),
         )  # fmt: skip
         self.spool = Spool(place / "spool", 1 << 20)
+        self.reactor = Reactor(self.config)
         self.agent = Agent(self.config, self.spool)
 
     @contextmanager
     def running(self) -> Iterator[AgentOnHost]:
         stop = threading.Event()
+        self.reactor.start()
+        reactor = threading.Thread(target=self.reactor.run, args=(stop,))
+        reactor.start()
         self.agent.start()
         uplink = Uplink(self.config, self.agent.hello, self.agent.inbox.put, self.spool)
         loop = threading.Thread(target=self.agent.run, args=(uplink, stop))
         loop.start()
         try:
             yield self
-            assert loop.is_alive(), "the agent went down"
+            assert loop.is_alive(), "the telemetry process went down"
+            assert reactor.is_alive(), "the reactor went down"
         finally:
             stop.set()
             loop.join()
+            reactor.join()
             self.agent.close()
+            self.reactor.close()
             self.spool.close()
 
     def down(self) -> dict[str, str]:
-        """Parts that do not run, and why."""
-        return {
-            part.name: part.reason
-            for part in self.agent.parts.statuses(0)
-            if part.state is not PartState.RUNNING
+        """Parts that do not run, and why, as either half has them."""
+        parts = {
+            part.name: part
+            for half in (self.reactor, self.agent)
+            for part in half.parts.statuses(0)
         }
+        return {
+            name: part.reason for name, part in parts.items() if part.state is not PartState.RUNNING
+        }
+
+    @property
+    def flows(self) -> int:
+        """That are probed."""
+        probed = self.reactor._probed
+        return len(probed.flows) if probed is not None else 0
 
     def lacks(self, *parts: str) -> None:
         """Exactly these do not run."""
@@ -97,7 +114,7 @@ class AgentOnHost:
 
     def probing(self) -> set[tuple[int, int]]:
         """(NIC number, flow) of what has been recorded since the last call."""
-        rows = self.agent._engine.drain()
+        rows = self.reactor.nics.engine.drain()
         return {(int(row["nic_id"]), int(row["flow_id"])) for row in rows}
 
 
@@ -136,14 +153,17 @@ def a_nic_is_missing_at_the_start_and_comes() -> None:
         host.lacks("nic:vb")
         assert "vb" in host.down()["nic:vb"]
         host.send_plan()
-        eventually(lambda: host.agent._flows == 4, "the other NIC is probed from")
+        eventually(lambda: host.flows == 4, "the other NIC is probed from")
         told = {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
         assert told == {"va": ("10.0.0.1",), "vb": ()}
         make_nic("vb", 1)
         host.lacks()
-        eventually(lambda: host.agent._flows == 8, "both are")
-        assert [nic.addresses for nic in host.agent.hello("s").nics][1] == ("10.0.1.1",)
-        control = host.agent._steering.control
+        eventually(lambda: host.flows == 8, "both are")
+        eventually(
+            lambda: [nic.addresses for nic in host.agent.hello("s").nics][1] == ("10.0.1.1",),
+            "the controller will know",
+        )
+        control = host.reactor.steering._control
         assert control is not None
         eventually(
             lambda: {nic.name for nic in control._failover.health.nics()} == {"va", "vb"},
@@ -156,7 +176,7 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
     make_nic("vb", 1)
     with _place() as place, AgentOnHost(place).running() as host:
         host.send_plan()
-        eventually(lambda: host.agent._flows == 8, "probing")
+        eventually(lambda: host.flows == 8, "probing")
         before = host.agent.hello("s")
         ip("link del vb")
         host.lacks("nic:vb")
@@ -164,10 +184,10 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
         make_nic("vb", 1)
         host.lacks()
         host.probing()
-        sent = host.agent._engine.counters().send_errors
-        number = host.agent._nics.numbers["vb"]
+        sent = host.reactor.nics.engine.counters().send_errors
+        number = host.reactor.nics.numbers["vb"]
         eventually(lambda: any(nic == number for nic, _ in host.probing()), "it probes again")
-        assert host.agent._engine.counters().send_errors - sent < 8
+        assert host.reactor.nics.engine.counters().send_errors - sent < 8
 
 
 def a_source_port_is_taken_at_the_start_and_freed() -> None:
@@ -178,10 +198,10 @@ def a_source_port_is_taken_at_the_start_and_freed() -> None:
         host.send_plan()
         host.lacks("probing")
         assert "port 61000 on 10.0.0.1 is in use" in host.down()["probing"]
-        assert host.agent._flows == 7
+        assert host.flows == 7
         foreign.close()
         host.lacks()
-        assert host.agent._flows == 8
+        assert host.flows == 8
 
 
 def the_reflectors_port_is_taken() -> None:
@@ -200,11 +220,11 @@ def the_join_port_is_taken() -> None:
     make_nic("vb", 1)
     foreign = _taken("10.0.1.1", Policy().port, socket.SOCK_STREAM)
     with _place() as place, AgentOnHost(place).running() as host:
-        if host.agent._steering.control is None or host.agent._steering.control.no_mptcp:
+        if host.reactor.steering._control is None or host.reactor.steering._control.no_mptcp:
             foreign.close()
             return
         host.lacks("join-port")
-        assert len(host.agent._steering.control._listeners._listeners) == 1
+        assert len(host.reactor.steering._control._listeners._listeners) == 1
         foreign.close()
         host.lacks()
 
@@ -217,12 +237,13 @@ def no_spool_no_page_and_no_nic_at_once() -> None:
         scraped = _taken("127.0.0.1", 9091, socket.SOCK_STREAM)
         with AgentOnHost(place).running() as host:
             host.send_plan()
-            host.lacks("nic:vb", "spool", "clock-page", "job-socket", "metrics")
+            run_directory = "clock-page", "job-socket", "reactor-socket", "reactor"
+            host.lacks("nic:vb", "spool", "metrics", *run_directory)
             assert host.spool.append("t", 5, b"x") is None
             assert host.spool.dropped_rows == 5
-            eventually(lambda: host.agent._flows == 4, "and it probes")
-            (place / "spool").unlink()
             (place / "run").unlink()
+            eventually(lambda: host.flows == 4, "and it probes")
+            (place / "spool").unlink()
             scraped.close()
             make_nic("vb", 1)
             host.lacks()

@@ -112,6 +112,8 @@ class Agent:
         self._stopped = False
         """By the stop switch, as far as is known."""
         self._seen = NOTHING_SEEN
+        self._connections = 0
+        """With the reactor, of which this one is the newest."""
         self._probing = 0
         """Number of what is probed, as far as it was taken."""
         self._uplink: Uplink | None = None
@@ -239,11 +241,15 @@ class Agent:
         held, self._reactor.held = self._reactor.held, None
         if held is not None and self._uplink is not None:
             self._uplink.send_keys_held(held)
-        if self._seen.probing != self._probing and self._reactor.fault is None:
-            self._take_probing()
-        if self._reactor.fault is not None:
+        if not self._reactor.up:
             self._jobs.lost()
-        elif self._reactor.state is not None:
+        elif self._reactor.connections != self._connections:
+            self._connections = self._reactor.connections
+            self._pipeline.hear_from(self._reactor.heard())
+            self._take_probing()
+        elif self._seen.probing != self._probing:
+            self._take_probing()
+        if self._reactor.state is not None:
             self._stopped = self._reactor.state.report.stopped
 
     def _take_probing(self) -> None:
@@ -277,7 +283,7 @@ class Agent:
     def _tell_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
         self._seen = self._reactor.look(flows=True)
-        if self._reactor.fault is not None:
+        if not self._reactor.up:
             return  # silence: an empty report would say that no job has a flow here
         self._jobs.take(self._seen)
         self._tracer.follow(self._jobs.in_use(), time.monotonic_ns())

@@ -52,8 +52,8 @@ NOTHING_SEEN = Seen(pending=0, probing=0, outcome="", has_flows=False)
 
 
 class ReactorLink:
-    """Of the agent's loop. Where the reactor cannot be asked, `fault` says why, and every answer is
-    that there is nothing.
+    """Of the agent's loop. While the reactor cannot be asked, every answer is that there is nothing,
+    and `fault` says why a connection was lost.
 
     Args:
         directory: of its socket.
@@ -62,6 +62,8 @@ class ReactorLink:
     def __init__(self, directory: Path) -> None:
         self._path = directory / SOCKET_NAME
         self._channel: Channel | None = None
+        self.connections = 0
+        """Times that it was reached: it or this process has begun anew each time."""
         self.fault: MissingError | None = None
         self.state: State | None = None
         """As it last was; None: it does not answer."""
@@ -81,7 +83,10 @@ class ReactorLink:
     def start(self) -> None:
         """Connect, and tell it all that stands. Raises `MissingError`: it does not answer."""
         self.close()
-        self._channel = Channel.connect(self._path, PATIENCE_NS)
+        try:
+            self._channel = Channel.connect(self._path, PATIENCE_NS)
+        except MissingError as error:
+            raise MissingError(f"{error}; does the reactor run on this host?") from error
         self.fault = None
         began = self._ask(Begin(protocol=PROTOCOL, version=__version__), Began)
         if began is not None and began.record_bytes != RECORD.itemsize:
@@ -92,6 +97,12 @@ class ReactorLink:
         self.refresh()
         if self.fault is not None:
             raise self.fault
+        self.connections += 1
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return self._channel is not None
 
     def close(self) -> None:
         """Idempotent."""

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
-    ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep, CertRevoke, CertRotate, ControllerKill, ControllerPause, KeyRotate,
+    ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep, CertRevoke,
+    CertRotate, ControllerKill, ControllerPause, KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 
