@@ -220,11 +220,12 @@ def the_join_port_is_taken() -> None:
     make_nic("vb", 1)
     foreign = _taken("10.0.1.1", Policy().port, socket.SOCK_STREAM)
     with _place() as place, AgentOnHost(place).running() as host:
-        if host.reactor.steering._control is None or host.reactor.steering._control.no_mptcp:
+        control = host.reactor.steering._control
+        if control is None or control._mptcp is None:
             foreign.close()
             return
         host.lacks("join-port")
-        assert len(host.reactor.steering._control._listeners._listeners) == 1
+        assert len(control._mptcp._listeners._listeners) == 1
         foreign.close()
         host.lacks()
 

@@ -92,6 +92,7 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
         assert telemetry.held == KeysHeld(epochs=(3,), sending=3)
         assert reactor._kept == kept.Kept(plan=plan(), keys=KEYS)
         assert reactor.steering.stopped
+        assert telemetry.up
         assert telemetry.state is not None
         assert telemetry.state.report.stopped
         assert {part.name for part in telemetry.state.parts} >= {"nic:va", "probing"}
@@ -218,11 +219,12 @@ def test_a_telemetry_process_that_hangs_is_let_go_and_costs_the_loop_little(
 ) -> None:
     """It asked, and does not read the answer: larger than what the socket holds."""
     with running(place) as reactor:
-        reactor.steering.rows = lambda _: (0, (_row(0),) * 20_000)  # type: ignore[method-assign]
+        many = tuple(map(_row, range(20_000)))
+        reactor.steering.rows = lambda _: (0, many)  # type: ignore[method-assign, assignment]
         hanging = Channel.connect(place / "run" / messages.SOCKET_NAME, S)
         hanging.send(msgspec.msgpack.encode(messages.StateQuery(rows=0)))
         time.sleep(0.1)
-        del reactor.steering.rows  # type: ignore[method-assign]
+        del reactor.steering.rows
         telemetry.start()
         assert telemetry.state is not None
         with pytest.raises(MissingError):

@@ -52,8 +52,8 @@ NOTHING_SEEN = Seen(pending=0, probing=0, outcome="", has_flows=False)
 
 
 class ReactorLink:
-    """Of the agent's loop. While the reactor cannot be asked, every answer is that there is nothing,
-    and `fault` says why a connection was lost.
+    """Of the agent's loop. While the reactor cannot be asked, every answer is that there is
+    nothing, and `fault` says why a connection was lost.
 
     Args:
         directory: of its socket.
