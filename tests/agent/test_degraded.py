@@ -8,23 +8,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.agent.halves import config, down, reacting, reporting
 from tests.io.namespace import ip, run_alone
 
-from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.agent.daemon import Agent
 from syntony.agent.reactor.process import Reactor
-from syntony.agent.spool import Spool
-from syntony.agent.uplink import Uplink
 from syntony.lab.testing import eventually
-from syntony.metrics.settings import MetricsConfig
-from syntony.traffic.policy import Mode, Policy
-from syntony.wire.parts import PartState
+from syntony.traffic.policy import Policy
 from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys
 
 pytestmark = pytest.mark.lab
@@ -35,51 +30,20 @@ PORT, SOURCE = 8620, 61_000
 class AgentOnHost:
     """Both halves of an agent with their loops running, without a controller."""
 
-    def __init__(self, place: Path, mode: Mode = Mode.ACT) -> None:
-        nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
-        self.config = AgentConfig(
-            host="h0", controller="127.0.0.1:1", tls=nowhere,
-            nics=tuple(NicConfig(name=name, rail=rail) for rail, name in enumerate(("va", "vb"))),
-            spool_dir=str(place / "spool"), clock=ClockConfig(dir=str(place / "run")),
-            metrics=MetricsConfig(listen="127.0.0.1:9091", tls=False),
-            traffic=Policy(mode=mode),
-        )  # fmt: skip
-        self.spool = Spool(place / "spool", 1 << 20)
-        self.reactor = Reactor(self.config)
-        self.agent = Agent(self.config, self.spool)
+    def __init__(self, place: Path) -> None:
+        self.config = config(place)
+        self.reactor: Reactor
+        self.agent: Agent
 
     @contextmanager
     def running(self) -> Iterator[AgentOnHost]:
-        stop = threading.Event()
-        self.reactor.start()
-        reactor = threading.Thread(target=self.reactor.run, args=(stop,))
-        reactor.start()
-        self.agent.start()
-        uplink = Uplink(self.config, self.agent.hello, self.agent.inbox.put, self.spool)
-        loop = threading.Thread(target=self.agent.run, args=(uplink, stop))
-        loop.start()
-        try:
+        with reacting(self.config) as self.reactor, reporting(self.config) as self.agent:
+            self.spool = self.agent._spool
             yield self
-            assert loop.is_alive(), "the telemetry process went down"
-            assert reactor.is_alive(), "the reactor went down"
-        finally:
-            stop.set()
-            loop.join()
-            reactor.join()
-            self.agent.close()
-            self.reactor.close()
-            self.spool.close()
 
     def down(self) -> dict[str, str]:
-        """Parts that do not run, and why, as either half has them."""
-        parts = {
-            part.name: part
-            for half in (self.reactor, self.agent)
-            for part in half.parts.statuses(0)
-        }
-        return {
-            name: part.reason for name, part in parts.items() if part.state is not PartState.RUNNING
-        }
+        """Parts that do not run, and why."""
+        return down(self.reactor, self.agent)
 
     @property
     def flows(self) -> int:

@@ -25,27 +25,33 @@ if TYPE_CHECKING:
     from syntony.agent.config import AgentConfig
 
 
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    path = click.option(
+        "--config",
+        "config_path",
+        type=click.Path(),
+        default="/etc/syntony/agent.toml",
+        show_default=True,
+        help="TOML file: who this host is, its NICs, the controller.",
+    )
+    level = click.option(
+        "--log-level", default="INFO", show_default=True, help="Least severe line logged."
+    )
+    return path(level(command))
+
+
 @click.group(invoke_without_command=True)
-@click.option(
-    "--config",
-    "config_path",
-    type=click.Path(),
-    default="/etc/syntony/agent.toml",
-    show_default=True,
-    help="TOML file: who this host is, its NICs, the controller.",
-)
-@click.option("--log-level", default="INFO", show_default=True, help="Least severe line logged.")
+@_options
 @click.pass_context
 def command(context: click.Context, config_path: str, log_level: str) -> None:
     """Run this host's telemetry process until SIGTERM or Ctrl-C; its probes and its jobs' paths are
-    the reactor's, a process of its own.
+    those of the reactor, a process of its own.
 
     \b
     Example (a lab does this for every host):
-      syntony agent --config /etc/syntony/agent.toml reactor &
+      syntony agent reactor --config /etc/syntony/agent.toml &
       syntony agent --config /etc/syntony/agent.toml
     """
-    context.obj = config_path, log_level
     if context.invoked_subcommand is not None:
         return
     _leave_out_openssl()
@@ -55,18 +61,18 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
 
 
 @command.command()
-@click.pass_obj
-def reactor(options: tuple[str, str]) -> None:
+@_options
+def reactor(config_path: str, log_level: str) -> None:
     """Run this host's reactor until SIGTERM or Ctrl-C: it probes, answers probes and moves jobs off
     paths that die, whether or not the rest of the agent runs.
 
     \b
     Example:
-      syntony agent --config /etc/syntony/agent.toml reactor
+      syntony agent reactor --config /etc/syntony/agent.toml
     """
     from syntony.agent.reactor.process import run_reactor
 
-    _run(*options, run_reactor)
+    _run(config_path, log_level, run_reactor)
 
 
 def _run(

@@ -167,10 +167,10 @@ def _agent(
         synthetic_clock=file.clocks[host],
     )
     path = _write(directory, telemetry_name(host), config)
-    argv = ("agent", "--config", str(path))
+    options = ("--config", str(path))
     return [
-        _daemon(directory, reactor_name(host), host, (*argv, "reactor")),
-        _daemon(directory, telemetry_name(host), host, argv),
+        _daemon(directory, reactor_name(host), host, ("agent", "reactor", *options)),
+        _daemon(directory, telemetry_name(host), host, ("agent", *options)),
     ]
 
 
