@@ -138,6 +138,7 @@ class PathControl:
             lambda: [nic.name for nic in self._failover.health.nics()],
             self._failover.health.nic_of,
             self._listen_to_wires,
+            self._soon,
         )
         self._sources: tuple[OwnSource, ...] = (*sources, self._flows)
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
@@ -239,21 +240,11 @@ class PathControl:
 
     def use(self, paths: frozenset[ProcessPath]) -> None:
         """The paths that jobs' processes use by their own word."""
-
-        def take() -> list[Instruction]:
-            self._failover.use(paths, time.monotonic_ns())
-            return []
-
-        self._call(take)
+        self._soon(lambda: self._failover.use(paths, time.monotonic_ns()))
 
     def add_nic(self, nic: LocalNic) -> None:
         """A NIC that was missing when this was made is there."""
-
-        def take() -> list[Instruction]:
-            self._failover.health.add(nic)
-            return []
-
-        self._call(take)
+        self._soon(lambda: self._failover.health.add(nic))
 
     def stop(self, *, stopped: bool) -> None:
         """The stop switch."""
@@ -265,9 +256,11 @@ class PathControl:
 
     def confirm(self, moves: frozenset[str]) -> None:
         """Moves that the controller has found to help."""
+        self._soon(lambda: self._failover.confirm(moves))
 
+    def _soon(self, work: Callable[[], None]) -> None:
         def take() -> list[Instruction]:
-            self._failover.confirm(moves)
+            work()
             return []
 
         self._call(take)
@@ -405,7 +398,7 @@ class PathControl:
 
     def _redirect(self, plain: list[Expect | Redirect]) -> None:
         """All at once: what one failure does to many connections is one change for the kernel."""
-        result = self._detours.do(plain, time.monotonic_ns())
+        result = self._detours.do(plain)
         done_ns = time.monotonic_ns()
         for each in plain:
             if isinstance(each, Redirect):
