@@ -24,6 +24,7 @@ from syntony.agent.steering.rows import PathRow
 from syntony.agent.steering.story import MAX_ROWS, ROWS_AT_ONCE, Story
 from syntony.errors import MissingError
 from syntony.io.channel import MAX_BYTES, Channel
+from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.lab.testing import eventually
 from syntony.model import S
 from syntony.traffic.policy import Mode
@@ -182,7 +183,7 @@ def test_garbage_from_one_connection_harms_nobody(
 ) -> None:
     with running(place) as reactor:
         with socket.socket(socket.AF_UNIX) as hostile:
-            hostile.connect(str(place / "run" / messages.SOCKET_NAME))
+            hostile.connect(str(place / "run" / REACTOR_SOCKET))
             hostile.sendall(sent)
             time.sleep(0.05)
             telemetry.start()
@@ -192,7 +193,7 @@ def test_garbage_from_one_connection_harms_nobody(
 
 def test_whoever_speaks_another_protocol_is_told_so(place: Path) -> None:
     with running(place):
-        channel = Channel.connect(place / "run" / messages.SOCKET_NAME, S)
+        channel = Channel.connect(place / "run" / REACTOR_SOCKET, S)
         begin = messages.Begin(protocol=messages.PROTOCOL + 1, version="9.9")
         channel.send(msgspec.msgpack.encode(begin))
         answer = msgspec.msgpack.decode(channel.receive(), type=messages.Answer)
@@ -208,7 +209,7 @@ def test_a_telemetry_process_that_hangs_is_let_go_and_costs_the_loop_little(
     with running(place) as reactor:
         many = tuple(map(_row, range(20_000)))
         reactor.steering.rows = lambda _: (0, many)  # type: ignore[method-assign, assignment]
-        hanging = Channel.connect(place / "run" / messages.SOCKET_NAME, S)
+        hanging = Channel.connect(place / "run" / REACTOR_SOCKET, S)
         hanging.send(msgspec.msgpack.encode(messages.StateQuery(rows=0)))
         time.sleep(0.1)
         del reactor.steering.rows

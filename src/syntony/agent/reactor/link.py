@@ -12,7 +12,6 @@ import numpy as np
 from syntony import __version__
 from syntony.agent.reactor.messages import (
     PROTOCOL,
-    SOCKET_NAME,
     Answer,
     Began,
     Begin,
@@ -32,6 +31,7 @@ from syntony.agent.reactor.messages import (
 from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
 from syntony.io.probe import HEARD, RECORD, Counters
+from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import S
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
@@ -60,7 +60,7 @@ class ReactorLink:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / SOCKET_NAME
+        self._path = directory / REACTOR_SOCKET
         self._channel: Channel | None = None
         self.connections = 0
         """Times that it was reached: it or this process has begun anew each time."""

@@ -21,8 +21,6 @@ from syntony.wire.traffic import Moves
 PROTOCOL = 1
 """Another number where a process of the version before could misunderstand. Fields may be added
 without: who does not know them skips them."""
-SOCKET_NAME = "reactor"
-"""In `[clock] dir`."""
 
 Told = Plan | ProbeKeys | Switch | Moves
 """What the reactor obeys."""

@@ -26,7 +26,6 @@ from syntony.agent.plans import start_flows, usable
 from syntony.agent.reactor import kept
 from syntony.agent.reactor.messages import (
     PROTOCOL,
-    SOCKET_NAME,
     Answer,
     Began,
     Begin,
@@ -49,7 +48,7 @@ from syntony.agent.steering.service import PathService
 from syntony.errors import MissingError
 from syntony.io.probe import RECORD
 from syntony.io.process import own_usage
-from syntony.io.run_directory import SOCKET_NAME as JOB_SOCKET
+from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, S
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import ProcessView, Switch
@@ -101,10 +100,10 @@ class Reactor:
         self._clock = host_clock(config)
         self.parts = Parts()
         self.nics = ProbedNics(config, self._clock)
-        self.job_link = JobLink(self._directory / JOB_SOCKET)
+        self.job_link = JobLink(self._directory / SOCKET_NAME)
         self.steering = PathService(config, self.job_link)
         self.steering.probe_with(self.nics.engine)
-        self._server = Server(self._directory / SOCKET_NAME, self._answer)
+        self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
         self._keyring = Keyring()
         self._kept = kept.Kept()
         self._cold = True
