@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.agent.halves import config, down, reacting, reporting
 from tests.io.namespace import ip, run_alone
 
 from syntony.agent.daemon import Agent
+from syntony.agent.reactor import kept
 from syntony.agent.reactor.process import Reactor
 from syntony.lab.testing import eventually
 from syntony.traffic.policy import Policy
@@ -50,6 +52,11 @@ class AgentOnHost:
         """That are probed."""
         probed = self.reactor._probed
         return len(probed.flows) if probed is not None else 0
+
+    def knows_its_reactor(self, connections: int) -> bool:
+        """Whether the telemetry process has connected so often, and knows what is probed."""
+        agent = self.agent
+        return (agent._connections, agent._probing) == (connections, self.reactor._probing)
 
     def lacks(self, *parts: str) -> None:
         """Exactly these do not run."""
@@ -152,6 +159,28 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
         number = host.reactor.nics.numbers["vb"]
         eventually(lambda: any(nic == number for nic, _ in host.probing()), "it probes again")
         assert host.reactor.nics.engine.counters().send_errors - sent < 8
+
+
+def a_reactor_is_made_anew_under_a_telemetry_process() -> None:
+    """And finds nothing that its predecessor has kept: it is told what stands."""
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place:
+        host = AgentOnHost(place)
+        with reporting(host.config) as host.agent:
+            for life in range(2):
+                with reacting(host.config) as host.reactor:
+                    if not life:
+                        host.send_plan()
+                    host.lacks()
+                    eventually(lambda: host.flows == 8, "probing")
+                    eventually(partial(host.knows_its_reactor, life + 1), "its telemetry knows")
+                    eventually(lambda: host.agent._reactor.counters.sent > 0, "and counts")
+                (place / "run" / kept.FILE).unlink()
+                eventually(lambda: "reactor" in down(host.agent), "missed")
+                assert [nic.addresses for nic in host.agent.hello("s").nics] == [
+                    ("10.0.0.1",), ("10.0.1.1",),
+                ], "their place in the plan stays"  # fmt: skip
 
 
 def a_source_port_is_taken_at_the_start_and_freed() -> None:
@@ -269,6 +298,7 @@ def broken_counters_and_a_broken_thread() -> None:
         nothing_is_missing,
         a_nic_is_missing_at_the_start_and_comes,
         a_nic_goes_and_comes_back_as_another_device,
+        a_reactor_is_made_anew_under_a_telemetry_process,
         a_source_port_is_taken_at_the_start_and_freed,
         the_reflectors_port_is_taken,
         the_join_port_is_taken,

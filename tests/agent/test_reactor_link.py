@@ -88,6 +88,8 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
         probing = telemetry.probing()
         assert probing is not None
         assert probing.plan == plan()
+        assert telemetry.obey(plan(), None) == ""
+        assert reactor._coming is None, "the same plan again changes nothing"
     assert telemetry.look(flows=True) == link.NOTHING_SEEN
     assert "reactor" in str(telemetry.fault)
     assert telemetry.counters.sent == 0
