@@ -107,7 +107,7 @@ def _run(env: dict[str, str]) -> None:
             if line:
                 run(syntony, *shlex.split(line), "--lab", LAB)
     finally:
-        run(syntony, "lab", "down", LAB, "--yes")
+        run(syntony, "lab", "down", "--name", LAB, "--yes")
     run(syntony, "lab", "drill", "contention")
     run(sys.executable, "-m", "pytest", "-q", "-m", "", "tests/agent_link/test_membership.py")
 
