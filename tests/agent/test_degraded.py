@@ -53,6 +53,11 @@ class AgentOnHost:
         probed = self.reactor._probed
         return len(probed.flows) if probed is not None else 0
 
+    def told_down(self) -> set[str]:
+        """Parts that do not run, as the controller hears of them."""
+        parts = self.agent._machine.statuses(0)
+        return {part.name for part in parts if part.state is not PartState.RUNNING}
+
     def knows_its_reactor(self, connections: int) -> bool:
         """Whether the telemetry process has connected so often, and knows what is probed."""
         agent = self.agent
@@ -151,6 +156,7 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
         before = host.agent.hello("s")
         ip("link del vb")
         host.lacks("nic:vb")
+        eventually(lambda: "nic:vb" in host.told_down(), "its telemetry knows")
         assert host.agent.hello("s") == before, "its place in the plan stays"
         make_nic("vb", 1)
         host.lacks()

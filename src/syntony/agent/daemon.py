@@ -66,7 +66,7 @@ CHECK_NS = 1 * S
 
 
 def run_agent(config: AgentConfig, stop: threading.Event) -> None:
-    """Probe and report until `stop` is set.
+    """Measure and report until `stop` is set.
 
     Raises:
         ConfigError: an address or a number is not as it must be, or another agent uses the spool.

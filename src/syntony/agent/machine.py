@@ -74,7 +74,9 @@ class Machine:
             ConfigError: an address or a number is not as it must be, or another agent uses the
                 spool.
         """
-        config, now_ns = self._config, time.monotonic_ns()
+        config = self._config
+        self.reactor.await_socket()
+        now_ns = time.monotonic_ns()
         starts: dict[str, Callable[[], None]] = {
             "spool": self._open_spool,
             "clock-page": self.clock_server.open,
@@ -125,20 +127,18 @@ class Machine:
         return (*(state.parts if state is not None else ()), *self.parts.statuses(now_ns))
 
     def describe(self) -> None:
-        """The NICs as the reactor has them. One that goes keeps its place in the plan: peers see it
-        dead, and it is missed; so do all of them while the reactor does not run."""
-        state = self.reactor.state
-        if state is None and self.described:
-            return
-        described = state.nics if state is not None else self._undescribed()
-        if described == self.described:
-            return
-        self.described = described
-        self.stream_changed()
-        now_ns = time.monotonic_ns()
-        self.parts.restart("path-tracing", now_ns)
-        if state is not None and self.nic_clocks.keep(state.clocks):
-            self.parts.restart("clock-discipline", now_ns)
+        """The NICs as the reactor has them, or last had them; and their clocks."""
+        state, now_ns = self.reactor.state, time.monotonic_ns()
+        if state is not None:
+            described = state.nics
+            if self.nic_clocks.keep(state.clocks):
+                self.parts.restart("clock-discipline", now_ns)
+        else:
+            described = self.described or self._undescribed()
+        if described != self.described:
+            self.described = described
+            self.stream_changed()
+            self.parts.restart("path-tracing", now_ns)
 
     def _undescribed(self) -> tuple[NicInfo, ...]:
         return tuple(

@@ -18,17 +18,21 @@ class NicClocks:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, tuple[int, int]] = {}
         self._clocks: dict[str, tuple[Phc, CrossStamps]] = {}
         """By NIC."""
 
-    def keep(self, numbers: Mapping[str, int]) -> bool:
-        """Read these from now on: NIC → N of ``/dev/ptpN``. Whether they are others than before."""
+    def keep(self, numbers: Mapping[str, tuple[int, int]]) -> bool:
+        """Read these from now on. Whether they are others than before.
+
+        Args:
+            numbers: NIC → N of ``/dev/ptpN``, and of its attachment.
+        """
         if numbers == self._numbers:
             return False
         self.close()
         self._numbers = dict(numbers)
-        for nic, number in numbers.items():
+        for nic, (number, _) in numbers.items():
             try:
                 clock = Phc(number)
             except MissingError as error:

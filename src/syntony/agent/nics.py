@@ -45,8 +45,10 @@ class ProbedNics:
         self._attached: dict[str, _Attached] = {}
         self.seen: set[str] = set()
         """NICs that have been attached since the start."""
-        self.clocks: dict[str, int] = {}
-        """NICs that stamp in a clock of their own, and its number N in ``/dev/ptpN``."""
+        self.clocks: dict[str, tuple[int, int]] = {}
+        """NICs that stamp in a clock of their own: the clock's number N in ``/dev/ptpN``, and that
+        of the attachment, since another device may get the same N."""
+        self._attachments = 0
         self.engine = ProbeEngine(
             [self._probe_nic(nic) for nic in config.nics], clock, ring_records=RING_RECORDS
         )
@@ -77,7 +79,8 @@ class ProbedNics:
         except MissingError as error:
             self.engine.attach(name, probed, self.numbers[name], stamping="kernel")
             return f"kernel stamps: {error}"[:MAX_TEXT]
-        self.clocks[name] = status.phc_index
+        self._attachments += 1
+        self.clocks[name] = status.phc_index, self._attachments
         return status.reason
 
     def detach(self, name: str) -> None:

@@ -40,7 +40,6 @@ class Parts:
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
-        self._changes = 0
 
     def add(
         self,
@@ -100,11 +99,6 @@ class Parts:
         part = self._parts.get(name)
         return part is not None and part.state is PartState.RUNNING
 
-    @property
-    def changes(self) -> int:
-        """How many times the state or the reason of a part has changed."""
-        return self._changes
-
     def statuses(self, now_ns: int) -> tuple[PartStatus, ...]:
         """Every part, in the order in which they were added."""
         return tuple(
@@ -144,7 +138,6 @@ class Parts:
         if state is not part.state:
             part.since_ns = now_ns
         part.state, part.reason = state, reason
-        self._changes += 1
 
     @staticmethod
     def _log_traceback(name: str, error: Exception) -> None:

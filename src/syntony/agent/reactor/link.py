@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +32,7 @@ from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
 from syntony.io.probe import HEARD, RECORD, Counters
 from syntony.io.run_directory import REACTOR_SOCKET
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
 
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 
     from syntony.agent.steering.rows import PathRow
 
-_log = logging.getLogger(__name__)
 _A = TypeVar("_A", bound=Answer)
 
 PATIENCE_NS = 1 * S
 """For one message. A reactor that is stopped is asked again when its part is started again."""
 RETRY_NS = 2 * S
 """Between two attempts to reach it, at most: it is started again within so long."""
+BEGIN_NS, LOOK_NS = 2 * S, 20 * MS
+"""How long a socket that is not there yet is waited for; between two looks."""
 NOTHING_SEEN = Seen(pending=0, probing=0, outcome="", has_flows=False)
 
 
@@ -79,6 +80,13 @@ class ReactorLink:
         """What the reactor has to know when it has begun anew."""
         self._rows = 0
         """Rows before this number have been taken."""
+
+    def await_socket(self) -> None:
+        """Where both begin together, the reactor is soon there: what it says of the NICs, rather
+        than a guess, should be the first that the controller hears."""
+        until_ns = time.monotonic_ns() + BEGIN_NS
+        while time.monotonic_ns() < until_ns and not self._path.exists():
+            time.sleep(LOOK_NS / S)
 
     def start(self) -> None:
         """Connect, and tell it all that stands. Raises `MissingError`: it does not answer."""

@@ -105,9 +105,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """How the reactor is."""
 
     nics: tuple[NicInfo, ...]
-    """As the controller should know them."""
-    clocks: dict[str, int]
-    """NICs that stamp in a clock of their own, and its number N in ``/dev/ptpN``."""
+    """As the controller should know them: one that has gone is as it was, so that it keeps its
+    place in the plan. Peers see it dead, and it is missed."""
+    clocks: dict[str, tuple[int, int]]
+    """NICs that stamp in a clock of their own: its number N in ``/dev/ptpN``, and another number
+    whenever the NIC is attached."""
     parts: tuple[PartStatus, ...]
     engine: dict[str, int]
     """`syntony.io.probe.Counters`."""

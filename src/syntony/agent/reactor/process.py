@@ -52,6 +52,7 @@ from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, S
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import ProcessView, Switch
+from syntony.wire.messages import NicInfo
 from syntony.wire.probes import Plan, ProbeKeys
 
 _log = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ class Reactor:
         """How many times others have."""
         self._tell_from_ns = 0
         self._plan_faults = 0
+        self._described: tuple[NicInfo, ...] = ()
         self._processes: tuple[ProcessView, ...] = ()
         self._next_check_ns = self._next_jobs_ns = 0
 
@@ -136,6 +138,7 @@ class Reactor:
         starts["reactor-socket"] = self._server.start
         for name, start in starts.items():
             self.parts.add(name, start, now_ns)
+        self._described = self.nics.describe()
         self.job_link.stop(stopped=self.steering.stopped)
         before = kept.load(self._directory)
         if before.keys is not None:
@@ -181,6 +184,7 @@ class Reactor:
 
     def _attach(self, name: str) -> None:
         self.nics.attach(name)
+        self._described = self.nics.describe()
         self.steering.nic_came(name)
         self.parts.restart("probing", time.monotonic_ns())
 
@@ -235,7 +239,7 @@ class Reactor:
         link, usage = self.job_link, own_usage()
         first, waiting = self.steering.rows(rows)
         return State(
-            nics=self.nics.describe(),
+            nics=self._described,
             clocks=dict(self.nics.clocks),
             parts=self.parts.statuses(now_ns),
             engine=msgspec.structs.asdict(self.nics.engine.counters()),
