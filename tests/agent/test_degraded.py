@@ -22,6 +22,7 @@ from syntony.agent.reactor import kept
 from syntony.agent.reactor.process import Reactor
 from syntony.lab.testing import eventually
 from syntony.traffic.policy import Policy
+from syntony.wire.parts import PartState
 from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys
 
 pytestmark = pytest.mark.lab
