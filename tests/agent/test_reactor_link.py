@@ -22,7 +22,7 @@ from syntony.agent.reactor.link import ReactorLink
 from syntony.agent.reactor.process import Reactor
 from syntony.agent.steering.rows import PathRow
 from syntony.agent.steering.story import MAX_ROWS, ROWS_AT_ONCE, Story
-from syntony.errors import MissingError
+from syntony.errors import MissingError, SyntonyError, WireError
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.lab.testing import eventually
@@ -267,3 +267,49 @@ def test_another_user_is_not_let_in(
         with pytest.raises(MissingError):
             telemetry.start()
         assert reactor._server.connections == 0
+
+
+def test_rows_are_told_once_by_one_telemetry_process(place: Path, telemetry: ReactorLink) -> None:
+    seed = random.randrange(1 << 32)
+    rng, story = random.Random(seed), Story("h0", lambda _: None)
+    written, told = 0, list[int]()
+    with running(place) as reactor:
+        reactor.steering.rows = story.rows  # type: ignore[method-assign]
+        telemetry.start()
+        for _ in range(30):
+            for _ in range(rng.randrange(5)):
+                story._rows.append(_row(written))
+                written += 1
+            for _ in range(rng.randrange(3)):
+                telemetry.refresh()
+            for _ in range(rng.randrange(3)):
+                told += [row.at_ns for row in telemetry.rows()]
+        telemetry.refresh()
+        told += [row.at_ns for row in telemetry.rows()]
+    assert told == list(range(written)), f"seed {seed}"
+
+
+def test_a_request_of_another_version_is_answered(place: Path) -> None:
+    with running(place):
+        channel = Channel.connect(place / "run" / REACTOR_SOCKET, S)
+        for request in ({"type": "no-such-request"}, {"type": "obey", "said": {"type": "plan"}}):
+            channel.send(msgspec.msgpack.encode(request))
+            answer = msgspec.msgpack.decode(channel.receive(), type=messages.Answer)
+            assert isinstance(answer, messages.Failed)
+            assert "of another version" in answer.reason
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "error"), [(MAX_BYTES + 1, WireError), (MAX_BYTES, MissingError)]
+)
+def test_a_message_beyond_all_bounds_is_not_waited_for(
+    length: int, error: type[SyntonyError]
+) -> None:
+    """One within them is, as long as patience lasts."""
+    near, far = socket.socketpair()
+    channel = Channel(near, S // 20)
+    with far:
+        far.sendall(struct.pack("=I", length))
+        with pytest.raises(error):
+            channel.receive()

@@ -163,10 +163,10 @@ class PathService:
         if self._switch is not None and switch.at_ns <= self._switch.at_ns:
             return
         self._switch = switch
+        if self._control is not None:
+            self._control.stop(stopped=switch.stopped)  # before the disk, which may hang
         self._save(switch)
         _log.warning("traffic control stopped=%s by=%s", switch.stopped, switch.by)
-        if self._control is not None:
-            self._control.stop(stopped=switch.stopped)
 
     def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
         """What was done, oldest first, and the number of the first row; rows before `after` need
