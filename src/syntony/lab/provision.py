@@ -14,9 +14,11 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
 from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
+from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
+from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
@@ -119,9 +121,8 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         },
         ControllerConfig,
     )
-    path = _write(directory, CONTROLLER_DAEMON, config)
-    argv = ("controller", "--config", str(path))
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, argv)
+    words = _role(directory, CONTROLLER_DAEMON, config, "controller")
+    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
@@ -166,11 +167,12 @@ def _agent(
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )
-    path = _write(directory, telemetry_name(host), config)
-    options = ("--config", str(path))
+    entry = _entry(file, plan, host)
+    telemetry = _role(directory, telemetry_name(host), config, "agent")
+    reactor = ("agent", "reactor", *telemetry[1:])
     return [
-        _daemon(directory, reactor_name(host), host, ("agent", "reactor", *options)),
-        _daemon(directory, telemetry_name(host), host, ("agent", *options)),
+        _daemon(directory, reactor_name(host), host, entry, reactor),
+        _daemon(directory, telemetry_name(host), host, entry, telemetry),
     ]
 
 
@@ -185,14 +187,28 @@ def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) ->
     )
 
 
-def _write(directory: Path, name: str, config: msgspec.Struct) -> Path:
+def _entry(file: LabFile, plan: Plan, host: str) -> tuple[str, ...]:
+    return guest_entry(_mgmt(plan, host)) if file.image else inside(host)
+
+
+def machine_daemon(directory: Path, host: str) -> DaemonSpec:
+    """The virtual machine that is a host."""
+    name = f"machine-{host}"
+    argv = (*inside(host), sys.executable, "-m", "syntony.lab.verbs.machine", str(directory), host)
+    return DaemonSpec(name, host, argv, str(directory / LOGS / f"{name}.log"))
+
+
+def _role(directory: Path, name: str, config: msgspec.Struct, role: str) -> tuple[str, ...]:
+    """Arguments of `syntony`, with the configuration written."""
     path = directory / f"{name}.toml"
     path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
-    return path
+    return role, "--config", str(path)
 
 
-def _daemon(directory: Path, name: str, node: str, words: tuple[str, ...]) -> DaemonSpec:
-    argv = ("ip", "netns", "exec", node, sys.executable, "-m", "syntony", *words)
+def _daemon(
+    directory: Path, name: str, node: str, entry: tuple[str, ...], words: tuple[str, ...]
+) -> DaemonSpec:
+    argv = (*entry, sys.executable, "-m", "syntony", *words)
     return DaemonSpec(name, node, argv, str(directory / LOGS / f"{name}.log"))
 
 
