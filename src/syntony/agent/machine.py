@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from syntony.agent import metrics
 from syntony.agent.clock_server import ClockServer
@@ -52,7 +51,7 @@ class Machine:
         self.parts = Parts()
         self.spool = spool
         self.clock_server = ClockServer(config.clock, clock)
-        self.reactor = ReactorLink(Path(config.clock.dir))
+        self.reactor = ReactorLink(config.meeting_place())
         self.nic_clocks = NicClocks(config.host)
         self.links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
         self.tracer = PathTracer(

@@ -46,6 +46,8 @@ minute for each return (decision 0143). A link that flaps every two seconds is h
 METRICS_PORT = 9862
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
+MACHINE_RUN = "/run/syntony"
+"""In a machine: what it shares with the lab holds no sockets."""
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 """A day: a lab lives shorter, and restarting it makes a new authority."""
 
@@ -164,6 +166,7 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
+        reactor_dir=MACHINE_RUN if file.image else "",
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )

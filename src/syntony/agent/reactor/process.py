@@ -97,11 +97,11 @@ class Reactor:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._directory = Path(config.clock.dir)
+        self._directory = config.meeting_place()
         self._clock = host_clock(config)
         self.parts = Parts()
         self.nics = ProbedNics(config, self._clock)
-        self.job_link = JobLink(self._directory / SOCKET_NAME)
+        self.job_link = JobLink(Path(config.clock.dir) / SOCKET_NAME)
         self.steering = PathService(config, self.job_link)
         self.steering.probe_with(self.nics.engine)
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
