@@ -48,6 +48,10 @@ class Account(NamedTuple):
     waits: int
 
 
+Agent = tuple[int, ...]
+"""Its processes."""
+
+
 def account(task: Path) -> tuple[str, Account]:
     """Name and account of ``/proc/PID/task/TID`` (proc_pid_stat(5), sched-stats.rst)."""
     head, _, rest = (task / "stat").read_text().rpartition(")")
@@ -62,27 +66,29 @@ def account(task: Path) -> tuple[str, Account]:
     return head.partition("(")[2], Account(total_s, user_s, system_s, waits)
 
 
-def accounts(pid: int) -> dict[str, tuple[str, Account]]:
-    """Of every thread of a process, by its number."""
-    return {task.name: account(task) for task in Path(f"/proc/{pid}/task").iterdir()}
+def accounts(agent: Agent) -> dict[str, tuple[str, Account]]:
+    """Of every thread of an agent, by its number."""
+    tasks = (task for pid in agent for task in Path(f"/proc/{pid}/task").iterdir())
+    return {task.name: account(task) for task in tasks}
 
 
-def memory_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+def memory_mb(agent: Agent) -> float:
+    """Resident, the libraries that its processes share counted for each."""
+    lines = [line for pid in agent for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def datagrams(pid: int) -> int:
-    """UDP packets that the namespace of a process has sent: RFC 4113's udpOutDatagrams."""
+def datagrams(agent: Agent) -> int:
+    """UDP packets that the namespace of an agent has sent: RFC 4113's udpOutDatagrams."""
     names, values = (
-        line.split() for line in Path(f"/proc/{pid}/net/snmp").read_text().splitlines()
+        line.split() for line in Path(f"/proc/{agent[0]}/net/snmp").read_text().splitlines()
         if line.startswith("Udp:")
     )  # fmt: skip
     return int(values[names.index("OutDatagrams")])
 
 
-def agents(lab: LiveLab) -> list[int]:
-    """Processes of the lab's agents."""
+def agents(lab: LiveLab) -> list[Agent]:
+    """The lab's."""
     parents: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -91,14 +97,16 @@ def agents(lab: LiveLab) -> list[int]:
             )
         except FileNotFoundError:  # it has just ended
             continue
-    found, waiting = [], [lab.pid()]
+    found: dict[bytes, Agent] = defaultdict(tuple)
+    waiting = [lab.pid()]
     while waiting:
         pid = waiting.pop()
         waiting += parents[pid]
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"agent" in words and b"--config" in words:
-            found.append(pid)
-    return found
+            # Both processes of an agent read the same file.
+            found[words[words.index(b"--config") + 1]] += (pid,)
+    return list(found.values())
 
 
 def shares(
@@ -134,7 +142,7 @@ def summed(threads: dict[str, Account]) -> Account:
     return Account(*(sum(each) for each in zip(*threads.values(), strict=True)))
 
 
-def measure(pids: list[int], seconds: float) -> tuple[list[dict[str, Any]], int]:
+def measure(pids: list[Agent], seconds: float) -> tuple[list[dict[str, Any]], int]:
     """Rows of every thread and of all, and packets a second that an agent sends."""
     before, sent = {pid: accounts(pid) for pid in pids}, {pid: datagrams(pid) for pid in pids}
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a path's death costs a job while an agent hangs: nobody's, the sender's, the receiver's.
+"""What a path's death costs a job while an agent hangs, or one of its two processes.
 
     python -m bench.hung_agent --rounds 5           # about four minutes
 
@@ -18,7 +18,15 @@ from bench.slow_path import NAME, RATE, acting, await_joins, job
 
 from syntony.lab.testing import LiveLab, eventually, live
 
-HUNG = ("nobody's", "sender's", "receiver's")
+HUNG = {
+    "nobody": (),
+    "telemetry, both ends": (("telemetry-stop", "h0"), ("telemetry-stop", "h1")),
+    "reactor, sender": (("reactor-stop", "h0"),),
+    "reactor, receiver": (("reactor-stop", "h1"),),
+    "agent, sender": (("agent-stop", "h0"),),
+    "agent, receiver": (("agent-stop", "h1"),),
+}
+"""Who hangs: faults and hosts."""
 HOSTS, SIZE = 4, 200_000
 WATCHED_S, PAUSE_S = 5.0, 6.0
 
@@ -30,8 +38,7 @@ def measure(lab: LiveLab, port: int, hung: str, hung_s: float) -> float:
         with job(lab, port, SIZE) as sender:
             assert sender.stdout is not None  # noqa: S101 - a pipe was asked for
             await_joins(lab)
-            if hung != HUNG[0]:
-                faults.append(lab.inject("agent-stop", "h0" if hung == HUNG[1] else "h1"))
+            faults += [lab.inject(kind, host) for kind, host in HUNG[hung]]
             time.sleep(hung_s)
             faults.append(lab.inject("blackhole", "h0/rail0"))
             began_s, longest_s = time.monotonic(), 0.0
@@ -51,19 +58,20 @@ def measure(lab: LiveLab, port: int, hung: str, hung_s: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--who", nargs="+", choices=HUNG, default=list(HUNG), help="who hangs")
     parser.add_argument("--hung-for", type=float, default=3.0, help="s before the path dies")
     asked = parser.parse_args()
     port = 5600
     options = ("--hosts", str(HOSTS), "--leaves", "1", "--spines", "1", "--rate", RATE)
-    found: dict[str, list[float]] = {hung: [] for hung in HUNG}
+    found: dict[str, list[float]] = {hung: [] for hung in asked.who}
     with live(NAME, *options, agents=True) as lab:
         eventually(lambda: acting(lab) == HOSTS, "all agents manage paths", within_s=60)
         for _ in range(asked.rounds):
-            for hung in HUNG:
+            for hung in asked.who:
                 port += 1
                 found[hung].append(measure(lab, port, hung, asked.hung_for))
-                print(f"{hung} agent hangs: {found[hung][-1]:.2f} s", flush=True)
-    print("\n| Agent that hangs | Longest message, s: median | All |\n| --- | --- | --- |")
+                print(f"hangs: {hung}: {found[hung][-1]:.2f} s", flush=True)
+    print("\n| Hangs | Longest message, s: median | All |\n| --- | --- | --- |")
     for hung, each in found.items():
         every = " ".join(f"{one:.2f}" for one in each)
         print(f"| {hung} | {statistics.median(each):.2f} | {every} |")

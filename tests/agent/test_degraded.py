@@ -8,21 +8,20 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.agent.halves import config, down, reacting, reporting
 from tests.io.namespace import ip, run_alone
 
-from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.agent.daemon import Agent
-from syntony.agent.spool import Spool
-from syntony.agent.uplink import Uplink
+from syntony.agent.reactor import kept
+from syntony.agent.reactor.process import Reactor
 from syntony.lab.testing import eventually
-from syntony.metrics.settings import MetricsConfig
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import Policy
 from syntony.wire.parts import PartState
 from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys
 
@@ -32,43 +31,38 @@ PORT, SOURCE = 8620, 61_000
 
 
 class AgentOnHost:
-    """An agent with its loop running, without a controller."""
+    """Both halves of an agent with their loops running, without a controller."""
 
-    def __init__(self, place: Path, mode: Mode = Mode.ACT) -> None:
-        nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
-        self.config = AgentConfig(
-            host="h0", controller="127.0.0.1:1", tls=nowhere,
-            nics=tuple(NicConfig(name=name, rail=rail) for rail, name in enumerate(("va", "vb"))),
-            spool_dir=str(place / "spool"), clock=ClockConfig(dir=str(place / "run")),
-            metrics=MetricsConfig(listen="127.0.0.1:9091", tls=False),
-            traffic=Policy(mode=mode),
-        )  # fmt: skip
-        self.spool = Spool(place / "spool", 1 << 20)
-        self.agent = Agent(self.config, self.spool)
+    def __init__(self, place: Path) -> None:
+        self.config = config(place)
+        self.reactor: Reactor
+        self.agent: Agent
 
     @contextmanager
     def running(self) -> Iterator[AgentOnHost]:
-        stop = threading.Event()
-        self.agent.start()
-        uplink = Uplink(self.config, self.agent.hello, self.agent.inbox.put, self.spool)
-        loop = threading.Thread(target=self.agent.run, args=(uplink, stop))
-        loop.start()
-        try:
+        with reacting(self.config) as self.reactor, reporting(self.config) as self.agent:
+            self.spool = self.agent._spool
             yield self
-            assert loop.is_alive(), "the agent went down"
-        finally:
-            stop.set()
-            loop.join()
-            self.agent.close()
-            self.spool.close()
 
     def down(self) -> dict[str, str]:
         """Parts that do not run, and why."""
-        return {
-            part.name: part.reason
-            for part in self.agent.parts.statuses(0)
-            if part.state is not PartState.RUNNING
-        }
+        return down(self.reactor, self.agent)
+
+    @property
+    def flows(self) -> int:
+        """That are probed."""
+        probed = self.reactor._probed
+        return len(probed.flows) if probed is not None else 0
+
+    def told_down(self) -> set[str]:
+        """Parts that do not run, as the controller hears of them."""
+        parts = self.agent._machine.statuses(0)
+        return {part.name for part in parts if part.state is not PartState.RUNNING}
+
+    def knows_its_reactor(self, connections: int) -> bool:
+        """Whether the telemetry process has connected so often, and knows what is probed."""
+        agent = self.agent
+        return (agent._connections, agent._probing) == (connections, self.reactor._probing)
 
     def lacks(self, *parts: str) -> None:
         """Exactly these do not run."""
@@ -97,7 +91,7 @@ class AgentOnHost:
 
     def probing(self) -> set[tuple[int, int]]:
         """(NIC number, flow) of what has been recorded since the last call."""
-        rows = self.agent._engine.drain()
+        rows = self.reactor.nics.engine.drain()
         return {(int(row["nic_id"]), int(row["flow_id"])) for row in rows}
 
 
@@ -136,14 +130,17 @@ def a_nic_is_missing_at_the_start_and_comes() -> None:
         host.lacks("nic:vb")
         assert "vb" in host.down()["nic:vb"]
         host.send_plan()
-        eventually(lambda: host.agent._flows == 4, "the other NIC is probed from")
+        eventually(lambda: host.flows == 4, "the other NIC is probed from")
         told = {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
         assert told == {"va": ("10.0.0.1",), "vb": ()}
         make_nic("vb", 1)
         host.lacks()
-        eventually(lambda: host.agent._flows == 8, "both are")
-        assert [nic.addresses for nic in host.agent.hello("s").nics][1] == ("10.0.1.1",)
-        control = host.agent._steering.control
+        eventually(lambda: host.flows == 8, "both are")
+        eventually(
+            lambda: [nic.addresses for nic in host.agent.hello("s").nics][1] == ("10.0.1.1",),
+            "the controller will know",
+        )
+        control = host.reactor.steering._control
         assert control is not None
         eventually(
             lambda: {nic.name for nic in control._failover.health.nics()} == {"va", "vb"},
@@ -156,18 +153,41 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
     make_nic("vb", 1)
     with _place() as place, AgentOnHost(place).running() as host:
         host.send_plan()
-        eventually(lambda: host.agent._flows == 8, "probing")
+        eventually(lambda: host.flows == 8, "probing")
         before = host.agent.hello("s")
         ip("link del vb")
         host.lacks("nic:vb")
+        eventually(lambda: "nic:vb" in host.told_down(), "its telemetry knows")
         assert host.agent.hello("s") == before, "its place in the plan stays"
         make_nic("vb", 1)
         host.lacks()
         host.probing()
-        sent = host.agent._engine.counters().send_errors
-        number = host.agent._nics.numbers["vb"]
+        sent = host.reactor.nics.engine.counters().send_errors
+        number = host.reactor.nics.numbers["vb"]
         eventually(lambda: any(nic == number for nic, _ in host.probing()), "it probes again")
-        assert host.agent._engine.counters().send_errors - sent < 8
+        assert host.reactor.nics.engine.counters().send_errors - sent < 8
+
+
+def a_reactor_is_made_anew_under_a_telemetry_process() -> None:
+    """And finds nothing that its predecessor has kept: it is told what stands."""
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place:
+        host = AgentOnHost(place)
+        with reporting(host.config) as host.agent:
+            for life in range(2):
+                with reacting(host.config) as host.reactor:
+                    if not life:
+                        host.send_plan()
+                    host.lacks()
+                    eventually(lambda: host.flows == 8, "probing")
+                    eventually(partial(host.knows_its_reactor, life + 1), "its telemetry knows")
+                    eventually(lambda: host.agent._reactor.counters.sent > 0, "and counts")
+                (place / "run" / kept.FILE).unlink()
+                eventually(lambda: "reactor" in down(host.agent), "missed")
+                assert [nic.addresses for nic in host.agent.hello("s").nics] == [
+                    ("10.0.0.1",), ("10.0.1.1",),
+                ], "their place in the plan stays"  # fmt: skip
 
 
 def a_source_port_is_taken_at_the_start_and_freed() -> None:
@@ -178,10 +198,10 @@ def a_source_port_is_taken_at_the_start_and_freed() -> None:
         host.send_plan()
         host.lacks("probing")
         assert "port 61000 on 10.0.0.1 is in use" in host.down()["probing"]
-        assert host.agent._flows == 7
+        assert host.flows == 7
         foreign.close()
         host.lacks()
-        assert host.agent._flows == 8
+        assert host.flows == 8
 
 
 def the_reflectors_port_is_taken() -> None:
@@ -200,11 +220,12 @@ def the_join_port_is_taken() -> None:
     make_nic("vb", 1)
     foreign = _taken("10.0.1.1", Policy().port, socket.SOCK_STREAM)
     with _place() as place, AgentOnHost(place).running() as host:
-        if host.agent._steering.control is None or host.agent._steering.control.no_mptcp:
+        control = host.reactor.steering._control
+        if control is None or control._mptcp is None:
             foreign.close()
             return
         host.lacks("join-port")
-        assert len(host.agent._steering.control._listeners._listeners) == 1
+        assert len(control._mptcp._listeners._listeners) == 1
         foreign.close()
         host.lacks()
 
@@ -217,12 +238,13 @@ def no_spool_no_page_and_no_nic_at_once() -> None:
         scraped = _taken("127.0.0.1", 9091, socket.SOCK_STREAM)
         with AgentOnHost(place).running() as host:
             host.send_plan()
-            host.lacks("nic:vb", "spool", "clock-page", "job-socket", "metrics")
+            run_directory = "clock-page", "job-socket", "reactor-socket", "reactor"
+            host.lacks("nic:vb", "spool", "metrics", *run_directory)
             assert host.spool.append("t", 5, b"x") is None
             assert host.spool.dropped_rows == 5
-            eventually(lambda: host.agent._flows == 4, "and it probes")
-            (place / "spool").unlink()
             (place / "run").unlink()
+            eventually(lambda: host.flows == 4, "and it probes")
+            (place / "spool").unlink()
             scraped.close()
             make_nic("vb", 1)
             host.lacks()
@@ -283,6 +305,7 @@ def broken_counters_and_a_broken_thread() -> None:
         nothing_is_missing,
         a_nic_is_missing_at_the_start_and_comes,
         a_nic_goes_and_comes_back_as_another_device,
+        a_reactor_is_made_anew_under_a_telemetry_process,
         a_source_port_is_taken_at_the_start_and_freed,
         the_reflectors_port_is_taken,
         the_join_port_is_taken,

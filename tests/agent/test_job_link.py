@@ -139,7 +139,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
         JobLink(path).start()
     assert path.read_text() == "precious"
     long = tmp_path / ("x" * 120) / "agent"
-    with pytest.raises(MissingError, match="no socket for jobs"):
+    with pytest.raises(MissingError, match="no socket"):
         JobLink(long).start()
 
 

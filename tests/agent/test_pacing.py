@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from syntony.agent.steering.pacing import LINGER_NS, LONGEST_NS, RETRY_NS, PaceKeeper
+from syntony.agent.pacing import LINGER_NS, LONGEST_NS, RETRY_NS, PaceKeeper
 from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import MS, S

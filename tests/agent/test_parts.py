@@ -109,17 +109,24 @@ def test_a_wrong_configuration_ends_the_start() -> None:
         Parts().add("metrics", start, 0)
 
 
-def test_what_changes_is_counted_what_stays_is_not() -> None:
+def test_what_stays_is_no_change() -> None:
+    """Told again and again, a part is as long as it has been so."""
     machine, parts = _Machine(), Parts()
     parts.add("a", lambda: machine.start("a"), 0)
-    before = parts.changes
-    parts.retry(S)
-    assert parts.changes == before
     machine.broken["a"] = MissingError("gone")
     parts.fail("a", MissingError("gone"), 2 * S)
     for now_s in range(3, 60):
         parts.retry(now_s * S)
-    assert parts.changes == before + 1
-    machine.broken.clear()
-    parts.retry(120 * S)
-    assert parts.changes == before + 2
+    (told,) = parts.statuses(60 * S)
+    assert (told.state, told.reason, told.age_ns) == (PartState.WAITING, "gone", 58 * S)
+
+
+def test_a_part_may_be_tried_more_often_than_others() -> None:
+    machine, parts = _Machine(), Parts()
+    machine.broken = {"often": MissingError("gone"), "seldom": MissingError("gone")}
+    parts.add("often", lambda: machine.start("often"), 0, 2 * S)
+    parts.add("seldom", lambda: machine.start("seldom"), 0)
+    for now_s in range(1, 120):
+        parts.retry(now_s * S)
+    assert machine.attempts.count("often") == 61
+    assert 5 <= machine.attempts.count("seldom") <= 10

@@ -163,6 +163,20 @@ def test_heard_rows_count_what_came_since_the_last_call() -> None:
     assert list(rows["received"]) == [4]
 
 
+def test_heard_rows_count_from_where_this_process_begins_to_listen() -> None:
+    """An engine that is older than this process, and one that is younger."""
+    pipeline = Pipeline("h0")
+    pipeline.plan(plan(7))
+    for before in (1000, 0):
+        heard = np.array([(2, 1, before)], dtype=HEARD_ROW)
+        pipeline.hear_from(heard)
+        assert pipeline.heard_rows(heard, T0) is None
+        heard["requests"] += 4
+        rows = pipeline.heard_rows(heard, T0 + S)
+        assert rows is not None
+        assert list(rows["received"]) == [4]
+
+
 def test_an_agent_row_has_the_columns_of_its_table() -> None:
     counters = {column.name: 1 for column in AGENT.columns if column.name not in {"ts_ns", "host"}}
     assert set(agent_row("h0", T0, counters)) == {column.name for column in AGENT.columns}

@@ -455,7 +455,8 @@ def _front_end(files: dict[str, str | None], links: dict[str, str]) -> None:
 def _common_commands(host: str) -> dict[str, str | None]:
     services = ("slurmd", "kubelet", "containerd", "docker", "lldpd", "chronyd", "chrony", "ntpd",
                 "systemd-timesyncd", "ptp4l", "nvidia-persistenced", "nvidia-fabricmanager",
-                "opensmd", "sssd", "munge", "irqbalance", "syntony-agent")  # fmt: skip
+                "opensmd", "sssd", "munge", "irqbalance", "syntony-agent",
+                "syntony-reactor")  # fmt: skip
     cache = "\n".join(
         f"\t{name} (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/{name}"
         for name in ("libcuda.so.1", "libnvidia-ml.so.1", "libamdhip64.so.1", "librocm_smi64.so.1",

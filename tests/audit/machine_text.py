@@ -422,7 +422,7 @@ def bmc_commands(kind: str) -> dict[str, str | None]:
 
 _SERVICES = ("slurmd", "kubelet", "containerd", "docker", "lldpd", "chronyd", "chrony", "ntpd",
              "systemd-timesyncd", "ptp4l", "nvidia-persistenced", "nvidia-fabricmanager",
-             "opensmd", "sssd", "munge", "irqbalance", "syntony-agent")  # fmt: skip
+             "opensmd", "sssd", "munge", "irqbalance", "syntony-agent", "syntony-reactor")  # fmt: skip
 
 
 def systemd_commands(shape: Mapping[str, Any], distro: Distro) -> dict[str, str | None]:

@@ -50,6 +50,8 @@ daemons() {
     TOKEN=$(eval "$(lines | grep '^syntony enrol token')")
     eval "$(lines | grep '^runuser.* enrol join')"
     eval "$(lines | grep '^syntony enrol list')"
+    as_unit reactor
+    reactor=$!
     as_unit agent
     agent=$!
     for _ in $(seq 120); do
@@ -65,7 +67,7 @@ daemons() {
     kill "$controller" && wait "$controller"
     rm -rf "/run/$(of_unit controller RuntimeDirectory)" # as systemd does when the unit stops
     test -e /run/syntony/clock
-    kill "$agent" && wait "$agent"
+    kill "$agent" "$reactor" && wait "$agent" "$reactor"
 }
 
 echo "127.0.0.1 syntony.example gpu001" >>/etc/hosts

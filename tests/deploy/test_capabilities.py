@@ -1,5 +1,5 @@
-"""The agent under exactly the capabilities of the shipped units, and without each of them: which
-parts run. In a private namespace; raw sockets and netlink are the kernel's own."""
+"""Both halves of an agent under exactly the capabilities of their units, and without each of them:
+which parts run. In a private namespace; raw sockets and netlink are the kernel's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.agent.test_degraded import AgentOnHost, make_nic
+from tests.agent.halves import config, lacks, reacting, reporting
+from tests.agent.test_degraded import make_nic
 from tests.io.namespace import run_alone
 
 from syntony.traffic.policy import Mode
@@ -20,8 +21,9 @@ from syntony.traffic.policy import Mode
 pytestmark = pytest.mark.lab
 
 UNITS = Path(__file__).parents[2] / "deploy/systemd"
-UNIT = UNITS / "syntony-agent.service"
-FAILOVER = UNITS / "syntony-agent.service.d/failover.conf"
+AGENT, REACTOR = UNITS / "syntony-agent.service", UNITS / "syntony-reactor.service"
+OF_REACTOR = {"failover", "join-port", "probing", "job-socket", "reactor-socket"}
+FAILOVER = UNITS / "syntony-reactor.service.d/failover.conf"
 
 
 def granted(*files: Path) -> set[str]:
@@ -34,19 +36,37 @@ def granted(*files: Path) -> set[str]:
     return found["AmbientCapabilities"]
 
 
-def run_with(capabilities: set[str], mode: Mode, *missing: str) -> None:
-    """A child with these only must lack exactly these parts."""
+def run_with(reactor: set[str], telemetry: set[str], mode: Mode, *missing: str) -> None:
+    """Both halves, each a process with these only: they must lack exactly these parts."""
+    with tempfile.TemporaryDirectory() as place:
+        words = (place, mode, *missing)
+        with subprocess.Popen(
+            limited(reactor, "reactor", *words), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline(), "the reactor lacks something else"
+            subprocess.run(limited(telemetry, "telemetry", *words), check=True)
+            other.communicate()
+        assert other.returncode == 0
+
+
+def limited(capabilities: set[str], *words: str) -> list[str]:
+    """A function of this module, in a process with these capabilities."""
     wanted = ",".join(["-all", *(f"+{name[4:].lower()}" for name in sorted(capabilities))])
-    command = ["setpriv", "--bounding-set", wanted, sys.executable, "-m", __spec__.name]
-    subprocess.run([*command, "agent", mode, *missing], check=True)
+    return ["setpriv", "--bounding-set", wanted, sys.executable, "-m", __spec__.name, *words]
 
 
-def agent(mode: str, *missing: str) -> None:
-    with (
-        tempfile.TemporaryDirectory() as place,
-        AgentOnHost(Path(place), Mode(mode)).running() as host,
-    ):
-        host.lacks(*missing)
+def reactor(place: str, mode: str, *missing: str) -> None:
+    """Until standard input ends."""
+    with reacting(config(Path(place), Mode(mode))) as half:
+        lacks(half, [part for part in missing if part in OF_REACTOR])
+        print("ready", flush=True)
+        sys.stdin.read()
+
+
+def telemetry(place: str, mode: str, *missing: str) -> None:
+    with reporting(config(Path(place), Mode(mode))) as half:
+        lacks(half, [part for part in missing if part not in OF_REACTOR])
 
 
 def _two_nics() -> None:
@@ -54,31 +74,31 @@ def _two_nics() -> None:
     make_nic("vb", 1)
 
 
-def the_unit_runs_every_part() -> None:
+def the_units_run_every_part() -> None:
     _two_nics()
-    run_with(granted(UNIT), Mode.OBSERVE)
+    run_with(granted(REACTOR), granted(AGENT), Mode.OBSERVE)
 
 
-def the_unit_with_failover_runs_every_part() -> None:
+def the_units_with_failover_run_every_part() -> None:
     _two_nics()
-    run_with(granted(UNIT, FAILOVER), Mode.ACT)
+    run_with(granted(REACTOR, FAILOVER), granted(AGENT), Mode.ACT)
 
 
 def without_raw_sockets_paths_are_not_traced() -> None:
     _two_nics()
-    run_with(granted(UNIT) - {"CAP_NET_RAW"}, Mode.OBSERVE, "path-tracing")
+    run_with(granted(REACTOR), granted(AGENT) - {"CAP_NET_RAW"}, Mode.OBSERVE, "path-tracing")
 
 
 def without_any_the_agent_still_measures() -> None:
     _two_nics()
-    run_with(set(), Mode.OFF, "path-tracing")
+    run_with(set(), set(), Mode.OFF, "path-tracing")
 
 
 @pytest.mark.parametrize(
     "scenario",
     [
-        the_unit_runs_every_part,
-        the_unit_with_failover_runs_every_part,
+        the_units_run_every_part,
+        the_units_with_failover_run_every_part,
         without_raw_sockets_paths_are_not_traced,
         without_any_the_agent_still_measures,
     ],

@@ -65,7 +65,8 @@ def test_no_unit_removes_what_another_one_uses() -> None:
     for one, other in itertools.combinations(DAEMONS, 2):
         mine, theirs = (set(settings(each)["RuntimeDirectory"]) for each in (one, other))
         assert mine, one
-        assert not mine & theirs, (one.name, other.name)
+        kept = [settings(each)["RuntimeDirectoryPreserve"] == ["yes"] for each in (one, other)]
+        assert not mine & theirs or all(kept), (one.name, other.name)
 
 
 @pytest.mark.parametrize("name", CONFIG)
@@ -124,6 +125,24 @@ def test_units_run_what_the_how_to_installs(path: Path) -> None:
     (user,) = settings(path)["User"]
     assert re.search(rf"^useradd .* {user}$", shell(), re.MULTILINE)
     assert path.name in shell()
+
+
+def test_neither_half_of_an_agent_needs_the_other() -> None:
+    """What would stop one with the other, or start it in vain, is in neither unit."""
+    for name in ("agent", "reactor"):
+        its = unit(name)
+        assert not its.keys() & {
+            "Requires",
+            "Requisite",
+            "BindsTo",
+            "PartOf",
+            "Upholds",
+            "OnFailure",
+        }
+        assert its["Restart"] == ["always"]
+    assert "syntony-reactor.service" in unit("agent")["Wants"][0]
+    assert unit("agent")["RuntimeDirectory"] == unit("reactor")["RuntimeDirectory"]
+    assert unit("agent")["StateDirectory"] == unit("reactor")["StateDirectory"]
 
 
 def test_the_how_to_asks_at_the_socket_that_is_configured() -> None:

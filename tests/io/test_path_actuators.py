@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from tests.io.namespace import ip, run_alone
 
-from syntony.io.host_routes import TABLE
+from syntony.errors import MissingError
+from syntony.io.host_routes import TABLE, HostRoutes
 from syntony.io.routes import Routes
 
 pytestmark = pytest.mark.lab
@@ -87,9 +90,43 @@ def a_killed_maker_takes_its_routes_along() -> None:
     until(lambda: not any(str(TABLE) in line for line in said("-6 rule")), "the IPv6 rule gone")
 
 
+def routes_of_last_resort_are_what_ip_shows() -> None:
+    """By the gateway that packets take today, or by the neighbour itself; both families."""
+    cable()
+    ip("route add 10.7.0.0/16 via 10.0.0.254")
+    ip("-6 route add fd07::/64 via fd01::fe")
+    with closing(HostRoutes()) as routes:
+        for remote, like, metric in (
+            ("10.9.9.9", ("10.0.0.1", "10.7.0.9"), 1),
+            ("10.9.9.8", ("10.0.0.1", "10.0.0.77"), 2),
+            ("10.9.9.9", ("10.0.0.1", "10.0.0.77"), 1),  # in the place of the first
+            ("10.9.9.9", ("10.0.0.1", "10.7.0.9"), 3),
+            ("fd09::9", (NEAR, "fd07::9"), 4),
+            ("fd09::8", (NEAR, "fd01::77"), 5),
+        ):
+            routes.offer(remote, like, "va", metric)
+        shown = [
+            (each["dst"], each["gateway"], each["dev"], each["metric"])
+            for family in ("-4", "-6")
+            for each in json.loads("".join(said(f"-json {family} route show table {TABLE}")))
+        ]
+        assert sorted(shown) == [
+            ("10.9.9.8", "10.0.0.77", "va", 2),
+            ("10.9.9.9", "10.0.0.254", "va", 3),
+            ("10.9.9.9", "10.0.0.77", "va", 1),
+            ("fd09::8", "fd01::77", "va", 5),
+            ("fd09::9", "fd01::fe", "va", 4),
+        ]
+        with pytest.raises(MissingError, match="no route by nope"):
+            routes.offer("10.9.9.9", ("10.0.0.1", "10.0.0.77"), "nope", 1)
+        with pytest.raises(MissingError, match="refused"):
+            routes.offer("10.9.9.9", ("10.0.0.1", "10.200.0.1"), "va", 1)
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
+        routes_of_last_resort_are_what_ip_shows,
         routes_come_back,
         a_killed_maker_takes_its_routes_along,
     ],

@@ -110,7 +110,8 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
         anchors=("h1",),
     )
     daemons = provision(tmp_path, file, plan)
-    assert [daemon.name for daemon in daemons] == ["controller", "agent-h0", "agent-h1", "agent-h2"]
+    halves = [f"{half}-{host}" for host in plan.hosts for half in ("reactor", "agent")]
+    assert [daemon.name for daemon in daemons] == ["controller", *halves]
     agents = dict.fromkeys(plan.hosts, Role.AGENT)
     assert authority.roles == {
         "controller": Role.CONTROLLER, "prometheus": Role.SCRAPER, **agents

@@ -1,1 +1,1 @@
-"""The per-host daemon: wires `io` to the pure rooms."""
+"""A host's two daemons, the reactor and the telemetry process: they wire `io` to the pure rooms."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 
 import msgspec
 
@@ -88,6 +89,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     family: str = "ipv4"
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
     clock: ClockConfig = ClockConfig()
+    reactor_dir: str = ""
+    """Of the socket at which the agent's two processes meet, and of what the reactor keeps; empty:
+    ``[clock] dir``. There are file systems that hold no sockets."""
     discipline: DisciplineConfig = DisciplineConfig()
     utc: str = "off"
     """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
@@ -98,3 +102,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     audit: AuditConfig = AuditConfig()
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""
+
+    def meeting_place(self) -> Path:
+        """Directory of the reactor's socket."""
+        return Path(self.reactor_dir or self.clock.dir)

@@ -44,6 +44,9 @@ _Event = LinkEvent | KernelMessage | LinkNote
 SWEEP_NS = 10 * S
 """Between two looks at all counters: a look costs tens of milliseconds on NICs whose firmware is
 asked for each."""
+POLL_NS = 100 * MS
+"""Between two reads of a carrier's counter where the kernel throttles its events: here they are
+told, while the reactor acts on them and reads ten times as often."""
 SETTLE_NS = 1 * S
 PORTS_NS = 60 * S
 """A port's row is stored so often, and whenever a sweep finds its state changed."""
@@ -109,17 +112,19 @@ class LinkWatch:
         self.fault: Exception | None = None
         """What ended the listening thread."""
 
-    def start(self, *, carriers: bool = True) -> None:
-        """Begin to listen, or again; to carriers, too, unless somebody else does and tells `heard`.
+    def start(self) -> None:
+        """Begin to listen, or again.
 
         Raises:
             MissingError, OSError: the kernel does not answer or refuses; counters can be read.
         """
         self._stop_listening()
-        self._carrier = CarrierWatch() if carriers else None
+        self._carrier = CarrierWatch(poll_ns=POLL_NS)
         self._wake_read, self._wake_write = os.pipe()
         self.fault = None
-        self._thread = threading.Thread(target=self._run, name="links", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._carrier,), name="links", daemon=True
+        )
         self._thread.start()
 
     def _stop_listening(self) -> None:
@@ -131,10 +136,6 @@ class LinkWatch:
         if self._carrier is not None:
             self._carrier.close()
             self._carrier = None
-
-    def heard(self, event: LinkEvent) -> None:
-        """What a carrier did, told by any thread."""
-        self._events.put(event)
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -238,59 +239,31 @@ class LinkWatch:
 
     # --- the listening thread ---
 
-    def _run(self) -> None:
+    def _run(self, carrier: CarrierWatch) -> None:
         name_thread("links")
         try:
-            self._listen()
+            self._listen(carrier)
         except Exception as error:  # noqa: BLE001 — supervisor: the agent's loop starts it again
             self.fault = error
 
-    def _listen(self) -> None:
+    def _listen(self, carrier: CarrierWatch) -> None:
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN | select.POLLHUP)
-        if self._carrier is not None:
-            poller.register(self._carrier.fileno(), select.POLLIN)
+        poller.register(carrier.fileno(), select.POLLIN)
         if self._kernel_log is not None:
             poller.register(self._kernel_log.fileno(), select.POLLIN)
-        while not any(ready == self._wake_read for ready, _ in poller.poll(self._pause_ms())):
-            now_ns = time.monotonic_ns()
-            for event in self._carrier.poll(now_ns) if self._carrier is not None else ():
-                self.heard(event)
+        while not any(ready == self._wake_read for ready, _ in poller.poll(_pause_ms(carrier))):
+            for event in carrier.poll(time.monotonic_ns()):
+                self._events.put(event)
             if self._kernel_log is not None:
                 for message in self._kernel_log.read():
                     self._events.put(message)
 
-    def _pause_ms(self) -> float | None:
-        deadline_ns = self._carrier.deadline_ns if self._carrier is not None else None
-        if deadline_ns is None:
-            return None
-        return max(0.0, (deadline_ns - time.monotonic_ns()) / MS)
 
-
-class Overheard:
-    """A `CarrierWatch` for whoever must react at once (a `Source` of path control), whose events
-    somebody who has time is told as well: devices whose events the kernel throttles are read 100
-    times a second, which is not done twice."""
-
-    def __init__(self, tell: Callable[[LinkEvent], None]) -> None:
-        self._watch = CarrierWatch()
-        self._tell = tell
-
-    def fileno(self) -> int:
-        return self._watch.fileno()
-
-    @property
-    def deadline_ns(self) -> int | None:
-        return self._watch.deadline_ns
-
-    def poll(self, now_ns: int) -> list[LinkEvent]:
-        events = self._watch.poll(now_ns)
-        for event in events:
-            self._tell(event)
-        return events
-
-    def close(self) -> None:
-        self._watch.close()
+def _pause_ms(carrier: CarrierWatch) -> float | None:
+    if carrier.deadline_ns is None:
+        return None
+    return max(0.0, (carrier.deadline_ns - time.monotonic_ns()) / MS)
 
 
 class _Modules:

@@ -11,13 +11,11 @@ from typing import NamedTuple
 from syntony import __version__
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.job_admission import Refusal
-from syntony.agent.job_link import JobLink
 from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
+from syntony.agent.reactor.messages import State
 from syntony.agent.spool import Spool
-from syntony.agent.steering.service import PathService
 from syntony.agent.uplink import Uplink
-from syntony.io.probe import Counters
 from syntony.io.process import own_usage
 from syntony.links.counters import EVERY, Counter
 from syntony.links.ports import PortState
@@ -83,21 +81,31 @@ def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: i
         sheet.put("clock_utc_offset_seconds", utc_ns / S)
 
 
-def put_engine(sheet: Sheet, counters: Counters, flows: int, plan_faults: int) -> None:
-    """What the probe engine did and refused."""
-    sheet.put("probe_flows", flows)
-    sheet.put("plan_faults_total", plan_faults)
-    sheet.put("probe_requests_sent_total", counters.sent)
-    sheet.put("probe_replies_sent_total", counters.replies)
-    sheet.put("probe_packets_received_total", counters.received)
+def put_reactor(sheet: Sheet, state: State) -> None:
+    """The reactor, and what it says of probes, jobs' processes and paths."""
+    sheet.put("reactor_cpu_seconds_total", state.cpu_ns / S)
+    sheet.put("reactor_resident_memory_bytes", state.rss_bytes)
+    sheet.put("reactor_connections_total", state.connections)
+    _put_engine(sheet, state)
+    _put_jobs(sheet, state)
+    _put_paths(sheet, state)
+
+
+def _put_engine(sheet: Sheet, state: State) -> None:
+    counters = state.engine
+    sheet.put("probe_flows", state.flows)
+    sheet.put("plan_faults_total", state.plan_faults)
+    sheet.put("probe_requests_sent_total", counters["sent"])
+    sheet.put("probe_replies_sent_total", counters["replies"])
+    sheet.put("probe_packets_received_total", counters["received"])
     for reason in ("malformed", "foreign", "replayed", "misdelivered", "unsolicited", "late"):
-        sheet.put("probe_packets_rejected_total", getattr(counters, reason), reason=reason)
-    sheet.put("probe_send_errors_total", counters.send_errors)
-    sheet.put("probe_skipped_total", counters.skipped)
-    sheet.put("probe_stalls_total", counters.stalls)
-    sheet.put("probe_stall_seconds_total", counters.stall_ns / S)
-    sheet.put("probe_receive_overflow_total", counters.rx_overflow)
-    sheet.put("probe_stamps_missing_total", counters.tx_stamp_missing)
+        sheet.put("probe_packets_rejected_total", counters[reason], reason=reason)
+    sheet.put("probe_send_errors_total", counters["send_errors"])
+    sheet.put("probe_skipped_total", counters["skipped"])
+    sheet.put("probe_stalls_total", counters["stalls"])
+    sheet.put("probe_stall_seconds_total", counters["stall_ns"] / S)
+    sheet.put("probe_receive_overflow_total", counters["rx_overflow"])
+    sheet.put("probe_stamps_missing_total", counters["tx_stamp_missing"])
 
 
 def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
@@ -106,16 +114,19 @@ def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
         sheet.put("agent_part_up", float(part.state is PartState.RUNNING), part=part.name)
 
 
-def put_jobs(sheet: Sheet, link: JobLink) -> None:
-    """Processes at the agent's socket."""
-    sheet.put("job_processes", link.processes)
-    sheet.put("job_processes_connected_total", link.connected)
-    refused = link.refused()
+def _put_jobs(sheet: Sheet, state: State) -> None:
+    """Processes at the jobs' socket."""
+    jobs, refused = state.jobs, state.report.refused
+    sheet.put("job_processes", jobs.processes)
+    sheet.put("job_processes_connected_total", jobs.connected)
     for reason in Refusal:
         sheet.put("job_processes_refused_total", refused.get(reason, 0), reason=reason.value)
     for field in Malformed:
-        sheet.put("job_records_unused_total", link.malformed[field], reason=field.value)
-    sheet.put("job_records_unused_total", link.torn, reason="torn")
+        sheet.put(
+            "job_records_unused_total", jobs.malformed.get(str(field.value), 0),
+            reason=str(field.value),
+        )  # fmt: skip
+    sheet.put("job_records_unused_total", jobs.torn, reason="torn")
 
 
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:
@@ -137,24 +148,24 @@ def _histogram(told: Totals) -> Histogram:
     return Histogram(buckets, told.delay_sum_ns / S)
 
 
-def put_paths(sheet: Sheet, steering: PathService) -> None:
+def _put_paths(sheet: Sheet, state: State) -> None:
     """Paths of jobs: what stands and what was done."""
-    counters, report = steering.counters, steering.report()
+    counters, report = state.counters, state.report
     sheet.put("paths_mode", 1, mode=report.mode)
     sheet.put("paths_stopped", report.stopped)
     sheet.put("paths_connections", len(report.connections) + report.left_out)
     sheet.put("paths_degraded_connections", report.degraded)
-    for state, count in _subflows(report).items():
-        sheet.put("paths_subflows", count, state=state)
+    for way, count in _subflows(report).items():
+        sheet.put("paths_subflows", count, state=way)
     sheet.put("paths_events_total", counters.events)
     sheet.put("paths_joins_requested_total", counters.requested)
     sheet.put("paths_joins_failed_total", counters.joins_failed)
     sheet.put("paths_created_total", counters.created)
     sheet.put("paths_destroyed_total", counters.destroyed)
-    for cause, count in list(counters.left.items()):
+    for cause, count in counters.left.items():
         sheet.put("paths_left_total", count, cause=cause)
     sheet.put("paths_redirected_total", counters.redirected)
-    for order, count in list(counters.refused.items()):
+    for order, count in counters.refused.items():
         sheet.put("paths_refused_total", count, order=order)
     sheet.put("paths_noted_total", counters.notes)
     sheet.put("paths_events_lost_total", counters.events_lost)

@@ -1,4 +1,4 @@
-"""The NICs an agent probes from: each is attached to the probe engine while it is there."""
+"""The NICs a host is probed from: each is attached to the probe engine while it is there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from syntony.agent.config import AgentConfig, NicConfig
-from syntony.clock.cross import CrossStamps
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
 from syntony.io.interfaces import address, addresses
 from syntony.io.phc import Phc
 from syntony.io.probe import ProbeEngine, ProbeNic
-from syntony.model import Edge, NicRef
+from syntony.model import NicRef
 from syntony.model.names import nic_number
 from syntony.wire.messages import NicInfo
 
@@ -34,7 +33,7 @@ class _Attached(NamedTuple):
 
 
 class ProbedNics:
-    """The probe engine and the configured NICs on it. Of the agent's loop."""
+    """The probe engine and the configured NICs on it. Of one thread."""
 
     def __init__(self, config: AgentConfig, clock: ClockSource) -> None:
         self._host = config.host
@@ -46,8 +45,10 @@ class ProbedNics:
         self._attached: dict[str, _Attached] = {}
         self.seen: set[str] = set()
         """NICs that have been attached since the start."""
-        self.clocks: dict[str, tuple[Phc, CrossStamps]] = {}
-        """Of NICs that stamp in a clock of their own."""
+        self.clocks: dict[str, tuple[int, int]] = {}
+        """NICs that stamp in a clock of their own: the clock's number N in ``/dev/ptpN``, and that
+        of the attachment, since another device may get the same N."""
+        self._attachments = 0
         self.engine = ProbeEngine(
             [self._probe_nic(nic) for nic in config.nics], clock, ring_records=RING_RECORDS
         )
@@ -56,14 +57,11 @@ class ProbedNics:
     def close(self) -> None:
         """Stop probing and reflecting."""
         self.engine.close()
-        for name in list(self.clocks):
-            self._close_clock(name)
 
     def attach(self, name: str) -> None:
         """Probe from a NIC and reflect on it. Raises `MissingError`: it is not there, has no
         address, or another program has the reflector's port."""
-        self._close_clock(name)
-        self._attached.pop(name, None)
+        self._forget(name)
         probed = address(name, self._family)
         self.engine.attach(name, probed, self.numbers[name])
         stamping = self._open_clock(name, probed)
@@ -76,19 +74,19 @@ class ProbedNics:
         status = next(each for each in self.engine.nic_status() if each.name == name)
         if status.stamping != "hardware" or status.phc_index is None:
             return status.reason
-        crossing = CrossStamps(self._host, f"{self._host}/{name}")
         try:
-            self.clocks[name] = (Phc(status.phc_index), crossing)
+            Phc(status.phc_index).close()
         except MissingError as error:
             self.engine.attach(name, probed, self.numbers[name], stamping="kernel")
             return f"kernel stamps: {error}"[:MAX_TEXT]
+        self._attachments += 1
+        self.clocks[name] = status.phc_index, self._attachments
         return status.reason
 
     def detach(self, name: str) -> None:
         """Stop probing from a NIC."""
-        self._attached.pop(name, None)
+        self._forget(name)
         self.engine.detach(name)
-        self._close_clock(name)
 
     def gone(self) -> dict[str, MissingError]:
         """Attached NICs that are no longer what they were, and why. A NIC that is down keeps its
@@ -143,15 +141,9 @@ class ProbedNics:
             )
         return tuple(described)
 
-    def cross_edges(self) -> tuple[Edge, ...]:
-        """NIC clock ↔ host clock, of every NIC that stamps in its own."""
-        found = (stamps.edge() for _, stamps in self.clocks.values())
-        return tuple(edge for edge in found if edge is not None)
-
-    def _close_clock(self, name: str) -> None:
-        found = self.clocks.pop(name, None)
-        if found is not None:
-            found[0].close()
+    def _forget(self, name: str) -> None:
+        self._attached.pop(name, None)
+        self.clocks.pop(name, None)
 
     def _probe_nic(self, nic: NicConfig) -> ProbeNic:
         return ProbeNic(

@@ -22,7 +22,10 @@ MAX_REASON = 300
 
 
 class _Part:
-    def __init__(self, name: str, start: Callable[[], None], now_ns: int) -> None:
+    def __init__(
+        self, name: str, start: Callable[[], None], now_ns: int, max_backoff_ns: int
+    ) -> None:
+        self.max_backoff_ns = max_backoff_ns
         self.name = name
         self.start = start
         self.state = PartState.WAITING
@@ -37,20 +40,26 @@ class Parts:
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
-        self._changes = 0
 
-    def add(self, name: str, start: Callable[[], None], now_ns: int) -> None:
+    def add(
+        self,
+        name: str,
+        start: Callable[[], None],
+        now_ns: int,
+        max_backoff_ns: int = MAX_BACKOFF_NS,
+    ) -> None:
         """Start a part, now and whenever it has failed.
 
         Args:
             name: of the part, unique.
             start: brings it up, also after it ran before; raises where it cannot.
             now_ns: CLOCK_MONOTONIC.
+            max_backoff_ns: between two attempts, at most.
 
         Raises:
             ConfigError: of `start`: no retry would help.
         """
-        self._parts[name] = _Part(name, start, now_ns)
+        self._parts[name] = _Part(name, start, now_ns, max_backoff_ns)
         self.retry(now_ns)
 
     def retry(self, now_ns: int) -> None:
@@ -90,11 +99,6 @@ class Parts:
         part = self._parts.get(name)
         return part is not None and part.state is PartState.RUNNING
 
-    @property
-    def changes(self) -> int:
-        """How many times the state or the reason of a part has changed."""
-        return self._changes
-
     def statuses(self, now_ns: int) -> tuple[PartStatus, ...]:
         """Every part, in the order in which they were added."""
         return tuple(
@@ -119,7 +123,7 @@ class Parts:
             self._change(part, PartState.RUNNING, "", now_ns)
 
     def _put_off(self, part: _Part, error: Exception, now_ns: int) -> None:
-        part.backoff_ns = min(max(2 * part.backoff_ns, MIN_BACKOFF_NS), MAX_BACKOFF_NS)
+        part.backoff_ns = min(max(2 * part.backoff_ns, MIN_BACKOFF_NS), part.max_backoff_ns)
         part.due_ns = now_ns + part.backoff_ns
         state = PartState.WAITING if isinstance(error, MissingError) else PartState.FAILED
         self._change(part, state, _reason(error), now_ns)
@@ -134,7 +138,6 @@ class Parts:
         if state is not part.state:
             part.since_ns = now_ns
         part.state, part.reason = state, reason
-        self._changes += 1
 
     @staticmethod
     def _log_traceback(name: str, error: Exception) -> None:

@@ -142,6 +142,15 @@ class Pipeline:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
 
+    def hear_from(self, heard: NDArray[np.void]) -> None:
+        """Requests count from here on: the engine, or this process, has begun anew.
+
+        Args:
+            heard: as `heard_rows` takes it.
+        """
+        counts = heard[["src_nic_id", "dst_nic_id", "requests"]].tolist()
+        self._heard = {(src, dst): total for src, dst, total in counts}
+
     def heard_rows(self, heard: NDArray[np.void], second_ns: int) -> Columns | None:
         """`heard_1s` rows: requests received since the last call, told of the second given.
 

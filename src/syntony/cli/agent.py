@@ -1,4 +1,4 @@
-"""`syntony agent`: the per-host daemon, and what this host allows it to do."""
+"""`syntony agent`: a host's two daemons, and what this host allows them to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -20,30 +21,64 @@ from syntony.model import format_ns
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
 
+if TYPE_CHECKING:
+    from syntony.agent.config import AgentConfig
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    path = click.option(
+        "--config",
+        "config_path",
+        type=click.Path(),
+        default="/etc/syntony/agent.toml",
+        show_default=True,
+        help="TOML file: who this host is, its NICs, the controller.",
+    )
+    level = click.option(
+        "--log-level", default="INFO", show_default=True, help="Least severe line logged."
+    )
+    return path(level(command))
+
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--config",
-    "config_path",
-    type=click.Path(),
-    default="/etc/syntony/agent.toml",
-    show_default=True,
-    help="TOML file: who this host is, its NICs, the controller.",
-)
-@click.option("--log-level", default="INFO", show_default=True, help="Least severe line logged.")
+@_options
 @click.pass_context
 def command(context: click.Context, config_path: str, log_level: str) -> None:
-    """Run this host's agent until SIGTERM or Ctrl-C.
+    """Run this host's telemetry process until SIGTERM or Ctrl-C; its probes and its jobs' paths are
+    those of the reactor, a process of its own.
 
     \b
     Example (a lab does this for every host):
+      syntony agent reactor --config /etc/syntony/agent.toml &
       syntony agent --config /etc/syntony/agent.toml
     """
     if context.invoked_subcommand is not None:
         return
     _leave_out_openssl()
-    from syntony.agent.config import AgentConfig
     from syntony.agent.daemon import run_agent
+
+    _run(config_path, log_level, run_agent)
+
+
+@command.command()
+@_options
+def reactor(config_path: str, log_level: str) -> None:
+    """Run this host's reactor until SIGTERM or Ctrl-C: it probes, answers probes and moves jobs off
+    paths that die, whether or not the rest of the agent runs.
+
+    \b
+    Example:
+      syntony agent reactor --config /etc/syntony/agent.toml
+    """
+    from syntony.agent.reactor.process import run_reactor
+
+    _run(config_path, log_level, run_reactor)
+
+
+def _run(
+    config_path: str, log_level: str, run: Callable[[AgentConfig, threading.Event], None]
+) -> None:
+    from syntony.agent.config import AgentConfig
     from syntony.config import load_config
     from syntony.io.process import serve_promptly
 
@@ -57,7 +92,7 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
-    run_agent(config, stop)
+    run(config, stop)
 
 
 def _leave_out_openssl() -> None:

@@ -241,7 +241,8 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
     Kinds of h3/rail0: mtu.
     Kinds of leaf0-1 or spine0: switch-down.
-    Kinds of h3: agent-kill, agent-stop, cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
+    Kinds of h3: agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
+    cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
     Kinds without a target: controller-kill, controller-pause, key-rotate.
 
     Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s

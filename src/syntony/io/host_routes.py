@@ -2,24 +2,43 @@
 
 They are in a table of our own, which one rule looks up after all others. The kernel has no timeouts
 for routes, so a small process takes rule and table away when its pipe closes: when whoever made it
-ends, however it ends. Of a maker that hangs it takes the rule away, until that lives again.
+ends, however it ends. Of a maker that hangs it takes the rule away, until that lives again. Only
+that process runs programs; the maker asks the kernel.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from contextlib import suppress
 
 from syntony.errors import MissingError
+from syntony.io.netlink import NLM_F_REPLACE, Message, attribute, attributes
+from syntony.io.netlink_socket import CREATE, NetlinkSocket
+from syntony.io.routes import (
+    GETROUTE,
+    NETLINK_ROUTE,
+    NEWROUTE,
+    NEWRULE,
+    RTA_OIF,
+    RTMSG,
+    UNICAST,
+)
 
 TABLE = 8_621
 PREFERENCE = 32_900
 """Of the rule: these routes are used where all others (main is 32,766) have failed."""
 DEAD_MAN_S = 5
+_DELRULE, _TO_TABLE, _FRA_PRIORITY, _FRA_TABLE = 33, 1, 6, 15
+_RTA_DST, _RTA_SRC, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 2, 5, 6, 15
+_PROTO_BOOT = 3
+_EXCLUSIVE = 0x200
+"""NLM_F_EXCL."""
 _WATCH = """
 import os, select, signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -52,7 +71,7 @@ class HostRoutes:
     """Of the network namespace of its maker, who must call `beat` within every `DEAD_MAN_S`.
 
     Raises:
-        MissingError: `ip` is missing, or may not change routes.
+        MissingError: routes may not be changed here.
     """
 
     def __init__(self) -> None:
@@ -65,9 +84,15 @@ class HostRoutes:
         )
         if self._watch.stdout is not None:
             self._watch.stdout.readline()
-        for family in ("-4", "-6"):
-            _ip(family, "rule", "del", "pref", str(PREFERENCE), fine=True)
-            _ip(family, "rule", "add", "pref", str(PREFERENCE), "lookup", str(TABLE))
+        self._kernel = NetlinkSocket(NETLINK_ROUTE)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            head = RTMSG.pack(family, 0, 0, 0, 0, 0, 0, _TO_TABLE, 0)
+            rule = head + _number(_FRA_PRIORITY, PREFERENCE) + _number(_FRA_TABLE, TABLE)
+            for kind, flags, fine in (
+                (_DELRULE, 0, errno.ENOENT),
+                (NEWRULE, CREATE | _EXCLUSIVE, errno.EEXIST),
+            ):
+                self._ask(kind, rule, flags, fine)
 
     def offer(self, remote: str, like: tuple[str, str], nic: str, metric: int) -> None:
         """Packets to `remote` may leave by `nic`, by the lowest metric that is left.
@@ -80,14 +105,38 @@ class HostRoutes:
             nic: interface.
             metric: lower comes first.
         """
-        family, bits = _family(remote)
         source, neighbour = like
-        (found,) = json.loads(_ip(family, "-json", "route", "get", neighbour, "from", source))
-        _ip(
-            family, "route", "replace", f"{remote}/{bits}",
-            "via", found.get("gateway", neighbour), "dev", nic,
-            "metric", str(metric), "table", str(TABLE),
-        )  # fmt: skip
+        family, far = _packed(remote)
+        gateway = self._gateway(source, neighbour) or _packed(neighbour)[1]
+        bits = 8 * len(far)
+        body = RTMSG.pack(family, bits, 0, 0, 0, _PROTO_BOOT, 0, UNICAST, 0)
+        body += attribute(_RTA_DST, far) + attribute(_RTA_GATEWAY, gateway)
+        try:
+            body += _number(RTA_OIF, socket.if_nametoindex(nic))
+        except OSError as error:
+            raise MissingError(f"no route by {nic}: {error.strerror}") from error
+        body += _number(_RTA_PRIORITY, metric) + _number(_RTA_TABLE, TABLE)
+        self._ask(NEWROUTE, body, CREATE | NLM_F_REPLACE)
+
+    def _gateway(self, source: str, destination: str) -> bytes:
+        """Of packets between these; empty: they need none."""
+        family, far = _packed(destination)
+        near = _packed(source)[1]
+        body = RTMSG.pack(family, 8 * len(far), 8 * len(near), 0, 0, 0, 0, 0, 0)
+        body += attribute(_RTA_DST, far) + attribute(_RTA_SRC, near)
+        for message in self._ask(GETROUTE, body):
+            if message.type == NEWROUTE:
+                return attributes(message.payload, RTMSG.size).get(_RTA_GATEWAY, b"")
+        return b""
+
+    def _ask(self, kind: int, body: bytes, flags: int = 0, fine: int = 0) -> list[Message]:
+        """`fine`: the errno that says that it has been done already."""
+        try:
+            return self._kernel.ask(kind, body, flags)
+        except OSError as error:
+            if error.errno == fine:
+                return []
+            raise MissingError(f"a route or rule is refused: {error.strerror}") from error
 
     def beat(self) -> None:
         """The maker lives."""
@@ -98,6 +147,7 @@ class HostRoutes:
 
     def close(self) -> None:
         """Everything as it was; returns when it is."""
+        self._kernel.close()
         if self._watch.stdin is not None:
             self._watch.stdin.close()
         if self._watch.stdout is not None:
@@ -109,18 +159,10 @@ class HostRoutes:
             self._watch.wait()
 
 
-def _family(address: str) -> tuple[str, int]:
-    """As `ip` is told, and the length of a host's prefix."""
-    return ("-6", 128) if ":" in address else ("-4", 32)
+def _packed(address: str) -> tuple[int, bytes]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return family, socket.inet_pton(family, address)
 
 
-def _ip(*words: str, fine: bool = False) -> str:
-    """`fine`: it may have been done already."""
-    try:
-        done = subprocess.run(["ip", *words], text=True, capture_output=True, check=False)
-    except FileNotFoundError as error:
-        raise MissingError("routes need ip; install with: apt install iproute2") from error
-    if done.returncode != 0 and not fine:
-        reason = (done.stderr.strip() or "no message").splitlines()[0]
-        raise MissingError(f"`ip {' '.join(words)}` failed: {reason}")
-    return done.stdout
+def _number(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=I", value))

@@ -44,13 +44,18 @@ class Process(NamedTuple):
     job: str
 
 
-def listen(path: Path) -> socket.socket:
-    """A socket at `path` that every user may connect to, non-blocking.
+def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> socket.socket:
+    """A socket at `path`, non-blocking, in place of one that is there.
+
+    Args:
+        path: its directory is made where it is missing.
+        kind: SOCK_SEQPACKET or SOCK_STREAM.
+        mode: who may connect: every user may to the jobs' socket.
 
     Raises:
         MissingError: it cannot be made there.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = socket.socket(socket.AF_UNIX, kind)
     try:
         with suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
@@ -58,11 +63,11 @@ def listen(path: Path) -> socket.socket:
             path.unlink()
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         listener.bind(str(path))
-        path.chmod(0o666)
+        path.chmod(mode)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise MissingError(f"{path}: no socket for jobs: {error.strerror or error}") from error
+        raise MissingError(f"{path}: no socket: {error.strerror or error}") from error
     except MissingError:
         listener.close()
         raise

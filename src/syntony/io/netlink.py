@@ -15,6 +15,7 @@ NLMSG_DONE = 3
 NLM_F_REQUEST = 0x1
 NLM_F_ACK = 0x4
 NLM_F_DUMP = 0x300
+NLM_F_REPLACE = 0x100
 HEADER = struct.Struct("=IHHII")
 """Length (with this header), type, flags, sequence number, port id."""
 _ATTRIBUTE = struct.Struct("=HH")

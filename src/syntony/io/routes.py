@@ -19,16 +19,16 @@ from syntony.io.netlink_socket import CREATE, NetlinkSocket, attribute_list
 
 _log = logging.getLogger(__name__)
 
-_NETLINK_ROUTE = 0
-_NEWADDR, _GETADDR, _NEWROUTE, _GETROUTE, _NEWRULE, _GETRULE = 20, 22, 24, 26, 32, 34
-_ROUTE = struct.Struct("=BBBBBBBBI")
+NETLINK_ROUTE = 0
+_NEWADDR, _GETADDR, NEWROUTE, GETROUTE, NEWRULE, _GETRULE = 20, 22, 24, 26, 32, 34
+RTMSG = struct.Struct("=BBBBBBBBI")
 """Family, destination and source lengths, TOS, table, protocol, scope, type, flags."""
 _ADDR = struct.Struct("=BBBBi")
 """Family, prefix length, flags, scope, interface."""
 _NEXT_HOP = struct.Struct("=HBBi")
-_RTA_OIF, _RTA_MULTIPATH, _RTA_CACHEINFO, _RTA_PREF = 4, 9, 12, 20
+RTA_OIF, _RTA_MULTIPATH, _RTA_CACHEINFO, _RTA_PREF = 4, 9, 12, 20
 _IFA_CACHEINFO = 6
-_UNICAST = 1
+UNICAST = 1
 _PROTO_KERNEL = 2
 """Routes that the kernel makes by itself from addresses."""
 _SCOPE_LINK = 253
@@ -49,7 +49,7 @@ class Routes:
     """Of the network namespace of its maker. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._socket = NetlinkSocket(_NETLINK_ROUTE)
+        self._socket = NetlinkSocket(NETLINK_ROUTE)
         self._kept: dict[Kept, None] = {}
 
     def close(self) -> None:
@@ -87,14 +87,14 @@ class Routes:
     def _present(self, indexes: Collection[int]) -> Iterator[Kept]:
         for message in self._socket.ask(_GETADDR, bytes(_ADDR.size), NLM_F_DUMP):
             yield from _address(message, indexes)
-        for message in self._socket.ask(_GETROUTE, bytes(_ROUTE.size), NLM_F_DUMP):
+        for message in self._socket.ask(GETROUTE, bytes(RTMSG.size), NLM_F_DUMP):
             yield from _route(message, indexes)
-        for message in self._socket.ask(_GETRULE, bytes(_ROUTE.size), NLM_F_DUMP):
-            yield Kept(_NEWRULE, message.payload, frozenset())
+        for message in self._socket.ask(_GETRULE, bytes(RTMSG.size), NLM_F_DUMP):
+            yield Kept(NEWRULE, message.payload, frozenset())
 
 
 def _rank(kept: Kept) -> tuple[int, bool]:
-    far = kept.kind == _NEWROUTE and _ROUTE.unpack_from(kept.body)[6] != _SCOPE_LINK
+    far = kept.kind == NEWROUTE and RTMSG.unpack_from(kept.body)[6] != _SCOPE_LINK
     return kept.kind, far
 
 
@@ -111,23 +111,23 @@ def _address(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
 
 def _route(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
     """What someone has installed, whatever its table."""
-    if message.type != _NEWROUTE or len(message.payload) < _ROUTE.size:
+    if message.type != NEWROUTE or len(message.payload) < RTMSG.size:
         return
-    *head, protocol, scope, kind, flags = _ROUTE.unpack_from(message.payload)
-    if kind != _UNICAST or protocol == _PROTO_KERNEL or flags & _F_CLONED:
+    *head, protocol, scope, kind, flags = RTMSG.unpack_from(message.payload)
+    if kind != UNICAST or protocol == _PROTO_KERNEL or flags & _F_CLONED:
         return
-    found = attributes(message.payload, _ROUTE.size)
+    found = attributes(message.payload, RTMSG.size)
     own = _interfaces(found)
     if own & frozenset(indexes):
-        body = _ROUTE.pack(*head, protocol, scope, kind, 0)
-        rest = _without(message.payload, _ROUTE.size, {_RTA_CACHEINFO, _RTA_PREF})
-        yield Kept(_NEWROUTE, body + rest, own)
+        body = RTMSG.pack(*head, protocol, scope, kind, 0)
+        rest = _without(message.payload, RTMSG.size, {_RTA_CACHEINFO, _RTA_PREF})
+        yield Kept(NEWROUTE, body + rest, own)
 
 
 def _without(body: bytes, head: int, unwanted: Collection[int]) -> bytes:
     """The attributes but those that only tell of the present; next hops without their state."""
     return b"".join(
-        attribute(kind, _plain_hops(data) if kind == _RTA_MULTIPATH and head == _ROUTE.size
+        attribute(kind, _plain_hops(data) if kind == _RTA_MULTIPATH and head == RTMSG.size
                        else data)
         for kind, data in attribute_list(body[head:])
         if kind not in unwanted
@@ -135,8 +135,8 @@ def _without(body: bytes, head: int, unwanted: Collection[int]) -> bytes:
 
 
 def _interfaces(found: dict[int, bytes]) -> frozenset[int]:
-    if _RTA_OIF in found and len(found[_RTA_OIF]) == 4:
-        return frozenset({int.from_bytes(found[_RTA_OIF], "little")})
+    if RTA_OIF in found and len(found[RTA_OIF]) == 4:
+        return frozenset({int.from_bytes(found[RTA_OIF], "little")})
     hops = found.get(_RTA_MULTIPATH, b"")
     return frozenset(index for _, _, index in _hops(hops))
 

@@ -13,6 +13,8 @@ DEFAULT_DIR = "/run/syntony"
 DIR_VARIABLE = "SYNTONY_CLOCK_DIR"
 """Environment variable that says where it is, if not there; set inside a lab's hosts."""
 SOCKET_NAME = "agent"
+REACTOR_SOCKET = "reactor"
+"""At which a host's reactor answers the rest of its agent."""
 SOCKET_VARIABLE = "SYNTONY_AGENT"
 """Environment variable by which a job's process knows the socket."""
 

@@ -38,8 +38,14 @@ class DaemonSpec(msgspec.Struct, frozen=True):
 CONTROLLER_DAEMON = "controller"
 
 
-def agent_name(host: str) -> str:
+def telemetry_name(host: str) -> str:
+    """Of one half of a host's agent."""
     return f"agent-{host}"
+
+
+def reactor_name(host: str) -> str:
+    """Of the other half."""
+    return f"reactor-{host}"
 
 
 class _Daemon:

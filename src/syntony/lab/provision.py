@@ -13,7 +13,7 @@ from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
-from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, agent_name
+from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
@@ -46,6 +46,8 @@ minute for each return (decision 0143). A link that flaps every two seconds is h
 METRICS_PORT = 9862
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
+MACHINE_RUN = "/run/syntony"
+"""In a machine: what it shares with the lab holds no sockets."""
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 """A day: a lab lives shorter, and restarting it makes a new authority."""
 
@@ -69,7 +71,9 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
         SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
     made = [_controller(directory, file, plan, authority)]
-    return made + [_agent(directory, file, plan, authority, host) for host in plan.hosts]
+    for host in plan.hosts:
+        made += _agent(directory, file, plan, authority, host)
+    return made
 
 
 def _metrics(address: str) -> MetricsConfig:
@@ -119,7 +123,8 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         },
         ControllerConfig,
     )
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, config, inside(CONTROLLER))
+    words = _role(directory, CONTROLLER_DAEMON, config, "controller")
+    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
@@ -143,7 +148,8 @@ def _queue_ns(file: LabFile) -> int:
 
 def _agent(
     directory: Path, file: LabFile, plan: Plan, authority: Authority, host: str
-) -> DaemonSpec:
+) -> list[DaemonSpec]:
+    """The reactor and the telemetry process, of one configuration."""
     tls = issue_agent(directory, plan, authority, host)
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
@@ -160,10 +166,17 @@ def _agent(
             dir=str(clock_directory(directory, host)),
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
+        reactor_dir=MACHINE_RUN if file.image else "",
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )
-    return _daemon(directory, agent_name(host), host, config, _entry(file, plan, host))
+    entry = _entry(file, plan, host)
+    telemetry = _role(directory, telemetry_name(host), config, "agent")
+    reactor = ("agent", "reactor", *telemetry[1:])
+    return [
+        _daemon(directory, reactor_name(host), host, entry, reactor),
+        _daemon(directory, telemetry_name(host), host, entry, telemetry),
+    ]
 
 
 def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) -> TlsPaths:
@@ -188,16 +201,18 @@ def machine_daemon(directory: Path, host: str) -> DaemonSpec:
     return DaemonSpec(name, host, argv, str(directory / LOGS / f"{name}.log"))
 
 
-def _daemon(
-    directory: Path, name: str, node: str, config: msgspec.Struct, entry: tuple[str, ...]
-) -> DaemonSpec:
+def _role(directory: Path, name: str, config: msgspec.Struct, role: str) -> tuple[str, ...]:
+    """Arguments of `syntony`, with the configuration written."""
     path = directory / f"{name}.toml"
     path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
-    role = "controller" if node == CONTROLLER else "agent"
-    argv = (*entry, sys.executable, "-m", "syntony", role)
-    return DaemonSpec(
-        name, node, (*argv, "--config", str(path)), str(directory / LOGS / f"{name}.log")
-    )
+    return role, "--config", str(path)
+
+
+def _daemon(
+    directory: Path, name: str, node: str, entry: tuple[str, ...], words: tuple[str, ...]
+) -> DaemonSpec:
+    argv = (*entry, sys.executable, "-m", "syntony", *words)
+    return DaemonSpec(name, node, argv, str(directory / LOGS / f"{name}.log"))
 
 
 def to_toml(data: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
+from syntony.io.run_directory import REACTOR_SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,7 @@ def claim(name: str) -> tuple[Path, int]:
         MissingError: the directory cannot be made.
     """
     directory = labs_root() / check_name(name)
-    longest = len(os.fsencode(directory / CONTROLLER_SOCKET))
+    longest = len(os.fsencode(clock_directory(directory, "h63") / REACTOR_SOCKET))
     if longest > _SOCKET_PATH_MAX:
         raise MissingError(f"{directory} is too long for a socket; set TMPDIR to a shorter path")
     with _registry():

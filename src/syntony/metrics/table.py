@@ -68,6 +68,14 @@ _PARTS = (
     ),
 )
 
+_REACTOR = (
+    _agent("reactor_cpu_seconds_total", "counter", "", "CPU time of the reactor, all threads"),
+    _agent("reactor_resident_memory_bytes", "gauge", "",
+           "its resident memory; absent, as all that it tells, while it does not answer"),
+    _agent("reactor_connections_total", "counter", "",
+           "times that a telemetry process has connected to it: once, where neither died"),
+)  # fmt: skip
+
 _JOBS = (
     _agent("job_processes", "gauge", "", "processes of jobs that are connected to the agent"),
     _agent("job_processes_connected_total", "counter", "", "processes of jobs ever let in"),
@@ -172,7 +180,8 @@ _UPLINK = (
     _agent("spool_batches_stored_total", "counter", "",
            "batches the controller has stored, over the spool's life"),
     _agent("dropped_total", "counter", "where",
-           "shed rows: spool, paths, early (no fleet time yet); shed records: pipeline, ring"),
+           "shed rows: spool, paths, early (no fleet time yet); shed records: pipeline, ring, "
+           "reactor (on their way from it)"),
 )  # fmt: skip
 
 _FLEET = (
@@ -287,6 +296,7 @@ _AUDITS = (
 GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Process", _BOTH),
     ("Parts of the agent", _PARTS),
+    ("The reactor", _REACTOR),
     ("Processes of jobs at the agent's socket", _JOBS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),

@@ -19,19 +19,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from syntony.agent.steering.actuators import MptcpActuator, PathActuator
+from syntony.agent.steering.actuators import PathActuator
 from syntony.agent.steering.detours import Detours
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
+from syntony.agent.steering.mptcp import Mptcp, kernel_events
 from syntony.agent.steering.story import Story
 from syntony.agent.steering.view import View
 from syntony.agent.steering.weighing import Weighing
-from syntony.errors import MissingError, WireError
+from syntony.errors import MissingError
 from syntony.io.detours import DetourTable
-from syntony.io.join_listener import JoinListeners, refuse, supported
-from syntony.io.mptcp_pm import PathManagerEvents
-from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.io.process import name_thread
 from syntony.io.routes import Routes
 from syntony.model import MS, S
@@ -140,6 +138,7 @@ class PathControl:
             lambda: [nic.name for nic in self._failover.health.nics()],
             self._failover.health.nic_of,
             self._listen_to_wires,
+            self._soon,
         )
         self._sources: tuple[OwnSource, ...] = (*sources, self._flows)
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
@@ -154,11 +153,8 @@ class PathControl:
         self._selector = selectors.DefaultSelector()
         self._jobs = JobFinder(self.post)
         self._routes = Routes()
-        self._managed: UserspaceManagement | None = None
-        self._kernel: PathManagerEvents | None = None
-        self._actuator: PathActuator[Steer] | None = None
+        self._mptcp: Mptcp | None = None
         self._processes = processes
-        self._listeners = JoinListeners(policy.port)
         self.no_mptcp = ""
         self._routine_ns = self._note_ns = self._flows_ns = self._began_ns = 0
         self._round_trips_ns = 0
@@ -171,15 +167,13 @@ class PathControl:
 
     def _open_mptcp(self) -> None:
         try:
-            supported()
-            self._kernel = PathManagerEvents()
+            heard = kernel_events()
         except MissingError as error:
             if not self._policy.plain:
                 raise
             self.no_mptcp = str(error)
             return
-        self._managed = UserspaceManagement() if self._policy.mode is Mode.ACT else None
-        self._actuator = MptcpActuator()
+        self._mptcp = Mptcp(heard, self._policy, self._selector, self.counters)
         self._listen()
 
     # --- from other threads ---
@@ -195,11 +189,8 @@ class PathControl:
         if self._thread.is_alive():
             self._thread.join()
         self._jobs.close()
-        if self._managed is not None:
-            self._managed.release()
-        self._listeners.close()
         self._detours.close()
-        closing = (self._actuator, self._kernel, self._routes, *self._sources, self._selector)
+        closing = (self._mptcp, self._routes, *self._sources, self._selector)
         for each in closing:
             if each is not None:
                 each.close()
@@ -208,7 +199,7 @@ class PathControl:
     @property
     def listen_fault(self) -> MissingError | None:
         """Why peers cannot join connections at all of our addresses."""
-        return self._listeners.fault
+        return self._mptcp.listen_fault if self._mptcp is not None else None
 
     def post(self, event: Event) -> None:
         """Something happened, told by another thread."""
@@ -249,21 +240,11 @@ class PathControl:
 
     def use(self, paths: frozenset[ProcessPath]) -> None:
         """The paths that jobs' processes use by their own word."""
-
-        def take() -> list[Instruction]:
-            self._failover.use(paths, time.monotonic_ns())
-            return []
-
-        self._call(take)
+        self._soon(lambda: self._failover.use(paths, time.monotonic_ns()))
 
     def add_nic(self, nic: LocalNic) -> None:
         """A NIC that was missing when this was made is there."""
-
-        def take() -> list[Instruction]:
-            self._failover.health.add(nic)
-            return []
-
-        self._call(take)
+        self._soon(lambda: self._failover.health.add(nic))
 
     def stop(self, *, stopped: bool) -> None:
         """The stop switch."""
@@ -275,9 +256,11 @@ class PathControl:
 
     def confirm(self, moves: frozenset[str]) -> None:
         """Moves that the controller has found to help."""
+        self._soon(lambda: self._failover.confirm(moves))
 
+    def _soon(self, work: Callable[[], None]) -> None:
         def take() -> list[Instruction]:
-            self._failover.confirm(moves)
+            work()
             return []
 
         self._call(take)
@@ -298,8 +281,6 @@ class PathControl:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         self._selector.register(self._wake, selectors.EVENT_READ, self._read_posted)
-        if self._kernel is not None:
-            self._selector.register(self._kernel, selectors.EVENT_READ, self._read_kernel)
         for source in self._sources:
             if source.fileno() >= 0:
                 poll = partial(self._poll, source)
@@ -318,9 +299,6 @@ class PathControl:
         self._woke(began_ns - due_ns, busy_ns if self._began_ns else 0, began_ns)
         self._began_ns = began_ns
         for key, _ in ready:
-            if isinstance(key.fileobj, socket.socket):
-                refuse(key.fileobj)
-                continue
             for event in key.data():
                 self._take(event)
         self._failover.heard(began_ns)
@@ -379,17 +357,6 @@ class PathControl:
                 self._carry_out(self._posted.popleft()())
         return []
 
-    def _read_kernel(self) -> list[Event]:
-        assert self._kernel is not None  # noqa: S101 - registered only if it is there
-        lost = self._kernel.lost
-        try:
-            heard = self._kernel.read(time.monotonic_ns)
-        except WireError as error:
-            _log.warning("MPTCP event not understood reason=%s", error)
-            return []
-        self.counters.events_lost += self._kernel.lost - lost
-        return list(heard)
-
     def _take(self, event: Event) -> None:
         self.counters.events += 1
         before = len(self._failover.connections)
@@ -431,7 +398,7 @@ class PathControl:
 
     def _redirect(self, plain: list[Expect | Redirect]) -> None:
         """All at once: what one failure does to many connections is one change for the kernel."""
-        result = self._detours.do(plain, time.monotonic_ns())
+        result = self._detours.do(plain)
         done_ns = time.monotonic_ns()
         for each in plain:
             if isinstance(each, Redirect):
@@ -442,13 +409,9 @@ class PathControl:
                 self.story.tell(each, done_ns, result)
 
     def _steer(self, instruction: Steer) -> list[Instruction]:
-        if isinstance(instruction, Announce) and instruction.listen_port:
-            listener = self._listeners.also(instruction.address, instruction.listen_port)
-            if listener is not None:
-                self._selector.register(listener, selectors.EVENT_READ)
-        assert self._actuator is not None  # noqa: S101 - no MPTCP, no such connections
+        assert self._mptcp is not None  # noqa: S101 - no MPTCP, no such connections
         try:
-            self._actuator.do(instruction)
+            self._mptcp.do(instruction)
         except OSError as error:
             _log.debug("refused %s reason=%s", instruction, error)
             self.story.refused(instruction)
@@ -521,12 +484,8 @@ class PathControl:
         return {each for nic in self._failover.health.nics() for each in nic.addresses}
 
     def _listen(self) -> None:
-        """Join listeners where our NICs have addresses; only while paths are managed."""
-        if self._policy.mode is not Mode.ACT or self.no_mptcp:
-            return
-        ports = {conn.local_port for conn in self._failover.connections.values() if conn.accepted}
-        fresh, closed = self._listeners.keep(self._own_addresses(), ports)
-        for listener in closed:
-            self._selector.unregister(listener)
-        for listener in fresh:
-            self._selector.register(listener, selectors.EVENT_READ)
+        if self._mptcp is not None:
+            conns = self._failover.connections.values()
+            self._mptcp.listen(
+                self._own_addresses(), {conn.local_port for conn in conns if conn.accepted}
+            )

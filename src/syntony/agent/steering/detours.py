@@ -4,6 +4,7 @@ back on."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from syntony.errors import MissingError
@@ -18,13 +19,25 @@ _log = logging.getLogger(__name__)
 BEAT_NS = DEAD_MAN_S * S // 3
 
 
+class _Made:
+    """What opening came to."""
+
+    table: DetourTable | None = None
+    routes: HostRoutes | None = None
+    missing: str = ""
+
+
 class Detours:
-    """Opened when the first connection needs it: hosts without plain jobs have no table of ours.
+    """Opened when the first connection is known: hosts without plain jobs have no table of ours.
+
+    That needs programs (`nft`, and the one that cleans up after us), so another thread does it;
+    from then on only the kernel is asked.
 
     Args:
         nics: names of our NICs, now.
         nic_of: the NIC that has a local address.
         opened: told of the table once it is there, to be listened to.
+        call: has something done soon by the thread that reacts.
     """
 
     def __init__(
@@ -32,10 +45,16 @@ class Detours:
         nics: Callable[[], Iterable[str]],
         nic_of: Callable[[str], str | None],
         opened: Callable[[DetourTable], None],
+        call: Callable[[Callable[[], None]], None],
     ) -> None:
         self._nics = nics
         self._nic_of = nic_of
         self._opened = opened
+        self._call = call
+        self._opener: threading.Thread | None = None
+        self._made: _Made | None = None
+        """By the opener, for the thread that reacts."""
+        self._early: list[Expect] = []
         self._table: DetourTable | None = None
         self._routes: HostRoutes | None = None
         self._offered: dict[tuple[str, str], FourTuple] = {}
@@ -47,31 +66,42 @@ class Detours:
 
     def close(self) -> None:
         """Everything goes its own way again."""
+        if self._opener is not None:
+            self._opener.join()
+            self._take_made()
         if self._routes is not None:
             self._routes.close()
         if self._table is not None:
             self._table.close()
 
-    def do(self, instructions: Sequence[Expect | Redirect], now_ns: int) -> str:
+    def do(self, instructions: Sequence[Expect | Redirect]) -> str:
         """All of them at once; empty, or why not."""
-        if self.missing:
+        if self._table is None and not self.missing:
+            early = [each for each in instructions if isinstance(each, Expect)]
+            self._early += early
+            if self._opener is None:
+                self._opener = threading.Thread(target=self._open, name="detours", daemon=True)
+                self._opener.start()
+            if len(early) == len(instructions):
+                return ""
+            self._opener.join()
+            self._take_made()
+        if self._table is None:
             return self.missing
+        return self._change(self._table, instructions)
+
+    def _change(self, table: DetourTable, instructions: Sequence[Expect | Redirect]) -> str:
         try:
-            if self._table is None:
-                self._open(now_ns)
-            assert self._table is not None  # noqa: S101 - just opened
-            self._table.change(
+            table.change(
                 expected=[(e.flow, e.wires) for e in instructions if isinstance(e, Expect)],
                 sent=[(e.flow, e.wire) for e in instructions if isinstance(e, Redirect)],
             )
-            for each in instructions:
-                if isinstance(each, Expect):
-                    self._offer(each.flow, each.wires)
         except MissingError as error:
             _log.warning("plain connections take no detours reason=%s", error)
-            if self._table is None:
-                self.missing = str(error)
             return str(error)
+        for each in instructions:
+            if isinstance(each, Expect):
+                self._offer(each.flow, each.wires)
         return ""
 
     def beat(self, now_ns: int) -> None:
@@ -93,10 +123,31 @@ class Detours:
             del self._offered[key]
             self._route(*key, wire)
 
-    def _open(self, now_ns: int) -> None:
-        self._table = DetourTable()
-        self._table.beat()
-        self._beat_ns = now_ns + BEAT_NS
+    def _open(self) -> None:
+        """The opener."""
+        made = _Made()
+        try:
+            made.table = DetourTable()
+            made.table.beat()
+        except MissingError as error:
+            made.missing = str(error)
+        else:
+            try:
+                made.routes = HostRoutes()
+            except MissingError as error:
+                _log.warning("no routes to fall back on reason=%s", error)
+        self._made = made
+        self._call(self._take_made)
+
+    def _take_made(self) -> None:
+        made, self._made = self._made, None
+        if made is None:
+            return
+        self._table, self._routes, self.missing = made.table, made.routes, made.missing
+        early, self._early = self._early, []
+        if self._table is None:
+            _log.warning("plain connections take no detours reason=%s", self.missing)
+            return
         self._opened(self._table)
         strict = strict_nics(self._nics())
         if strict:
@@ -104,6 +155,7 @@ class Detours:
                 "detours to %s will be lost: rp_filter is 1 (strict); set "
                 "net.ipv4.conf.%s.rp_filter=2", ", ".join(strict), strict[0],
             )  # fmt: skip
+        self._change(self._table, early)
 
     def _offer(self, flow: FourTuple, wires: Sequence[FourTuple]) -> None:
         own = self._nic_of(flow.local)
@@ -114,10 +166,8 @@ class Detours:
 
     def _route(self, remote: str, nic: str, wire: FourTuple) -> None:
         """A packet has to have some route to be renamed, and then gets another."""
-        if (remote, nic) in self._offered:
+        if self._routes is None or (remote, nic) in self._offered:
             return
-        if self._routes is None:
-            self._routes = HostRoutes()
         metric = 1 + len(self._offered)
         try:
             self._routes.offer(remote, (wire.local, wire.remote), nic, metric)

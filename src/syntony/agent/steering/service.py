@@ -1,12 +1,10 @@
-"""Path control as the daemon sees it: plans and the switch in, rows and reports out."""
+"""Path control as the reactor sees it: plans and orders in, rows and reports out."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,18 +12,16 @@ import msgspec
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.steering.actuators import PathActuator
-from syntony.agent.steering.control import OwnSource, PathControl
+from syntony.agent.steering.control import PathControl
 from syntony.agent.steering.liveness import PORTS, Prober
-from syntony.agent.steering.orders import Hops, flows_report, order_of
-from syntony.agent.steering.pacing import PaceKeeper
-from syntony.agent.steering.rows import columns
+from syntony.agent.steering.orders import order_of
+from syntony.agent.steering.rows import PathRow
 from syntony.agent.steering.story import PathCounters
 from syntony.errors import MissingError
+from syntony.io.carrier import CarrierWatch
+from syntony.io.files import write_atomically
 from syntony.io.interfaces import addresses
-from syntony.io.pacing import KernelPacing
 from syntony.mesh.plan import with_spares
-from syntony.mesh.stats import Columns
-from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.instructions import Notice
 from syntony.traffic.moving import REMEMBERED, Order, Outcome
@@ -35,7 +31,7 @@ from syntony.traffic.policy import Mode
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.probes import Plan
-from syntony.wire.traffic import FlowsReport, Moves, Paces, ProbeDelay
+from syntony.wire.traffic import Moves
 
 _log = logging.getLogger(__name__)
 _SWITCH_FILE = "traffic-switch.json"
@@ -46,32 +42,25 @@ class PathService:
 
     Args:
         config: who we are, the policy.
-        source: opens what the machine says of carriers, beside MPTCP's own events.
         processes: those of jobs that move their own flows.
     """
 
     def __init__(
         self,
         config: AgentConfig,
-        source: Callable[[], OwnSource],
         processes: PathActuator[Notice] | None = None,
     ) -> None:
         self._config = config
-        self._source = source
         self._processes = processes
         self._used: frozenset[ProcessPath] = frozenset()
         self._prober: Prober | None = None
         self._plan: Plan | None = None
-        self._host = config.host
-        self._join_port = config.traffic.port
         self._rails = {nic.name: nic.rail for nic in config.nics}
         self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
         self._switch = self._load()
         self._control: PathControl | None = None
-        self._told: Outcome | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
-        self._pacing = PaceKeeper(config.traffic, KernelPacing([nic.name for nic in config.nics]))
         if config.traffic.mode is not Mode.OFF:
             self._mode = "unavailable: not started yet"
 
@@ -85,7 +74,7 @@ class PathService:
                 config.traffic,
                 [nic for each in config.nics if (nic := self._local_nic(each.name)) is not None],
                 stopped=self.stopped,
-                sources=[self._source()],
+                sources=[CarrierWatch()],
                 processes=self._processes,
             )
         except MissingError as error:
@@ -128,11 +117,6 @@ class PathService:
         return self._switch is not None and self._switch.stopped
 
     @property
-    def control(self) -> PathControl | None:
-        """For events that other threads hear; None where paths are not managed."""
-        return self._control
-
-    @property
     def listen_fault(self) -> MissingError | None:
         """Why peers cannot join connections at all of our addresses."""
         return self._control.listen_fault if self._control is not None else None
@@ -143,8 +127,7 @@ class PathService:
         return self._control.counters if self._control is not None else PathCounters()
 
     def close(self) -> None:
-        """Subflows stay as they are; none is held back."""
-        self._pacing.close()
+        """Subflows stay as they are."""
         if self._control is not None:
             self._control.close()
 
@@ -180,15 +163,15 @@ class PathService:
         if self._switch is not None and switch.at_ns <= self._switch.at_ns:
             return
         self._switch = switch
+        if self._control is not None:
+            self._control.stop(stopped=switch.stopped)  # before the disk, which may hang
         self._save(switch)
         _log.warning("traffic control stopped=%s by=%s", switch.stopped, switch.by)
-        if self._control is not None:
-            self._control.stop(stopped=switch.stopped)
 
-    def rows(self, fleet_minus_monotonic_ns: int) -> Columns | None:
-        """What was done since the last call, as `path_events`."""
-        rows = self._control.story.rows() if self._control is not None else []
-        return columns(rows, self._host, fleet_minus_monotonic_ns) if rows else None
+    def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
+        """What was done, oldest first, and the number of the first row; rows before `after` need
+        not be kept any longer."""
+        return self._control.story.rows(after) if self._control is not None else (0, ())
 
     def report(self) -> PathsReport:
         """Managed connections now."""
@@ -201,48 +184,19 @@ class PathService:
             degraded=sum(bool(view.degraded) for view in views),
         )
 
-    def flows(self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...]) -> FlowsReport:
-        """Managed subflows now, and what became of the newest orders."""
-        flows = self._control.view.job_flows if self._control is not None else ()
+    def flows(self) -> tuple[JobFlow, ...]:
+        """Managed subflows and connections, as they were `FLOWS_NS` ago at most."""
+        return self._control.view.job_flows if self._control is not None else ()
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of the newest orders, oldest first."""
         done = self._control.view.outcomes if self._control is not None else ()
-        self._told = self._newest()
-        return flows_report(
-            flows,
-            [*self._refused, *done],
-            hops,
-            fleet_ns=fleet_ns,
-            join_port=self._join_port,
-            delays=delays,
-            pace_of=self._pace_of,
-        )
+        return (*self._refused, *done)
 
-    def outcomes_are_news(self) -> bool:
-        """Whether an order has come to its end since `flows` last told of outcomes."""
-        newest = self._newest()
-        return newest is not None and newest is not self._told
-
-    def _newest(self) -> Outcome | None:
+    def newest_outcome(self) -> str:
+        """The order that has come to its end last; empty: none has."""
         outcomes = self._control.view.outcomes if self._control is not None else ()
-        return outcomes[-1] if outcomes else None
-
-    def has_flows(self) -> bool:
-        """Whether any job's flow is managed."""
-        return self._control is not None and bool(self._control.view.job_flows)
-
-    def in_use(self) -> list[tuple[str, FourTuple]]:
-        """NIC and flow of everything managed whose way matters."""
-        flows = self._control.view.job_flows if self._control is not None else ()
-        return [(each.nic, each.flow) for each in flows if each.traced]
-
-    def obey(self, message: Switch | Moves | Paces, fleet_now_ns: int | None) -> None:
-        """The controller's word; None: there is no fleet time here."""
-        match message:
-            case Switch():
-                self.switch(message)
-            case Moves():
-                self.moves(message, fleet_now_ns)
-            case Paces():
-                self.paces(message, fleet_now_ns)
+        return outcomes[-1].move_id if outcomes else ""
 
     def moves(self, message: Moves, fleet_now_ns: int | None) -> None:
         """Orders of the controller; None: there is no fleet time here."""
@@ -259,21 +213,6 @@ class PathService:
                 Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns(), tried=False)
             )
 
-    def paces(self, message: Paces, fleet_now_ns: int | None) -> None:
-        """The controller's rates; in force with the next `pace`."""
-        self._pacing.take(message, fleet_now_ns, time.monotonic_ns())
-        self.pace()
-
-    def pace(self) -> None:
-        """Hold back what is to be held back now, let go what is not."""
-        if self._control is not None:
-            flows = self._control.view.job_flows
-            self._pacing.tick(flows, time.monotonic_ns(), stopped=self.stopped)
-
-    def _pace_of(self, flow: JobFlow) -> tuple[bool, int]:
-        may = self._pacing.may(flow, stopped=self.stopped)
-        return may, self._pacing.in_force.get((flow.nic, flow.flow), 0)
-
     def _load(self) -> Switch | None:
         try:
             return msgspec.json.decode(self._switch_file.read_bytes(), type=Switch)
@@ -287,9 +226,8 @@ class PathService:
 
     def _save(self, switch: Switch) -> None:
         """Whole or not at all: a crash must not leave half a switch."""
-        fresh = self._switch_file.with_suffix(".new")
         try:
-            fresh.write_bytes(msgspec.json.encode(switch))
-            os.replace(fresh, self._switch_file)  # noqa: PTH105 - Path.replace says no more
+            self._switch_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._switch_file, msgspec.json.encode(switch))
         except OSError as error:
             _log.error("the stop switch cannot be kept over a restart: %s", error)

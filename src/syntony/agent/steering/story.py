@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -14,6 +13,7 @@ from syntony.traffic.instructions import Create, Destroy, Note, Redirect, Steer
 
 MAX_ROWS = 4096
 """Rows waiting to be reported; more are counted, not kept."""
+ROWS_AT_ONCE = 1_024
 
 
 class PathCounters(msgspec.Struct):
@@ -44,7 +44,7 @@ class PathCounters(msgspec.Struct):
 
 
 class Story:
-    """Written by the thread that reacts; `rows` may be called by another.
+    """Written by the thread that reacts; `rows` is called by another.
 
     Args:
         host: our name.
@@ -55,17 +55,21 @@ class Story:
         self._host = host
         self._nic_of = nic_of
         self._rows: deque[PathRow] = deque()
+        self._taken = 0
+        """Rows that need not be kept any longer."""
         self.names: dict[str, str] = {}
         """Addresses of peers to ``host/nic``."""
         self.counters = PathCounters()
 
-    def rows(self) -> list[PathRow]:
-        """What was done since the last call."""
-        taken: list[PathRow] = []
-        with suppress(IndexError):
-            while True:
-                taken.append(self._rows.popleft())
-        return taken
+    def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
+        """Rows that wait, oldest first, some of them where there are many, and the number of the
+        first; those before `after` are dropped. By one thread at a time."""
+        while self._rows and self._taken < after:
+            self._rows.popleft()
+            self._taken += 1
+        waiting = len(self._rows)
+        some = tuple(self._rows[number] for number in range(min(waiting, ROWS_AT_ONCE)))
+        return self._taken, some
 
     def tell(
         self, instruction: Create | Destroy | Note | Redirect, done_ns: int, result: str

@@ -81,7 +81,7 @@ class Services(HostCheck):
 
 _KNOWN = ("slurmd", "kubelet", "containerd", "docker", "lldpd", "chronyd", "chrony", "ntpd",
           "systemd-timesyncd", "ptp4l", "nvidia-persistenced", "nvidia-fabricmanager", "opensmd",
-          "sssd", "munge", "irqbalance", "syntony-agent")  # fmt: skip
+          "sssd", "munge", "irqbalance", "syntony-agent", "syntony-reactor")  # fmt: skip
 
 
 class Containers(HostCheck):

@@ -17,6 +17,10 @@ from syntony.lab.faults.processes import (
     ControllerKill,
     ControllerPause,
     CpuHog,
+    ReactorKill,
+    ReactorStop,
+    TelemetryKill,
+    TelemetryStop,
 )
 from syntony.lab.faults.shaping import Delay, Rate
 from syntony.lab.faults.wiring import Mtu, RailSwap
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
-    CpuHog, ClockStep, CertRevoke, CertRotate, ControllerKill, ControllerPause, KeyRotate,
+    ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep, CertRevoke,
+    CertRotate, ControllerKill, ControllerPause, KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 

@@ -5,46 +5,83 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
-from syntony.lab.daemons import CONTROLLER_DAEMON, agent_name
+from syntony.lab.daemons import CONTROLLER_DAEMON, reactor_name, telemetry_name
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
-class _OfDaemon(Fault):
-    @property
-    def _daemon(self) -> str:
-        node = self.order.target
-        return CONTROLLER_DAEMON if self.target is TargetKind.CONTROLLER else agent_name(node)
+class _OfDaemons(Fault):
+    target = TargetKind.HOST
+    of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
+    """Which daemons of the target: names them."""
+
+    def each(self, act: Callable[[int, str], None]) -> None:
+        for name in self.of:
+            act(self.number, name(self.order.target))
 
 
-class AgentKill(_OfDaemon):
+class AgentKill(_OfDaemons):
     """SIGKILL, and no restart until undone."""
 
     name = "agent-kill"
-    target = TargetKind.HOST
     meaning = "the host's agent is killed, and started again at the end"
 
     def apply(self) -> None:
-        self.site.daemons.hold(self.number, self._daemon)
+        self.each(self.site.daemons.hold)
 
     def undo(self) -> None:
-        self.site.daemons.release(self.number, self._daemon)
+        self.each(self.site.daemons.release)
 
 
-class AgentStop(_OfDaemon):
+class AgentStop(_OfDaemons):
     """SIGSTOP, then SIGCONT."""
 
     name = "agent-stop"
-    target = TargetKind.HOST
     meaning = "the host's agent is frozen (SIGSTOP)"
 
     def apply(self) -> None:
-        self.site.daemons.pause(self.number, self._daemon)
+        self.each(self.site.daemons.pause)
 
     def undo(self) -> None:
-        self.site.daemons.resume(self.number, self._daemon)
+        self.each(self.site.daemons.resume)
+
+
+class ReactorKill(AgentKill):
+    """The same to one of its two processes."""
+
+    name = "reactor-kill"
+    meaning = "… only its reactor: nobody there probes, answers probes or moves jobs"
+    of = (reactor_name,)
+
+
+class ReactorStop(AgentStop):
+    """The same to one of its two processes."""
+
+    name = "reactor-stop"
+    meaning = "… only its reactor is frozen"
+    of = (reactor_name,)
+
+
+class TelemetryKill(AgentKill):
+    """The same to the other."""
+
+    name = "telemetry-kill"
+    meaning = "… only its telemetry process: nothing is reported, jobs are moved all the same"
+    of = (telemetry_name,)
+
+
+class TelemetryStop(AgentStop):
+    """The same to the other."""
+
+    name = "telemetry-stop"
+    meaning = "… only its telemetry process is frozen"
+    of = (telemetry_name,)
+
+
+def _controller(_: str) -> str:
+    return CONTROLLER_DAEMON
 
 
 class ControllerKill(AgentKill):
@@ -53,6 +90,7 @@ class ControllerKill(AgentKill):
     name = "controller-kill"
     target = TargetKind.CONTROLLER
     meaning = "the controller is killed, and started again at the end"
+    of = (_controller,)
 
 
 class ControllerPause(AgentStop):
@@ -61,6 +99,7 @@ class ControllerPause(AgentStop):
     name = "controller-pause"
     target = TargetKind.CONTROLLER
     meaning = "the controller is frozen (SIGSTOP)"
+    of = (_controller,)
 
 
 class CpuHog(Fault):

@@ -1,0 +1,85 @@
+"""What the telemetry process knows of jobs' flows: it tells the controller of them, and holds back
+those that the controller names. What the reactor last said of them is all that it goes by."""
+
+from __future__ import annotations
+
+import time
+
+from syntony.agent.config import AgentConfig
+from syntony.agent.pacing import PaceKeeper
+from syntony.agent.reactor.messages import Seen
+from syntony.agent.steering.orders import Hops, flows_report
+from syntony.io.pacing import KernelPacing
+from syntony.model import MS
+from syntony.model.paths import FourTuple
+from syntony.traffic.flows import JobFlow
+from syntony.traffic.moving import Outcome
+from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
+
+FLOWS_NS = 400 * MS
+"""Jobs' flows are told of so often: of windows of half a second, each is seen within one."""
+
+
+class JobPaths:
+    """Of the agent's loop."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._pacing = PaceKeeper(config.traffic, KernelPacing([nic.name for nic in config.nics]))
+        self._join_port = config.traffic.port
+        self._flows: tuple[JobFlow, ...] = ()
+        self._outcomes: tuple[Outcome, ...] = ()
+        self._told = ""
+        """The newest outcome that was told."""
+        self._told_ns = 0
+
+    def close(self) -> None:
+        """None is held back."""
+        self._pacing.close()
+
+    def are_due(self, seen: Seen) -> bool:
+        """Whether the controller is to be told now. Where no job's flow is managed, it is told so
+        with the rows of a second: a third of its lease."""
+        if seen.outcome and seen.outcome != self._told:
+            return True
+        return seen.has_flows and time.monotonic_ns() - self._told_ns >= FLOWS_NS
+
+    def take(self, seen: Seen) -> None:
+        """Flows as they are now."""
+        self._flows, self._outcomes = seen.flows, seen.outcomes
+        self._told, self._told_ns = seen.outcome, time.monotonic_ns()
+
+    def lost(self) -> None:
+        """The reactor does not answer: nobody knows what flows there are."""
+        self._flows = self._outcomes = ()
+
+    def in_use(self) -> list[tuple[str, FourTuple]]:
+        """NIC and flow of everything managed whose way matters."""
+        return [(each.nic, each.flow) for each in self._flows if each.traced]
+
+    def report(
+        self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...], *, stopped: bool
+    ) -> FlowsReport:
+        """Managed subflows now, and what became of the newest orders."""
+
+        def pace_of(flow: JobFlow) -> tuple[bool, int]:
+            may = self._pacing.may(flow, stopped=stopped)
+            return may, self._pacing.in_force.get((flow.nic, flow.flow), 0)
+
+        return flows_report(
+            self._flows,
+            self._outcomes,
+            hops,
+            fleet_ns=fleet_ns,
+            join_port=self._join_port,
+            delays=delays,
+            pace_of=pace_of,
+        )
+
+    def paces(self, message: Paces, fleet_now_ns: int | None, *, stopped: bool) -> None:
+        """The controller's rates; None: there is no fleet time here."""
+        self._pacing.take(message, fleet_now_ns, time.monotonic_ns())
+        self.pace(stopped=stopped)
+
+    def pace(self, *, stopped: bool) -> None:
+        """Hold back what is to be held back now, let go what is not."""
+        self._pacing.tick(self._flows, time.monotonic_ns(), stopped=stopped)

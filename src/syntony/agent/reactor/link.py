@@ -1,0 +1,199 @@
+"""The telemetry process's end: asks the reactor, and goes on where it does not answer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import numpy as np
+
+from syntony import __version__
+from syntony.agent.reactor.messages import (
+    PROTOCOL,
+    Answer,
+    Began,
+    Begin,
+    Drain,
+    Failed,
+    Look,
+    Obey,
+    Probing,
+    ProbingQuery,
+    Records,
+    Request,
+    Seen,
+    State,
+    StateQuery,
+    Told,
+)
+from syntony.errors import MissingError, WireError
+from syntony.io.channel import Channel
+from syntony.io.probe import HEARD, RECORD, Counters
+from syntony.io.run_directory import REACTOR_SOCKET
+from syntony.model import MS, S
+from syntony.wire.failover import Switch
+from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from syntony.agent.steering.rows import PathRow
+
+_A = TypeVar("_A", bound=Answer)
+
+PATIENCE_NS = 1 * S
+"""For one message. A reactor that is stopped is asked again when its part is started again."""
+RETRY_NS = 2 * S
+"""Between two attempts to reach it, at most: it is started again within so long."""
+BEGIN_NS, LOOK_NS = 2 * S, 20 * MS
+"""How long a socket that is not there yet is waited for; between two looks."""
+NOTHING_SEEN = Seen(pending=0, probing=0, outcome="", has_flows=False)
+
+
+class ReactorLink:
+    """Of the agent's loop. While the reactor cannot be asked, every answer is that there is
+    nothing, and `fault` says why a connection was lost.
+
+    Args:
+        directory: of its socket.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / REACTOR_SOCKET
+        self._channel: Channel | None = None
+        self.connections = 0
+        """Times that it was reached: it or this process has begun anew each time."""
+        self.fault: MissingError | None = None
+        self.state: State | None = None
+        """As it last was; None: it does not answer."""
+        self.counters = Counters(**dict.fromkeys(Counters.__struct_fields__, 0))
+        """Of the probe engine, as last known."""
+        self.cpu_ns = self.rss_bytes = 0
+        """Of the reactor, as last known."""
+        self.unsent = 0
+        """Probe records that were lost on the way here, as last known."""
+        self.held: KeysHeld | None = None
+        """The keys that it has, for whoever tells the controller; set each time it takes some."""
+        self._standing: dict[type[Told], Told] = {}
+        """What the reactor has to know when it has begun anew."""
+        self._rows = 0
+        """Rows before this number have been taken."""
+
+    def await_socket(self) -> None:
+        """Where both begin together, the reactor is soon there: what it says of the NICs, rather
+        than a guess, should be the first that the controller hears."""
+        until_ns = time.monotonic_ns() + BEGIN_NS
+        while time.monotonic_ns() < until_ns and not self._path.exists():
+            time.sleep(LOOK_NS / S)
+
+    def start(self) -> None:
+        """Connect, and tell it all that stands. Raises `MissingError`: it does not answer."""
+        self.close()
+        try:
+            self._channel = Channel.connect(self._path, PATIENCE_NS)
+        except MissingError as error:
+            raise MissingError(f"{error}; does the reactor run on this host?") from error
+        self.fault = None
+        began = self._ask(Begin(protocol=PROTOCOL, version=__version__), Began)
+        if began is not None and began.record_bytes != RECORD.itemsize:
+            self._lose("its probe records are of another version: restart both")
+        self._rows = 0
+        for said in list(self._standing.values()):
+            self.obey(said, None)
+        self.refresh()
+        if self.fault is not None:
+            raise self.fault
+        self.connections += 1
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return self._channel is not None
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self.state = None, None
+
+    def obey(self, said: Told, fleet_minus_monotonic_ns: int | None) -> str:
+        """The controller's word; plans, keys and the switch are told to a reactor that begins, too.
+
+        Returns:
+            Why it is not in force; empty: it is.
+        """
+        if isinstance(said, Plan | ProbeKeys | Switch):
+            self._standing[type(said)] = said
+        order = Obey(said=said, fleet_minus_monotonic_ns=fleet_minus_monotonic_ns)
+        try:
+            self._exchange(order)
+        except MissingError as error:
+            return str(error)
+        if isinstance(said, ProbeKeys):
+            self.held = KeysHeld(epochs=said.epochs, sending=said.sending)
+        return ""
+
+    def look(self, *, flows: bool) -> Seen:
+        """What is new."""
+        return self._ask(Look(flows=flows), Seen) or NOTHING_SEEN
+
+    def drain(self) -> NDArray[np.void]:
+        """Every probe record since the last call: shape (n,), dtype `RECORD`."""
+        found = self._ask(Drain(), Records)
+        return np.frombuffer(found.records if found is not None else b"", RECORD)
+
+    def heard(self) -> NDArray[np.void]:
+        """Who has probed this host: shape (n,), dtype `HEARD`."""
+        return np.frombuffer(self.state.heard if self.state is not None else b"", HEARD)
+
+    def probing(self) -> Probing | None:
+        """What is probed; None: it does not answer."""
+        return self._ask(ProbingQuery(), Probing)
+
+    def refresh(self) -> None:
+        """Ask how it is."""
+        self.state = self._ask(StateQuery(rows=self._rows), State)
+        if self.state is not None:
+            self.counters = msgspec.convert(self.state.engine, Counters)
+            self.unsent = self.state.unsent
+            self.cpu_ns, self.rss_bytes = self.state.cpu_ns, self.state.rss_bytes
+
+    def rows(self) -> tuple[PathRow, ...]:
+        """What was done to paths since the last call."""
+        if self.state is None:
+            return ()
+        fresh = self.state.rows[max(0, self._rows - self.state.first_row) :]
+        self._rows = self.state.first_row + len(self.state.rows)
+        return fresh
+
+    def _ask(self, request: Request, wanted: type[_A]) -> _A | None:
+        try:
+            answer = self._exchange(request)
+        except MissingError:
+            return None
+        if not isinstance(answer, wanted):
+            self._lose(f"it answers {type(answer).__name__} to {type(request).__name__}")
+            return None
+        return answer
+
+    def _exchange(self, request: Request) -> Answer:
+        """Raises `MissingError`: it does not answer, or refuses."""
+        if self._channel is None:
+            raise MissingError("the reactor does not run")
+        try:
+            self._channel.send(msgspec.msgpack.encode(request))
+            answer: Answer = msgspec.msgpack.decode(self._channel.receive(), type=Answer)
+        except (MissingError, WireError, msgspec.DecodeError) as error:
+            self._lose(str(error))
+            raise MissingError(str(error)) from error
+        if isinstance(answer, Failed):
+            if not isinstance(request, Obey):
+                self._lose(answer.reason)
+            raise MissingError(answer.reason)
+        return answer
+
+    def _lose(self, reason: str) -> None:
+        self.close()
+        self.fault = MissingError(f"{self._path}: {reason}")

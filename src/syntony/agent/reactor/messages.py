@@ -1,0 +1,155 @@
+"""What the telemetry process asks of the reactor, and is answered. Pure.
+
+Both come from one installation, so these are types of this package and not of `syntony.wire`; what
+the controller said (plans, keys, orders) goes through as the controller said it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.agent.steering.rows import PathRow
+from syntony.agent.steering.story import PathCounters
+from syntony.traffic.flows import JobFlow
+from syntony.traffic.moving import Outcome
+from syntony.wire.failover import PathsReport, Switch
+from syntony.wire.messages import NicInfo
+from syntony.wire.parts import PartStatus
+from syntony.wire.probes import Plan, ProbeKeys
+from syntony.wire.traffic import Moves
+
+PROTOCOL = 1
+"""Another number where a process of the version before could misunderstand. Fields may be added
+without: who does not know them skips them."""
+
+Told = Plan | ProbeKeys | Switch | Moves
+"""What the reactor obeys."""
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
+    """First request of a connection, answered by `Began` or `Failed`."""
+
+    protocol: int
+    version: str
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
+    """What is new? Answered by `Seen`; asked several times a second."""
+
+    flows: bool
+    """Tell jobs' flows, too."""
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
+    """Probe records since the last call; answered by `Records`."""
+
+
+class StateQuery(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+    """How everything is; answered by `State`, asked once a second."""
+
+    rows: int
+    """Rows before this number are kept by who asks, and need not be told again."""
+
+
+class ProbingQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
+    """What is probed; answered by `Probing`."""
+
+
+class Obey(msgspec.Struct, frozen=True, kw_only=True, tag="obey"):
+    """The controller has said this; answered by `Obeyed` or `Failed`."""
+
+    said: Told
+    fleet_minus_monotonic_ns: int | None
+    """Fleet time less CLOCK_MONOTONIC; None: there is no fleet time here."""
+
+
+Request = Begin | Look | Drain | StateQuery | ProbingQuery | Obey
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began"):
+    version: str
+    record_bytes: int
+    """Of one probe record."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
+    """What is new."""
+
+    pending: int
+    """Probe records waiting."""
+    probing: int
+    """Another number where other flows are probed than before."""
+    outcome: str
+    """The newest order that has come to its end; empty: none has."""
+    has_flows: bool
+    """Whether any job's flow is managed."""
+    flows: tuple[JobFlow, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+
+class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
+    records: bytes
+    """An array of `syntony.io.probe.RECORD`."""
+
+
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Processes at the jobs' socket."""
+
+    processes: int
+    connected: int
+    malformed: dict[str, int]
+    torn: int
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+    """How the reactor is."""
+
+    nics: tuple[NicInfo, ...]
+    """As the controller should know them: one that has gone is as it was, so that it keeps its
+    place in the plan. Peers see it dead, and it is missed."""
+    clocks: dict[str, tuple[int, int]]
+    """NICs that stamp in a clock of their own: its number N in ``/dev/ptpN``, and another number
+    whenever the NIC is attached."""
+    parts: tuple[PartStatus, ...]
+    engine: dict[str, int]
+    """`syntony.io.probe.Counters`."""
+    heard: bytes
+    """An array of `syntony.io.probe.HEARD`."""
+    flows: int
+    """That are probed."""
+    plan_faults: int
+    """Plans and flows of plans that could not be taken."""
+    unsent: int
+    """Probe records that were lost between the two processes."""
+    report: PathsReport
+    counters: PathCounters
+    rows: tuple[PathRow, ...]
+    first_row: int
+    """Number of the first of them."""
+    jobs: JobCounts
+    cpu_ns: int
+    rss_bytes: int
+    connections: int
+    """Times that a telemetry process has connected."""
+
+
+class Probing(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
+    number: int
+    """As in `Seen`."""
+    plan: Plan | None
+    """With the flows that are probed; None: there is none yet."""
+    tell_from_ns: int
+    """Probes sent before, by the host's clock, serve clocks only: peers may not have had keys."""
+
+
+class Obeyed(msgspec.Struct, frozen=True, kw_only=True, tag="obeyed"):
+    """It is in force."""
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """It is not so, and why."""
+
+    reason: str
+
+
+Answer = Began | Seen | Records | State | Probing | Obeyed | Failed

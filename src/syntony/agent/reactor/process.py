@@ -1,0 +1,341 @@
+"""The reactor: probe engine, jobs' paths and jobs' socket of one host, in a process of its own.
+
+It acts on what it hears from the kernel, its probes and jobs' processes. The controller's word
+comes through the telemetry process; the last one stays in force without that process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from syntony import __version__
+from syntony.agent.clock import host_clock
+from syntony.agent.config import AgentConfig
+from syntony.agent.job_link import JobLink
+from syntony.agent.keyring import Keyring
+from syntony.agent.nics import ProbedNics
+from syntony.agent.parts import Parts
+from syntony.agent.plans import start_flows, usable
+from syntony.agent.reactor import kept
+from syntony.agent.reactor.messages import (
+    PROTOCOL,
+    Answer,
+    Began,
+    Begin,
+    Drain,
+    Failed,
+    JobCounts,
+    Look,
+    Obey,
+    Obeyed,
+    Probing,
+    ProbingQuery,
+    Records,
+    Request,
+    Seen,
+    State,
+    StateQuery,
+)
+from syntony.agent.reactor.server import Server
+from syntony.agent.steering.service import PathService
+from syntony.errors import MissingError
+from syntony.io.probe import RECORD
+from syntony.io.process import own_usage
+from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
+from syntony.model import MS, S
+from syntony.traffic.policy import Mode
+from syntony.wire.failover import ProcessView, Switch
+from syntony.wire.messages import NicInfo
+from syntony.wire.probes import Plan, ProbeKeys
+
+_log = logging.getLogger(__name__)
+
+PLAN_GRACE_NS = 1 * S
+"""A plan's flows begin this long after it has come, when every reflector has its keys too: a probe
+refused by a peer that has not got the pair's key yet would look like loss."""
+COLD_GRACE_NS = 300 * MS
+"""A reactor that has just started begins to probe this early, for the clock's sake; what these
+probes say of loss is not told before the grace above is over."""
+CHECK_NS = 1 * S
+"""Between two looks at the parts."""
+JOBS_NS = 2 * S
+"""Between two looks at what jobs' processes tell."""
+TURN_NS = 200 * MS
+"""Longest rest: the order to stop is heard within it."""
+MAX_FAULTS_LOGGED = 8
+"""Of one plan; the rest is only counted."""
+
+
+def run_reactor(config: AgentConfig, stop: threading.Event) -> None:
+    """Probe, reflect and keep jobs' paths alive until `stop` is set.
+
+    Raises:
+        ConfigError: an address or a number is not as it must be.
+    """
+    reactor = Reactor(config)
+    try:
+        reactor.start()
+        _log.info("reactor started host=%s nics=%d", config.host, len(config.nics))
+        reactor.run(stop)
+    finally:
+        reactor.close()
+
+
+class Reactor:
+    """One per host. Paths are controlled by a thread of their own, and nothing here makes it wait.
+
+    Args:
+        config: of the agent, which is this process and the telemetry process.
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._directory = config.meeting_place()
+        self._clock = host_clock(config)
+        self.parts = Parts()
+        self.nics = ProbedNics(config, self._clock)
+        self.job_link = JobLink(Path(config.clock.dir) / SOCKET_NAME)
+        self.steering = PathService(config, self.job_link)
+        self.steering.probe_with(self.nics.engine)
+        self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
+        self._keyring = Keyring()
+        self._kept = kept.Kept()
+        self._cold = True
+        """No plan has been taken yet, or it had other numbers."""
+        self._coming: tuple[int, Plan] | None = None
+        self._plan: Plan | None = None
+        self._probed: Plan | None = None
+        """With the flows that have started."""
+        self._probing = 0
+        """How many times others have."""
+        self._tell_from_ns = 0
+        self._plan_faults = 0
+        self._described: tuple[NicInfo, ...] = ()
+        self._processes: tuple[ProcessView, ...] = ()
+        self._next_check_ns = self._next_jobs_ns = 0
+
+    def start(self) -> None:
+        """Start every part that can be; the others are tried again in `run`.
+
+        Raises:
+            ConfigError: an address or a number is not as it must be.
+        """
+        now_ns = time.monotonic_ns()
+        starts: dict[str, Callable[[], None]] = {
+            f"nic:{nic.name}": partial(self._attach, nic.name) for nic in self._config.nics
+        }
+        if self._config.traffic.mode is not Mode.OFF:
+            starts |= {"failover": self.steering.start, "join-port": self._check_join_port}
+        starts["job-socket"] = self.job_link.start
+        starts["probing"] = self._start_flows
+        starts["reactor-socket"] = self._server.start
+        for name, start in starts.items():
+            self.parts.add(name, start, now_ns)
+        self._described = self.nics.describe()
+        self.job_link.stop(stopped=self.steering.stopped)
+        before = kept.load(self._directory)
+        if before.keys is not None:
+            self._take_keys(before.keys)
+        if before.plan is not None:
+            self._take_plan(before.plan)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set."""
+        while not stop.is_set():
+            now_ns = time.monotonic_ns()
+            if self._coming is not None and now_ns >= self._coming[0]:
+                _, self._plan = self._coming
+                self._coming = None
+                self.parts.restart("probing", now_ns)
+            if now_ns >= self._next_check_ns:
+                self._next_check_ns = now_ns + CHECK_NS
+                self._check(now_ns)
+            if now_ns >= self._next_jobs_ns:
+                self._next_jobs_ns = now_ns + JOBS_NS
+                self.parts.run("job-socket", self._hear_jobs, now_ns)
+            self._server.serve(TURN_NS)
+
+    def close(self) -> None:
+        """Stop probing, reflecting and steering."""
+        self._server.close()
+        self.steering.close()
+        self.job_link.close()
+        self.nics.close()
+
+    def _check(self, now_ns: int) -> None:
+        """Once a second: find what has failed, try again what is due."""
+        for nic, error in self.nics.gone().items():
+            self.nics.detach(nic)
+            self.parts.fail(f"nic:{nic}", error, now_ns)
+        for name, fault in (
+            ("join-port", self.steering.listen_fault),
+            ("job-socket", self.job_link.fault),
+        ):
+            if fault is not None and self.parts.is_running(name):
+                self.parts.fail(name, fault, now_ns)
+        self.parts.retry(now_ns)
+
+    def _attach(self, name: str) -> None:
+        self.nics.attach(name)
+        self._described = self.nics.describe()
+        self.steering.nic_came(name)
+        self.parts.restart("probing", time.monotonic_ns())
+
+    def _check_join_port(self) -> None:
+        if self.steering.listen_fault is not None:
+            raise self.steering.listen_fault
+
+    def _hear_jobs(self) -> None:
+        self._processes = self.job_link.report()
+        self.steering.use(self.job_link.paths)
+
+    # --- the telemetry process ---
+
+    def _answer(self, request: Request) -> Answer:
+        match request:
+            case Begin(protocol=protocol, version=version):
+                return self._begin(protocol, version)
+            case Look(flows=flows):
+                return self._look(flows=flows)
+            case Drain():
+                return Records(records=self.nics.engine.drain().tobytes())
+            case StateQuery(rows=rows):
+                return self._state(rows)
+            case ProbingQuery():
+                return Probing(
+                    number=self._probing, plan=self._probed, tell_from_ns=self._tell_from_ns
+                )
+            case Obey():
+                return self._obey(request)
+
+    def _begin(self, protocol: int, version: str) -> Answer:
+        if protocol != PROTOCOL:
+            return Failed(
+                reason=f"the reactor is of version {__version__}, this is {version}: restart both"
+            )
+        return Began(version=__version__, record_bytes=RECORD.itemsize)
+
+    def _look(self, *, flows: bool) -> Seen:
+        its = self.steering
+        seen = Seen(
+            pending=self.nics.engine.pending(),
+            probing=self._probing,
+            outcome=its.newest_outcome(),
+            has_flows=bool(its.flows()),
+        )
+        if not flows:
+            return seen
+        return msgspec.structs.replace(seen, flows=its.flows(), outcomes=its.outcomes())
+
+    def _state(self, rows: int) -> State:
+        now_ns = time.monotonic_ns()
+        link, usage = self.job_link, own_usage()
+        first, waiting = self.steering.rows(rows)
+        return State(
+            nics=self._described,
+            clocks=dict(self.nics.clocks),
+            parts=self.parts.statuses(now_ns),
+            engine=msgspec.structs.asdict(self.nics.engine.counters()),
+            heard=self.nics.engine.heard().tobytes(),
+            flows=len(self._probed.flows) if self._probed is not None else 0,
+            plan_faults=self._plan_faults,
+            unsent=self._server.unsent,
+            report=msgspec.structs.replace(
+                self.steering.report(), processes=self._processes, refused=link.refused()
+            ),
+            counters=self.steering.counters,
+            rows=waiting,
+            first_row=first,
+            jobs=JobCounts(
+                processes=link.processes,
+                connected=link.connected,
+                malformed={str(field.value): count for field, count in link.malformed.items()},
+                torn=link.torn,
+            ),
+            cpu_ns=usage.cpu_ns,
+            rss_bytes=usage.rss_bytes,
+            connections=self._server.connections,
+        )
+
+    def _obey(self, order: Obey) -> Answer:
+        said, offset_ns = order.said, order.fleet_minus_monotonic_ns
+        fault = ""
+        if isinstance(said, Plan):
+            fault = self._take_plan(said)
+        elif isinstance(said, ProbeKeys):
+            fault = self._take_keys(said)
+        elif isinstance(said, Switch):
+            self.steering.switch(said)
+            self.job_link.stop(stopped=self.steering.stopped)
+        else:
+            fleet_ns = None if offset_ns is None else time.monotonic_ns() + offset_ns
+            self.steering.moves(said, fleet_ns)
+        return Failed(reason=fault) if fault else Obeyed()
+
+    def _take_plan(self, sent: Plan) -> str:
+        """Why not; empty: it is taken."""
+        if sent == self._kept.plan:
+            return ""
+        found = usable(sent, self.nics.numbers, self._config.family)
+        if found is None:
+            self._plan_faults += 1
+            return "plan refused, the one before stays: a NIC number cannot be one"
+        plan, faults = found
+        self._log_plan_faults(plan, faults)
+        if self.nics.renumber(plan.nic_ids):
+            self._cold = True
+        cold, self._cold = self._cold, False
+        if cold:
+            self._tell_from_ns = self._clock.now_ns() + PLAN_GRACE_NS
+        self._coming = (time.monotonic_ns() + (COLD_GRACE_NS if cold else PLAN_GRACE_NS), plan)
+        self._keep(msgspec.structs.replace(self._kept, plan=sent))
+        return ""
+
+    def _take_keys(self, sent: ProbeKeys) -> str:
+        """Why not; empty: they are taken."""
+        if sent == self._kept.keys:
+            return ""
+        peers = self._keyring.take(sent)
+        if peers is None:
+            return "probe keys refused, those before stay: they cannot be such"
+        self.nics.engine.set_peers(peers)
+        self._keep(msgspec.structs.replace(self._kept, keys=sent))
+        return ""
+
+    def _keep(self, now: kept.Kept) -> None:
+        self._kept = now
+        kept.save(self._directory, now)
+
+    def _log_plan_faults(self, plan: Plan, faults: Sequence[str]) -> None:
+        self._plan_faults += len(faults)
+        for fault in faults[:MAX_FAULTS_LOGGED]:
+            _log.warning("flows left out of plan generation=%d %s", plan.generation, fault)
+
+    def _start_flows(self) -> None:
+        """Probe by the newest plan, from NICs that are there. Raises `MissingError`: another
+        program has a source port; the flows from the others are probed."""
+        if self._plan is None:
+            return
+        there = self.nics.addresses()
+        wanted = [flow for flow in self._plan.flows if flow.src in there]
+        flows, faults = start_flows(wanted, self.nics.engine.set_flows)
+        self._probed = msgspec.structs.replace(self._plan, flows=flows)
+        self._probing += 1
+        # Flows from a NIC that has gone stay watched: they are dead.
+        started = {flow.flow_id for flow in flows}
+        watched = tuple(
+            flow
+            for flow in self._plan.flows
+            if flow.flow_id in started or (flow.src not in there and flow.src in self.nics.seen)
+        )
+        self.steering.plan(msgspec.structs.replace(self._plan, flows=watched))
+        _log.info("plan taken generation=%d flows=%d", self._plan.generation, len(flows))
+        if faults:
+            raise MissingError(f"{len(wanted) - len(flows)} of {len(wanted)} flows: {faults[0]}")

@@ -1,0 +1,98 @@
+"""Answers the telemetry process, one request after the other, and does not wait for it."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from syntony.agent.reactor.messages import Answer, Failed, Records, Request
+from syntony.errors import MissingError, WireError
+from syntony.io import job_socket
+from syntony.io.channel import Channel
+from syntony.io.probe import RECORD
+from syntony.model import MS
+
+_log = logging.getLogger(__name__)
+PATIENCE_NS = 500 * MS
+"""For one message; then whoever is stopped in the middle of it is let go."""
+
+
+class Server:
+    """Of one thread. The newest connection counts: whoever had the one before is gone or hangs.
+
+    Args:
+        path: of the socket.
+        answer: to one request.
+    """
+
+    def __init__(self, path: Path, answer: Callable[[Request], Answer]) -> None:
+        self._path = path
+        self._answer = answer
+        self._listener: socket.socket | None = None
+        self._channel: Channel | None = None
+        self.connections = 0
+        self.unsent = 0
+        """Probe records that could not be handed over."""
+
+    def start(self) -> None:
+        """Begin to listen, or again. Raises `MissingError`: the socket cannot be made."""
+        self.close()
+        self._listener = job_socket.listen(self._path, socket.SOCK_STREAM, 0o600)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._let_go()
+        if self._listener is not None:
+            self._listener.close()
+            self._path.unlink(missing_ok=True)
+        self._listener = None
+
+    def serve(self, timeout_ns: int) -> None:
+        """Wait for a request for so long, and answer it."""
+        poll = select.poll()
+        for each in (self._channel, self._listener):
+            if each is not None:
+                poll.register(each.fileno(), select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(timeout_ns / MS)}
+        if self._channel is not None and self._channel.fileno() in ready:
+            self._serve(self._channel)
+        if self._listener is not None and self._listener.fileno() in ready:
+            self._accept(self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        fresh = Channel.accept(listener, PATIENCE_NS)
+        if fresh is None:
+            return
+        self._let_go()
+        self._channel = fresh
+        self.connections += 1
+
+    def _serve(self, channel: Channel) -> None:
+        answer: Answer | None = None
+        try:
+            answer = self._answered(channel.receive())
+            channel.send(msgspec.msgpack.encode(answer))
+        except (MissingError, WireError) as error:
+            if isinstance(answer, Records):
+                self.unsent += len(answer.records) // RECORD.itemsize
+            _log.info("the telemetry process has gone reason=%s", error)
+            self._let_go()
+
+    def _answered(self, data: bytes) -> Answer:
+        try:
+            return self._answer(msgspec.msgpack.decode(data, type=Request))
+        except msgspec.DecodeError as error:
+            return Failed(reason=f"a request of another version: {error}")
+        except Exception as error:  # noqa: BLE001 - supervisor: one request must not end failover
+            _log.exception("a request failed, going on")
+            return Failed(reason=f"{type(error).__name__}: {error}")
+
+    def _let_go(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
