@@ -147,7 +147,7 @@ class FlowHistory:
 
     def newest(self, flows: int) -> Ints:
         """Counts of the newest second, (`FIELDS`, flows)."""
-        return _sum([second.counts for second in list(self._seconds)[-1:]], flows)
+        return _widened(self._seconds[-1] if self._seconds else _nothing(), flows, 0)
 
     def change(self, flows: int) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute."""

@@ -122,9 +122,8 @@ class Watch:
         counts = self._history.newest(len(self._flows))
         broken = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
         came = counts[history.SENT] > broken
-        pairs = {self._pair_of[flow] for flow in np.flatnonzero(came).tolist()}
-        targets = {self._ends[pair][1] for pair in pairs}
-        return frozenset(nic for nic, number in self._nics.items() if number in targets)
+        ends = self._layout().ends
+        return frozenset(ends.nics[place] for place in np.unique(ends.dst[came]).tolist())
 
     def findings(self) -> tuple[Finding, ...]:
         """What is to blame, by all windows together."""
