@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from tests.cases import mostly_slow
 
-from syntony.clock import laplacian, network
+from syntony.clock import gauge, laplacian, network
+from syntony.clock.lead import Lead
 from syntony.clock.network import NetworkSolver
 from syntony.clock.pair import PairEstimator
 from syntony.io.window_fit import fit_window
@@ -246,3 +247,11 @@ def test_a_clock_that_nobody_told_an_epoch_of_is_in_its_first() -> None:
     fleet = Fleet(1)
     lines = [line for _ in range(3) for line in fleet.step()]
     assert {line.epoch for line in lines} == {0}
+
+
+def test_fleet_time_that_is_given_another_rate_goes_on_from_that_instant() -> None:
+    line = Timeline(node="h0", ref_ns=EPOCH_NS, offset_ns=7_000.0, drift_ppb=0.0, sigma_ns=1.0)
+    at_ns = EPOCH_NS + 10 * S
+    led = gauge.led(line, Lead(at_ns, 300, 1_000.0))
+    assert led.to_fleet_ns(line.to_local_ns(at_ns)) == at_ns + 300
+    assert led.to_fleet_ns(line.to_local_ns(at_ns + S)) == at_ns + S + 300 + 1_000
