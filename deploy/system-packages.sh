@@ -50,6 +50,10 @@ find_missing() { # find_missing OPTION
         need opensm opensm
         need ibnetdiscover infiniband-diags
         need chronyd chrony
+        need qemu-system-x86_64 qemu-system-x86
+        need busybox busybox-static
+        need depmod kmod
+        need ibv_rc_pingpong ibverbs-utils
         # Debian keeps the server's programs off PATH.
         command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
             missing="$missing postgresql"

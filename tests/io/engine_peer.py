@@ -8,6 +8,8 @@ import json
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 from syntony.io.clocks import KernelClock
 from syntony.io.packet import Key
@@ -53,8 +55,24 @@ def flows_to(port: int) -> list[ProbeFlow]:
     ]  # fmt: skip
 
 
+class Late(threading.Thread):
+    """How long this process was not run, at most."""
+
+    longest_ns = 0
+
+    def run(self) -> None:
+        last_ns = time.monotonic_ns()
+        while True:
+            time.sleep(0.005)
+            now_ns = time.monotonic_ns()
+            self.longest_ns = max(self.longest_ns, now_ns - last_ns)
+            last_ns = now_ns
+
+
 def main() -> None:
     """See above."""
+    late = Late(daemon=True)
+    late.start()
     parser = argparse.ArgumentParser()
     parser.add_argument("--to", type=int, default=0)
     parser.add_argument("--both", action="store_true")
@@ -74,7 +92,8 @@ def main() -> None:
     print(port, flush=True)
     sys.stdin.readline()
     rows = [[int(row["seq"]), int(row["flags"])] for row in mine.drain()]
-    print(json.dumps({"records": rows, "counters": {"sent": mine.counters().sent}}))
+    told = {"sent": mine.counters().sent, "late_ms": late.longest_ns // MS}
+    print(json.dumps({"records": rows, "counters": told}))
     mine.close()
     if asked.both:
         other.close()

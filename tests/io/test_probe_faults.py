@@ -22,6 +22,8 @@ PEER = Path(__file__).with_name("engine_peer.py")
 STOP_S = 0.6
 RUN_S = 1.0
 PATIENCE_S = 60.0
+TIMEOUT_MS = 250
+TRIES = 4
 
 
 class Peer:
@@ -46,27 +48,35 @@ class Peer:
         return answer
 
 
-def run_with(fault: Callable[[Peer, Peer], None]) -> list[list[int]]:
-    """Probe for a while with the fault in the middle: rows of [seq, flags]."""
-    reflector = Peer("--timeout-ms", "250")
-    initiator = Peer("--to", reflector.first_line, "--timeout-ms", "250")
+def run_with(fault: Callable[[Peer, Peer], None]) -> tuple[list[list[int]], int]:
+    """Probe for a while with the fault in the middle: rows of [seq, flags], and for how many ms at
+    most the reflector was not run."""
+    reflector = Peer("--timeout-ms", str(TIMEOUT_MS))
+    initiator = Peer("--to", reflector.first_line, "--timeout-ms", str(TIMEOUT_MS))
     time.sleep(RUN_S)
     fault(initiator, reflector)
     time.sleep(RUN_S)
     rows = initiator.result()["records"]
-    reflector.result()
+    counters = reflector.result()["counters"]
     assert isinstance(rows, list)
-    return rows
+    assert isinstance(counters, dict)
+    return rows, counters["late_ms"]
 
 
 def test_an_initiator_that_was_stopped_reports_no_loss() -> None:
-    rows = run_with(lambda initiator, _: initiator.freeze(STOP_S))
+    for _ in range(TRIES):
+        rows, late_ms = run_with(lambda initiator, _: initiator.freeze(STOP_S))
+        if late_ms < TIMEOUT_MS:
+            break
+    else:
+        pytest.skip(f"this machine kept the other engine waiting in {TRIES} of {TRIES} runs")
     assert len(rows) > 50
     assert [row for row in rows if row[1] & LOST and not row[1] & STALLED] == []
 
 
 def test_a_reflector_that_was_stopped_is_not_blamed_on_the_network() -> None:
-    rows = run_with(lambda _, reflector: reflector.freeze(STOP_S))
+    rows, late_ms = run_with(lambda _, reflector: reflector.freeze(STOP_S))
+    assert late_ms >= TIMEOUT_MS
     directed = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV
     assert [row for row in rows if row[1] & directed and not row[1] & STALLED] == []
     assert any(row[1] & ProbeFlag.STALL_REMOTE for row in rows)

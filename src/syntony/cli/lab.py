@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from syntony.cli import _labview, drill
+from syntony.cli import _labview, drill, verbs
 from syntony.errors import UsageError
 from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
@@ -369,3 +369,6 @@ def _confirm_down(name: str) -> None:
 
 
 command.add_command(drill.command, "drill")
+command.add_command(verbs.command, "verbs")
+for same in (status, exec_, fault, down):
+    verbs.command.add_command(same)

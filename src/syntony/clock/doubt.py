@@ -48,6 +48,8 @@ def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
         if 2 * sizes[largest] > mesh.count:
             reached = (part == largest) & ~np.isfinite(found)
             found[reached] = level if level > LEAST_DOUBT_NS else 0.0
+        if len(sizes) == 1:
+            break
         left = _between(mesh, part, left[~low])
         level = LEVEL * float(doubts[left].min()) if len(left) else level
     return np.where(np.isfinite(found), found, 0.0)
@@ -63,7 +65,10 @@ def _joined(mesh: Laplacian, part: Places, edges: Places) -> Places:
         across = _between(mesh, part, some)
         ends = part[mesh.plus[across]], part[mesh.minus[across]]
         graph = coo_array((np.ones(len(across)), ends), shape=(mesh.count, mesh.count))
-        part = np.asarray(connected_components(graph, directed=False)[1][part], dtype=np.intp)
+        count, joined = connected_components(graph, directed=False)
+        part = np.asarray(joined[part], dtype=np.intp)
+        if count == 1:
+            break
     return part
 
 

@@ -36,8 +36,10 @@ from syntony.lab.messages import (
     Status,
     StatusRequest,
 )
+from syntony.lab.netns import inside
 from syntony.lab.plan import make_plan, unknown
 from syntony.lab.truth import ClockTruth, TrueClock, compare
+from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import search_path
 
 if TYPE_CHECKING:
@@ -168,7 +170,10 @@ class Lab:
         here = ["env", *chdir, path]
         if node in status.hosts:
             here.append(f"SYNTONY_CLOCK_DIR={state.clock_directory(self.directory, node)}")
-        return [*argv, "--", "ip", "netns", "exec", node, *here, *command]
+        entry = inside(node)
+        if node in status.hosts and self.file().image:
+            entry = guest_entry(self.addresses(4)[f"{node}/mgmt0"])
+        return [*argv, "--", *entry, *here, *command]
 
     def run(self, node: str, *argv: str) -> str:
         """Output of a command inside `node`. Raises `RemoteError` if it fails."""

@@ -70,6 +70,11 @@ def veth_lines(plan: Plan) -> list[str]:
     ]
 
 
+def up_lines(plan: Plan, node: str) -> list[str]:
+    """Ports up without addresses, to run inside `node`."""
+    return [f"link set {link.port_at(node).name} up" for link in plan.links_of(node)]
+
+
 def address_lines(plan: Plan, node: str) -> list[str]:
     """Addresses and link up, to run inside `node`."""
     lines = ["link set lo up"]

@@ -13,6 +13,7 @@ import msgspec
 from syntony.errors import MissingError
 from syntony.lab import relay
 from syntony.lab.commands import SEED_SYSCTL
+from syntony.lab.verbs import image
 from syntony.lab.world import TOOLS, missing_tools, search_path, unshare_argv
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def examine() -> list[Check]:
     how = "as this user" if "-Urnmpf" in argv else "as root, user namespaces are forbidden"
     checks.append(_check("private namespaces", Level.OK, how))
     checks += _features(argv)
-    checks += [_seed(), _tun(), _relay()]
+    checks += [_seed(), _tun(), _relay(), _machines()]
     return checks
 
 
@@ -130,6 +131,15 @@ def _tun() -> Check:
         remedy = f"as root: chmod 0666 {relay.TUN_DEVICE}"
         return _check(name, Level.WARNING, f"{relay.TUN_DEVICE} is not yours to open", remedy)
     return _check(name, Level.OK, "works")
+
+
+def _machines() -> Check:
+    name = "machines with Soft-RoCE (lab verbs)"
+    missing = image.missing()
+    if missing:
+        packages = " ".join(sorted({image.TOOLS[tool] for tool in missing}))
+        return _check(name, Level.WARNING, f"no {', '.join(missing)}", f"apt install {packages}")
+    return _check(name, Level.OK, "all programs found")
 
 
 def _relay() -> Check:

@@ -13,8 +13,10 @@ _THREADS = 4
 """`ip` and `tc` mostly wait for the kernel's RTNL lock: more threads than this gain nothing."""
 
 
-def build(plan: Plan) -> None:
+def build(plan: Plan, *, guests: bool = False) -> None:
     """Brings the whole fabric up in the current (private, empty) world.
+
+    With `guests` the hosts' addresses and routes are left to the machines that run there.
 
     Raises:
         MissingError: a tool failed or the kernel lacks a feature.
@@ -26,8 +28,12 @@ def build(plan: Plan) -> None:
     netns.batch(None, ["ip"], commands.veth_lines(plan))
     with ThreadPoolExecutor(_THREADS) as pool:
         # Two passes: a route's next hop must be reachable, so every port must be up first.
-        list(pool.map(lambda node: _addresses(plan, node), plan.nodes))
-        list(pool.map(lambda item: _routes(*item), routes(plan).items()))
+        empty = plan.hosts if guests else ()
+        nodes = [node for node in plan.nodes if node not in empty]
+        list(pool.map(lambda node: _addresses(plan, node), nodes))
+        wanted = routes(plan)
+        list(pool.map(lambda node: _routes(node, wanted[node]), set(nodes) & wanted.keys()))
+        list(pool.map(lambda node: _only_up(plan, node), empty))
 
 
 def _sysctls(plan: Plan, node: str) -> dict[str, str]:
@@ -39,6 +45,11 @@ def _sysctls(plan: Plan, node: str) -> dict[str, str]:
 
 def _routes(node: str, wanted: tuple[Route, ...]) -> None:
     netns.batch(node, ["ip"], commands.route_lines("add", wanted))
+
+
+def _only_up(plan: Plan, node: str) -> None:
+    netns.batch(node, ["ip"], commands.up_lines(plan, node))
+    netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
 
 
 def _addresses(plan: Plan, node: str) -> None:

@@ -27,6 +27,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of jobs, for placement."""
     anchors: tuple[str, ...] = ()
     """Hosts that know UTC: fleet time is led to their clocks."""
+    image: str = ""
+    """Folder of what the hosts boot, where they are virtual machines (`syntony.lab.verbs`)."""
     session: str = ""
     """The terminal session that started it; see `state.terminal_session`."""
 

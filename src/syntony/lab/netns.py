@@ -71,6 +71,11 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
+def inside(node: str) -> tuple[str, ...]:
+    """What comes before a command that is to run in namespace `node`."""
+    return ("ip", "netns", "exec", node)
+
+
 def tool(node: str | None, argv: Sequence[str], text: str = "") -> str:
     """Runs a tool in namespace `node` (None: where we are) and returns what it prints.
 

@@ -23,8 +23,9 @@ Holder = int
 class Ports:
     """The state of every port that differs from the plan, and the commands that make it so."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, guests: bool = False) -> None:
         self._plan = plan
+        self._guests = guests
         self._down: dict[str, set[Holder]] = {}
         self._rates: dict[str, dict[Holder, int]] = {}
         self._delays: dict[RelaySpot, dict[Holder, int]] = {}
@@ -51,7 +52,7 @@ class Ports:
     def _raise(self, port: Port) -> None:
         netns.tool(port.node, ["ip", "link", "set", port.name, "up"])
         link = self._links[str(port)]
-        if port == link.a and link.kind is not LinkKind.FABRIC:
+        if port == link.a and link.kind is not LinkKind.FABRIC and not self._guests:
             lines = commands.restore_lines(link)
             lines += commands.route_lines("replace", nic_routes(link))
             netns.batch(port.node, ["ip"], lines)

@@ -14,9 +14,11 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.fabric.files import format_topology
 from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, agent_name
+from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
 from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
 from syntony.lab.topology import topology
+from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
@@ -117,7 +119,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         },
         ControllerConfig,
     )
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, config)
+    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, config, inside(CONTROLLER))
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _agent(
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         synthetic_clock=file.clocks[host],
     )
-    return _daemon(directory, agent_name(host), host, config)
+    return _daemon(directory, agent_name(host), host, config, _entry(file, plan, host))
 
 
 def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) -> TlsPaths:
@@ -175,11 +177,24 @@ def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) ->
     )
 
 
-def _daemon(directory: Path, name: str, node: str, config: msgspec.Struct) -> DaemonSpec:
+def _entry(file: LabFile, plan: Plan, host: str) -> tuple[str, ...]:
+    return guest_entry(_mgmt(plan, host)) if file.image else inside(host)
+
+
+def machine_daemon(directory: Path, host: str) -> DaemonSpec:
+    """The virtual machine that is a host."""
+    name = f"machine-{host}"
+    argv = (*inside(host), sys.executable, "-m", "syntony.lab.verbs.machine", str(directory), host)
+    return DaemonSpec(name, host, argv, str(directory / LOGS / f"{name}.log"))
+
+
+def _daemon(
+    directory: Path, name: str, node: str, config: msgspec.Struct, entry: tuple[str, ...]
+) -> DaemonSpec:
     path = directory / f"{name}.toml"
     path.write_text(to_toml(msgspec.to_builtins(config)), encoding="utf-8")
     role = "controller" if node == CONTROLLER else "agent"
-    argv = ("ip", "netns", "exec", node, sys.executable, "-m", "syntony", role)
+    argv = (*entry, sys.executable, "-m", "syntony", role)
     return DaemonSpec(
         name, node, (*argv, "--config", str(path)), str(directory / LOGS / f"{name}.log")
     )

@@ -17,7 +17,7 @@ import msgspec
 from syntony.errors import SyntonyError
 from syntony.lab import commands, ecmp, fabric, netns, state
 from syntony.lab.control import ControlPlane
-from syntony.lab.daemons import Daemons
+from syntony.lab.daemons import Daemons, DaemonSpec
 from syntony.lab.faults import Registry, Site, parse_order
 from syntony.lab.linkwatch import LinkWatch
 from syntony.lab.messages import (
@@ -40,7 +40,7 @@ from syntony.lab.messages import (
 )
 from syntony.lab.plan import ROUTER, make_plan
 from syntony.lab.ports import Ports
-from syntony.lab.provision import provision
+from syntony.lab.provision import machine_daemon, provision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,14 @@ class Supervisor:
         self._control = ControlPlane(self._plan)
         self._daemons = Daemons(note)
         self._faults = Registry(
-            Site(self._plan, Ports(self._plan), self._daemons, file.clocks, directory), note
+            Site(
+                self._plan,
+                Ports(self._plan, guests=bool(file.image)),
+                self._daemons,
+                file.clocks,
+                directory,
+            ),
+            note,
         )
         self._ports = {p.index: p for link in self._plan.links for p in (link.a, link.b)}
         self._timer: asyncio.TimerHandle | None = None
@@ -73,7 +80,7 @@ class Supervisor:
     async def start(self) -> None:
         """Raises `SyntonyError` or `OSError`: the lab cannot be."""
         daemons = provision(self._directory, self._file, self._plan) if self._file.agents else []
-        fabric.build(self._plan)
+        fabric.build(self._plan, guests=bool(self._file.image))
         loop = asyncio.get_running_loop()
         for node in (*self._plan.switches, ROUTER):
             watch = LinkWatch(node)
@@ -81,8 +88,13 @@ class Supervisor:
             loop.add_reader(watch.fileno(), self._links_changed, watch)
         path = self._directory / state.CONTROL_SOCKET
         self._server = await asyncio.start_unix_server(self._serve, path, limit=_MAX_LINE)
-        for spec in daemons:
+        for spec in (*self._machines(), *daemons):
             self._daemons.start(spec)
+
+    def _machines(self) -> list[DaemonSpec]:
+        """The virtual machines, where hosts are some."""
+        hosts = self._plan.hosts if self._file.image else ()
+        return [machine_daemon(self._directory, host) for host in hosts]
 
     async def finish(self) -> None:
         """Ends everything that should end by itself."""

@@ -110,6 +110,7 @@ def new_lab(
     options: dict[str, str | int | float] | None = None,
     placement: str = "observe",
     classes: tuple[JobClass, ...] = (),
+    image: str = "",
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -128,6 +129,7 @@ def new_lab(
         options=options or {},
         placement=placement,
         classes=classes,
+        image=image,
         anchors=() if clocks is None else clocks.utc,
         session=state.terminal_session(),
     )

@@ -94,8 +94,12 @@ def _shade(owd_ns: float, scale: tuple[float, float]) -> str:
 
 def _microseconds(owd_ns: float) -> str:
     micros = owd_ns / 1e3
-    # 99.95 and more would be rounded to five characters, and touch the next column.
-    return f"{micros:.1f}" if abs(micros) < 99.95 else f"{micros:.0f}"
+    # Five characters touch the next column.
+    if abs(micros) < 99.95:
+        return f"{micros:.1f}"
+    if abs(micros) < 9_999.5:
+        return f"{micros:.0f}"
+    return f"{micros / 1e3:.0f}ms" if abs(micros) < 99_500 else f"{micros / 1e6:.1f}s"
 
 
 def _legend(scale: tuple[float, float]) -> Text:

@@ -1,0 +1,107 @@
+"""`syntony lab verbs`: a lab whose hosts have RDMA devices."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+
+from syntony.cli import _labview
+from syntony.errors import MissingError
+from syntony.lab import state
+from syntony.lab.client import Lab
+from syntony.lab.plan import FabricSpec
+from syntony.lab.rates import parse_rate_bps
+from syntony.lab.verbs.image import image
+from syntony.lab.world import World, new_lab
+
+DEFAULT_NAME = "verbs"
+
+
+@click.group(name="verbs")
+def command() -> None:
+    """A lab whose hosts are virtual machines with Soft-RoCE: real verbs without hardware.
+
+    Fabric, faults, controller and agents are those of every lab. Emulated machines are slow: what
+    they show is what works, not how fast.
+
+    Example: syntony lab verbs up --detach && syntony lab exec h0 -- ibv_devinfo
+    """
+
+
+@command.command()
+@click.option("--name", "--lab", "name", default=DEFAULT_NAME, show_default=True)
+@click.option("--hosts", type=click.IntRange(2, 8), default=2, show_default=True)
+@click.option("--rails", type=click.IntRange(1, 4), default=2, show_default=True)
+@click.option("--spines", type=click.IntRange(1, 4), default=2, show_default=True)
+@click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
+@click.option("--seed", default=1, show_default=True, help="Of ECMP hashes and probe plan.")
+@click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=200,
+              show_default=True, help="Between two probe pairs of one path.")  # fmt: skip
+@click.option("--no-agents", is_flag=True, help="The machines only: no controller, no agents.")
+@click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
+    """Boot the hosts and bring the lab up; without --detach it lasts until Ctrl-C.
+
+    The first time, Debian's kernel is fetched (70 MB) and an image made.
+
+    Example: syntony lab verbs up --detach
+    """
+    spec = FabricSpec(
+        hosts=options["hosts"],
+        rails=options["rails"],
+        leaves=min(2, options["hosts"]),
+        spines=options["spines"],
+        rate_bps=parse_rate_bps(options["rate"]),
+        seed=options["seed"],
+    )
+    click.echo("image of the machines: kernel and modules of Debian, made once", err=True)
+    file = new_lab(
+        name,
+        spec,
+        agents=not options["no_agents"],
+        options={"probe_interval_ns": options["probe_interval_ms"] * 1_000_000},
+        image=str(image()),
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    began_s = time.monotonic()
+    with World(file, detach=detach) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        status = lab.status()
+        click.echo(f"{len(status.hosts)} machines boot", err=True)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(partial(_wait_for, lab), status.hosts))
+        took_s = time.monotonic() - began_s
+        if as_json:
+            click.echo(msgspec.json.encode(status))
+        else:
+            click.echo(f"lab {name} is up ({took_s:.1f} s): {_labview.size(status)}", err=True)
+        if detach:
+            world.let_go()
+            return
+        click.echo("Ctrl-C ends it.", err=True)
+        for event in world.events():
+            click.echo(event.text, err=True)
+
+
+def _wait_for(lab: Lab, host: str) -> None:
+    """Until a machine answers. Raises `MissingError`, with what it said last."""
+    done = subprocess.run(lab.enter_argv(host, ["true"]), capture_output=True, check=False)
+    if done.returncode:
+        log = lab.directory / state.LOGS / f"machine-{host}.log"
+        said = log.read_text(errors="replace").strip().splitlines()
+        raise MissingError(f"{host} did not boot: {said[-1] if said else done.stderr.decode()}")
+    click.echo(f"{host} is ready", err=True)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

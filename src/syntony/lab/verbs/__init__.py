@@ -1,0 +1,1 @@
+"""Hosts as virtual machines with Soft-RoCE: real verbs in a lab, without hardware."""

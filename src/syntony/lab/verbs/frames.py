@@ -1,0 +1,57 @@
+"""What is said between a guest and those who run commands in it: frames over TCP."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+if TYPE_CHECKING:
+    import asyncio
+
+PORT = 7007
+HEAD = struct.Struct("!BI")
+MAX_FRAME = 1 << 20
+CHUNK = 1 << 16
+
+
+class Kind(enum.IntEnum):
+    """First byte of a frame; four of length and the body follow."""
+
+    RUN = 0
+    """`Order`, JSON."""
+    INPUT = 1
+    """Empty: its end."""
+    SIGNAL = 2
+    """One byte."""
+    OUTPUT = 3
+    ERRORS = 4
+    ENDED = 5
+    """Exit status, one byte: 128 and the signal's number for a killed one."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to run."""
+
+    argv: Annotated[list[str], msgspec.Meta(min_length=1)]
+    env: dict[str, str]
+    cwd: str = "/"
+
+
+def frame(kind: Kind, body: bytes = b"") -> bytes:
+    return HEAD.pack(kind, len(body)) + body
+
+
+async def read(stream: asyncio.StreamReader) -> tuple[Kind, bytes]:
+    """The next frame.
+
+    Raises:
+        EOFError: the other side has gone (`asyncio.IncompleteReadError`).
+        ValueError: not a frame.
+    """
+    kind, length = HEAD.unpack(await stream.readexactly(HEAD.size))
+    if length > MAX_FRAME:
+        raise ValueError(f"a frame of {length} bytes")
+    return Kind(kind), await stream.readexactly(length)

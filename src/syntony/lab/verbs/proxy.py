@@ -1,0 +1,91 @@
+"""Runs a command in a guest as if it ran here: input, output, signals, exit status.
+
+python -m syntony.lab.verbs.proxy ADDRESS [--] COMMAND…
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from syntony.lab.netns import inside
+from syntony.lab.plan import CONTROLLER
+from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+AWAY = 125
+"""Exit status when the guest does not answer, or has died."""
+PATIENCE_S = 90.0
+"""A guest boots in 10 s on an idle machine."""
+RETRY_S = 0.25
+
+
+def guest_entry(address: str) -> tuple[str, ...]:
+    """What comes before a command that is to run in a guest; from inside a lab's world."""
+    return (*inside(CONTROLLER), sys.executable, "-m", "syntony.lab.verbs.proxy", address, "--")
+
+
+async def run(address: str, argv: list[str]) -> int:
+    """The command's exit status, or `AWAY`."""
+    connection = await _connect(address)
+    if connection is None:
+        print(f"guest {address} does not answer", file=sys.stderr)
+        return AWAY
+    reader, writer = connection
+    order = Order(argv, dict(os.environ), str(Path.cwd()))
+    writer.write(frame(Kind.RUN, msgspec.json.encode(order)))
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, writer.write, frame(Kind.SIGNAL, bytes([number])))
+    _forward_input(loop, writer)
+    try:
+        while True:
+            kind, body = await read(reader)
+            if kind is Kind.ENDED:
+                return body[0]
+            if kind in (Kind.OUTPUT, Kind.ERRORS):
+                _write(1 if kind is Kind.OUTPUT else 2, body)
+    except (EOFError, ConnectionError, ValueError):
+        print(f"guest {address} has gone", file=sys.stderr)
+        return AWAY
+
+
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while asyncio.get_running_loop().time() < deadline_s:
+        with contextlib.suppress(OSError, TimeoutError):
+            return await asyncio.wait_for(asyncio.open_connection(address, PORT), 5)
+        await asyncio.sleep(RETRY_S)
+    return None
+
+
+def _forward_input(loop: asyncio.AbstractEventLoop, writer: asyncio.StreamWriter) -> None:
+    def ready() -> None:
+        data = os.read(0, CHUNK)
+        writer.write(frame(Kind.INPUT, data))
+        if not data:
+            loop.remove_reader(0)
+
+    try:
+        loop.add_reader(0, ready)
+    except (PermissionError, OSError):  # a regular file is always ready, epoll has no use for it
+        with contextlib.suppress(OSError):
+            while data := os.read(0, CHUNK):
+                writer.write(frame(Kind.INPUT, data))
+        writer.write(frame(Kind.INPUT))
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+if __name__ == "__main__":
+    words = sys.argv[2:]
+    sys.exit(asyncio.run(run(sys.argv[1], words[1:] if words[:1] == ["--"] else words)))
