@@ -49,6 +49,7 @@ struct pair {
     uint8_t timeout, retry_count;
     int retries;
     int64_t progress_ns, last_due_ns;
+    int64_t closing_ns; /* in error, and until then still writing what arrives */
     struct entry *sends, **last_send;
     struct receive *receives, **last_receive;
     struct packet *out, **last_out;
@@ -100,6 +101,8 @@ static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enu
 static void flush(struct pair *pair, enum ibv_wc_status first)
 {
     int64_t due_ns = now() + devices[pair->port].fault.completion_delay_ns;
+    if (pair->base.state != IBV_QPS_ERR)
+        pair->closing_ns = due_ns;
     pair->base.state = IBV_QPS_ERR;
     while (pair->sends) {
         struct entry *entry = pair->sends;
@@ -232,7 +235,8 @@ static void deliver(struct pair *from, const struct packet *packet)
     if (packet->is_ack) {
         if (to->base.state == IBV_QPS_RTS)
             take_ack(to, packet->psn);
-    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS)
+    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
+               (to->base.state == IBV_QPS_ERR && now() < to->closing_ns && !packet->is_send))
         execute(from, to, packet);
 }
 

@@ -27,7 +27,7 @@ static int64_t now_ms(void)
 static void begin(void)
 {
     setenv("SYNTONY_NCCL_RAILS", "fake0+fake1,fake2+fake3", 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "9", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "9", 0);
     setenv("SYNTONY_NCCL_RETRIES", "1", 1);
     CHECK_EQUAL(drive_init(&net), 0);
     CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
@@ -205,6 +205,7 @@ static void receiver_leaves(void)
     faults_delay(0, 50000000); /* chunks arrive after the receiver has left */
     memset(from, 9, sizeof from);
     void *sent = post_send(sizeof from, request, &result);
+    faults_delay(0, 0);
     faults_error(2);
     CHECK_EQUAL(result_of(request, sent), 0);
     CHECK_EQUAL(result_of(sent, NULL), 0);
@@ -242,6 +243,43 @@ static void returns_late(void)
     void *sent = post_send(sizeof from, request, &result);
     CHECK(sent != NULL);
     CHECK_EQUAL(result_of(request, sent), 0);
+}
+
+/* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
+static void slow_receiver(void)
+{
+    enum { COUNT = 32, SIZE = 1 << 16 };
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
+    setenv("SYNTONY_NCCL_QPS", "1", 1);
+    begin();
+    connect_both();
+    char *source = calloc(COUNT, SIZE), *target = calloc(COUNT, SIZE);
+    void *requests[COUNT], *sent[COUNT] = {0}, *there, *here;
+    CHECK_EQUAL(drive_reg(&net, sender, source, (size_t)COUNT * SIZE, &here), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, target, (size_t)COUNT * SIZE, &there), 0);
+    for (size_t i = 0; i < (size_t)COUNT * SIZE; i++)
+        source[i] = (char)(i * 2654435761u >> 13);
+    for (int i = 0; i < COUNT; i++) {
+        void *data = target + (size_t)i * SIZE;
+        size_t size = SIZE;
+        int tag = 0;
+        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &there, &requests[i]), 0);
+        CHECK(requests[i] != NULL);
+    }
+    int posted = 0, done = 0, sizes[8];
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        if (posted < COUNT) {
+            CHECK_EQUAL(drive_send(&net, sender, source + (size_t)posted * SIZE, SIZE, 0, here,
+                                   &sent[posted]), 0);
+            posted += sent[posted] != NULL;
+        } else
+            CHECK_EQUAL(drive_test(&net, sent[COUNT - 1], &done, sizes), 0);
+    CHECK_EQUAL(posted, COUNT);
+    CHECK(!done); /* not without credits */
+    CHECK(faults_provider_is_clean());
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQUAL(result_of(requests[i], sent[COUNT - 1]), 0);
+    CHECK_EQUAL(memcmp(source, target, (size_t)COUNT * SIZE), 0);
 }
 
 static void merged(void)
@@ -282,7 +320,7 @@ int main(int argc, char **argv)
         {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"strangers", strangers},
         {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
-        {"returns_late", returns_late}, {"merged", merged}, {"not_usable", not_usable}};
+        {"returns_late", returns_late}, {"slow_receiver", slow_receiver}, {"merged", merged}, {"not_usable", not_usable}};
     CHECK_EQUAL(argc, 4);
     alarm(60);
     provider = argv[2];

@@ -23,6 +23,7 @@ static struct net net;
 static uint64_t seed;
 static int total;
 static atomic_bool ended, wrong;
+static atomic_int completed; /* groups, at the receiver */
 
 #define REQUIRE(condition)                                                     \
     do {                                                                       \
@@ -176,7 +177,7 @@ static void *receive_all(void *comm)
                 for (int p = 0; p < plan.count; p++)
                     REQUIRE(sizes[p] == (int)plan.size[p]);
                 REQUIRE(is_whole(memory, done, &plan, "as it completes"));
-                done++;
+                atomic_store(&completed, ++done);
             }
         }
         sched_yield();
@@ -187,14 +188,23 @@ static void *receive_all(void *comm)
     return NULL;
 }
 
+/* Faults, each after something completed since the one before: however slow this machine is, a fault
+ * that stops everything is told from faults that come too fast. */
 static void *inject(void *mode)
 {
+    enum { PATIENCE_MS = 60000 };
     uint64_t random = seed * 2 + 1;
     int kind = strcmp(mode, "faults") == 0 ? -1 : atoi(mode);
     while (!atomic_load(&ended)) {
         faults_inject(kind, &random);
-        struct timespec pause = {0, (long)(faults_draw(&random) % 5000000)};
-        nanosleep(&pause, NULL);
+        int before = atomic_load(&completed), waited_ms = 0;
+        do {
+            struct timespec pause = {0, 1000000 + (long)(faults_draw(&random) % 4000000)};
+            nanosleep(&pause, NULL);
+            waited_ms++;
+        } while (!atomic_load(&ended) && atomic_load(&completed) == before &&
+                 waited_ms < PATIENCE_MS / 3);
+        REQUIRE(atomic_load(&ended) || atomic_load(&completed) > before);
     }
     return NULL;
 }
