@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+import syntony.io
 from syntony.cli.run_job import command
 from syntony.errors import MissingError, UsageError
 from syntony.io.nccl_plugin import net_plugin, plugin_environment, rdma_ports
@@ -51,7 +52,7 @@ def test_never_replaces_another_plugin(plugin: Path) -> None:
 def test_says_what_to_do_if_it_was_not_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("syntony.io.__path__", [str(tmp_path)])
+    monkeypatch.setattr(syntony.io, "__path__", [str(tmp_path)])
     with pytest.raises(MissingError, match="libibverbs-dev"):
         net_plugin()
 

@@ -33,7 +33,8 @@ static void end(struct conn *conn, const char *problem)
 static void say(struct conn *conn, enum control_kind kind, int r, const void *payload, size_t size)
 {
     struct control control = {.kind = (uint8_t)kind, .rail = (uint8_t)r,
-                              .generation = conn->rail[r].generation, .length = (uint32_t)size};
+                              .generation = conn->rail[r].generation, .length = (uint32_t)size,
+                              .posted = conn->is_sender ? 0 : conn->receiver.next};
     link_send(&conn->link, &control, payload);
 }
 
@@ -184,7 +185,8 @@ static void replay(struct conn *conn, int r)
     if (!conn->is_sender || !conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
         return;
     conn->reported[r] = false;
-    conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r]);
+    conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
+                                    conn->report_posted[r]);
 }
 
 static void finish_fence(struct conn *conn, int r, int64_t now_ns)
@@ -287,6 +289,7 @@ static void peer_fenced(struct conn *conn, const struct control *control, const 
         say_fenced(conn, r);
     conn->reports[r] = control->length / sizeof(struct receipt);
     memcpy(conn->report[r], payload, conn->reports[r] * sizeof(struct receipt));
+    conn->report_posted[r] = control->posted;
     conn->reported[r] = true;
     replay(conn, r);
 }
@@ -298,7 +301,7 @@ static void peer_ended(struct conn *conn, const struct control *control, const v
     memcpy(receipts, payload, count * sizeof *receipts);
     conn->peer_ended = true;
     if (conn->is_sender)
-        sender_concluded(&conn->sender, receipts, count);
+        sender_concluded(&conn->sender, receipts, count, control->posted);
 }
 
 static void take_control(struct conn *conn, const struct control *control, const void *payload,

@@ -28,6 +28,7 @@ struct conn {
     int probes[MAX_RAILS]; /* arrived in this generation */
     bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
     size_t reports[MAX_RAILS];
+    uint64_t report_posted[MAX_RAILS];
     struct receipt report[MAX_RAILS][SLOTS];
     bool rejoining[MAX_RAILS]; /* receiver: asked for by `rejoin`, not yet done */
     struct endpoint rejoin[MAX_RAILS];

@@ -138,12 +138,16 @@ void sender_lost(struct sender *sender, int rail)
 struct report {
     const struct receipt *receipts;
     size_t count;
+    uint64_t posted;
     unsigned *replayed;
 };
 
-/* What the receiver has of a send: all of it, if it does not name the receive. */
+/* What the receiver has of a send: all of it if it does not name the receive, nothing if it had not
+ * posted that yet when it reported: we may have sent over a rail that it had left before. */
 static uint64_t has(const struct send *send, const struct report *report)
 {
+    if (send->sequence > report->posted)
+        return 0;
     for (size_t i = 0; i < report->count; i++)
         if (report->receipts[i].sequence == send->sequence)
             return report->receipts[i].got[send->place];
@@ -160,10 +164,11 @@ static void replay(struct send *send, int rail, const void *with)
     send->lost[rail] = 0;
 }
 
-unsigned sender_replay(struct sender *sender, int rail, const struct receipt *receipts, size_t count)
+unsigned sender_replay(struct sender *sender, int rail, const struct receipt *receipts, size_t count,
+                       uint64_t posted)
 {
     unsigned replayed = 0;
-    each_send(sender, replay, rail, &(struct report){receipts, count, &replayed});
+    each_send(sender, replay, rail, &(struct report){receipts, count, posted, &replayed});
     sender->waiting = true;
     return replayed;
 }
@@ -177,9 +182,10 @@ static void conclude(struct send *send, int rail, const void *with)
     }
 }
 
-void sender_concluded(struct sender *sender, const struct receipt *receipts, size_t count)
+void sender_concluded(struct sender *sender, const struct receipt *receipts, size_t count,
+                      uint64_t posted)
 {
-    each_send(sender, conclude, 0, &(struct report){receipts, count, NULL});
+    each_send(sender, conclude, 0, &(struct report){receipts, count, posted, NULL});
 }
 
 struct receive *receiver_post(struct receiver *receiver, int count)

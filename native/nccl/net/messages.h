@@ -71,11 +71,13 @@ void sender_posted(struct send *send, unsigned chunk, int rail);
 void sender_acknowledged(struct send *send, unsigned chunk, int rail);
 /* What was posted on a rail that is now drained is lost until the receiver has reported. */
 void sender_lost(struct sender *sender, int rail);
-/* The receiver's report, after both ends are fenced: what it lacks is to be posted again. Returns
- * how many chunks. */
-unsigned sender_replay(struct sender *sender, int rail, const struct receipt *receipts, size_t count);
+/* The receiver's report, after both ends are fenced: what it lacks is to be posted again. It
+ * knows nothing of receives after `posted`. Returns how many chunks. */
+unsigned sender_replay(struct sender *sender, int rail, const struct receipt *receipts, size_t count,
+                       uint64_t posted);
 /* The receiver has ended: everything that it does not name is complete. */
-void sender_concluded(struct sender *sender, const struct receipt *receipts, size_t count);
+void sender_concluded(struct sender *sender, const struct receipt *receipts, size_t count,
+                      uint64_t posted);
 bool send_is_done(const struct send *send);
 uint64_t chunk_offset(const struct send *send, unsigned chunk);
 uint64_t chunk_length(const struct send *send, unsigned chunk);

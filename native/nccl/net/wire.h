@@ -61,7 +61,8 @@ struct control {
     uint32_t generation;
     uint32_t length;
     uint32_t reserved2;
-    int64_t hold_ns; /* LEAVE: how long from now */
+    int64_t hold_ns;     /* LEAVE: how long from now */
+    uint64_t posted;     /* FENCED, BYE: the receiver's newest receive */
 };
 
 struct endpoint { /* one rail: payload of HELLO (one for each rail), REJOIN, ACCEPT */

@@ -230,7 +230,7 @@ static void last_acknowledgements(void)
 /* A rail that could not return at first returns, and carries what the other one no longer can. */
 static void returns_late(void)
 {
-    setenv("SYNTONY_NCCL_SURVIVE_MS", "4000", 1);
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "15000", 1);
     begin();
     connect_both();
     void *request = post_receive(sizeof to);

@@ -277,7 +277,7 @@ int main(int argc, char **argv)
     if (drive_init(&net))
         return 1;
     check_properties();
-    void *comms[2];
+    static void *comms[2]; /* static: a debugger finds them */
     connect_both(comms);
     check_entropy();
     pthread_t sender, receiver, injector;

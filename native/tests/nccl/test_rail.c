@@ -117,7 +117,7 @@ static void only_what_lacks_is_replayed(void)
     struct receipt receipts[SLOTS];
     size_t count = receiver_report(&receiver, receipts);
     CHECK_EQUAL(count, 1);
-    CHECK_EQUAL(sender_replay(&sender, 0, receipts, count), 2);
+    CHECK_EQUAL(sender_replay(&sender, 0, receipts, count, 1), 2);
     CHECK_EQUAL(send->todo, 1 << 1 | 1 << 3);
     CHECK(sender_next_chunk(&sender, &next, &chunk) && chunk == 1);
     CHECK(!receiver.receive[1].complete);
@@ -135,8 +135,19 @@ static void what_is_complete_is_not_replayed(void)
     CHECK(receiver.receive[1].complete);
     sender_lost(&sender, 1);
     CHECK(!send_is_done(send));
-    CHECK_EQUAL(sender_replay(&sender, 1, NULL, receiver_report(&receiver, NULL)), 0);
+    CHECK_EQUAL(sender_replay(&sender, 1, NULL, receiver_report(&receiver, NULL), 1), 0);
     CHECK(send_is_done(send));
+}
+
+/* The receiver had left the rail before it posted this receive: its report cannot name it. */
+static void what_was_posted_after_the_report_is_replayed(void)
+{
+    struct send *send = one_message(2 * 4096);
+    sender_posted(send, 0, 1);
+    sender_posted(send, 1, 1);
+    sender_lost(&sender, 1);
+    CHECK_EQUAL(sender_replay(&sender, 1, NULL, 0, 0), 2);
+    CHECK(!send_is_done(send));
 }
 
 static void sizes(void)
@@ -186,6 +197,7 @@ int main(void)
     attempts_become_rarer();
     only_what_lacks_is_replayed();
     what_is_complete_is_not_replayed();
+    what_was_posted_after_the_report_is_replayed();
     sizes();
     nothing_foreign_is_believed();
     return 0;
