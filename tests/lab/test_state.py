@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,14 @@ from syntony.errors import MissingError, UsageError
 from syntony.lab import state
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Shorter than pytest's own, so that a socket's path fits."""
+    with tempfile.TemporaryDirectory(prefix="sy") as place:
+        yield Path(place)
 
 
 @pytest.fixture(autouse=True)
