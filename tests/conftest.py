@@ -72,7 +72,7 @@ def labs_of_our_own() -> Iterator[None]:
 def captures() -> Path:
     """Real outputs of real clusters, which are not part of the repository (`SYNTONY_CAPTURES`)."""
     default = Path(__file__).parents[2] / "shared/data/captures"
-    folder = Path(os.environ.get("SYNTONY_CAPTURES", default))
+    folder = Path(os.environ.get("SYNTONY_CAPTURES") or default)
     if not folder.is_dir():
         pytest.skip(f"no captures at {folder}; set SYNTONY_CAPTURES")
     return folder
