@@ -19,7 +19,7 @@ from syntony.lab.world import unshare_argv
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "test-nccl"
 SOURCES = Path(__file__).parents[2] / "native/tests/nccl"
-MESSAGES, SIZE = 2_000, 32_768
+MESSAGES, SIZE = 12_000, 32_768
 RECEIVER = "172.30.0.3:7100"
 """h1 on the front-end network."""
 ENV = (
