@@ -26,7 +26,7 @@ ENV = (
     "env", "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1", "SYNTONY_NCCL_SOCKET_IFNAME=mgmt0",
     "DRIVE_LOG=1",
 )  # fmt: skip
-FAULTS = (
+FAULTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("link-down", "h0/rail0", {"side": "leaf"}),
     ("blackhole", "h1/rail1", {}),
     ("link-down", "h1/rail0", {"side": "leaf"}),

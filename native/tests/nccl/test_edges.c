@@ -77,7 +77,8 @@ static void *post_send(size_t size, void *other, int *result)
         *result = drive_send(&net, sender, from, size, 0, send_memory, &request);
         if (*result)
             break;
-        drive_test(&net, other, &done, sizes);
+        if (request == NULL) /* else `other` may complete, and be gone */
+            drive_test(&net, other, &done, sizes);
     }
     return request;
 }
