@@ -1,25 +1,22 @@
-"""The last five minutes of every flow's counts, second by second, and windows over them. Pure.
-
-Memory is bounded: a minute of seconds, and five minutes in steps of ten seconds.
-"""
+"""The last five minutes of every flow's counts and delays, and windows over them. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.fabric import sums
+from syntony.fabric.sums import FINE_S, WindowSums
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 T = TypeVar("T", np.int64, np.float64)
 
-WINDOWS_S = (1, 3, 10, 30, 60, 300)
-"""All looked at every second: a black hole shows in one, 0.1 % of loss in three hundred."""
-FINE_S = 60
-STEP_S = 10
+WINDOWS_S = sums.WINDOWS_S
 DELAY_S = 10
 """Delays are the median of so many seconds, against that of the rest of the minute."""
 MIN_DELAY_SECONDS = 5
@@ -73,15 +70,10 @@ class Excess(NamedTuple):
 
 
 class FlowHistory:
-    """Rings of seconds and of steps. Flows keep their places; new ones come behind."""
+    """Of every flow. Flows keep their places; new ones come behind."""
 
     def __init__(self) -> None:
-        self._seconds: deque[Ints] = deque(maxlen=FINE_S)
-        self._steps: deque[Ints] = deque(maxlen=max(WINDOWS_S) // STEP_S)
-        self._step: Ints = _nothing()
-        self._in_step = 0
-        self._sums = {seconds: _nothing() for seconds in WINDOWS_S}
-        """Over the newest so many seconds, or all that there are."""
+        self.counts = WindowSums(FIELDS)
         self._delays = np.full((2, 0, FINE_S), np.nan)
         """Of the seconds of a minute, the one that ended last at `_delays_at`."""
         self._delays_at = -1
@@ -93,18 +85,7 @@ class FlowHistory:
 
     def add(self, second: SecondCounts) -> None:
         """The next second. Its counts are kept, and changed by `forget`."""
-        for seconds, total in self._sums.items():
-            grown = self._sums[seconds] = _added(total, second.counts)
-            if seconds <= FINE_S and len(self._seconds) >= seconds:
-                _subtract(grown, self._seconds[-seconds])
-        self._seconds.append(second.counts)
-        self._step = _added(self._step, second.counts)
-        self._in_step += 1
-        if self._in_step == STEP_S:
-            if len(self._steps) == self._steps.maxlen:
-                _subtract(self._sums[max(WINDOWS_S)], self._steps[0])
-            self._steps.append(self._step)
-            self._step, self._in_step = _nothing(), 0
+        self.counts.add(second.counts)
         self._keep_delays(second.delay_ns)
         self._errors.append(second.clk_err_ns)
         self._sink(second.delay_ns)
@@ -112,42 +93,18 @@ class FlowHistory:
     def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
         """Of these flows, everything that was counted before the newest `keep_s` seconds, of at
         most `FINE_S`. Delays stay."""
-        seconds = list(self._seconds)
-        for counts in seconds[:-keep_s]:
-            counts[:, flows[: counts.shape[1]]] = 0
-        for part in (self._step, *self._steps):
-            part[:, flows[: part.shape[1]]] = 0
-        for age, counts in enumerate(reversed(seconds[-keep_s:])):
-            step = self._step_of(age)
-            if step is not None:
-                kept = flows[: counts.shape[1]]
-                step[:, : len(kept)][:, kept] += counts[:, kept]
-        for length in self._sums:
-            parts = seconds[-length:] if length <= FINE_S else [*self._steps, self._step]
-            self._sums[length] = _sum(parts)
-
-    def _step_of(self, age: int) -> Ints | None:
-        """The sum that the second so many before the newest one went into; None: let go of."""
-        if age < self._in_step:
-            return self._step
-        place = 1 + (age - self._in_step) // STEP_S
-        return self._steps[-place] if place <= len(self._steps) else None
+        self.counts.forget(flows, keep_s)
 
     def windows(self, flows: int) -> list[Window]:
-        """Every window that there are seconds enough for, and the longest that there are not.
-        Their counts are good until the next second is added."""
-        found = []
-        held = len(self._steps) * STEP_S + self._in_step
-        for seconds, total in self._sums.items():
-            if held:
-                found.append(Window(f"{seconds}s", seconds, _widened(total, flows, 0)))
-            if held < seconds:
-                break
-        return found
+        """As `WindowSums.windows`."""
+        return [
+            Window(f"{seconds}s", seconds, _widened(total, flows, 0))
+            for seconds, total in self.counts.windows()
+        ]
 
     def newest(self, flows: int) -> Ints:
         """Counts of the newest second, (`FIELDS`, flows)."""
-        return _widened(self._seconds[-1] if self._seconds else _nothing(), flows, 0)
+        return _widened(self.counts.newest(), flows, 0)
 
     def change(self, flows: int) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute."""
@@ -211,10 +168,6 @@ class FlowHistory:
         self._floors[0] = np.fmin(floor, _widened(delay_ns, floor.shape[1], np.nan))
 
 
-def _nothing() -> Ints:
-    return np.zeros((FIELDS, 0), dtype=np.int64)
-
-
 def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
     """(n, at least `flows`), what is new filled."""
     missing = flows - values.shape[1]
@@ -222,24 +175,6 @@ def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
         return values
     more = np.full((len(values), missing), fill, dtype=values.dtype)
     return np.concatenate((values, more), axis=1)
-
-
-def _added(total: Ints, counts: Ints) -> Ints:
-    """`total` itself where it is wide enough."""
-    total = _widened(total, counts.shape[1], 0)
-    total[:, : counts.shape[1]] += counts
-    return total
-
-
-def _subtract(total: Ints, counts: Ints) -> None:
-    total[:, : counts.shape[1]] -= counts
-
-
-def _sum(parts: Sequence[Ints]) -> Ints:
-    total = _nothing()
-    for part in parts:
-        total = _added(total, part)
-    return total
 
 
 def _sorted(delays: Floats) -> Ints:
