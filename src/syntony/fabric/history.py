@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import sums
+from syntony.fabric.steady import AIM_EVERY_S, STEADY_NS, Steady
 from syntony.fabric.sums import FINE_S, WindowSums
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
 T = TypeVar("T", np.int64, np.float64)
 
 WINDOWS_S = sums.WINDOWS_S
@@ -78,6 +80,7 @@ class FlowHistory:
         """Of the seconds of a minute, the one that ended last at `_delays_at`."""
         self._delays_at = -1
         self._delay_seconds = 0
+        self._steady = Steady(FINE_S, DELAY_S)
         self._errors: deque[Floats] = deque(maxlen=DELAY_S)
         self._floors: list[Floats] = [np.full((2, 0), np.inf), np.full((2, 0), np.inf)]
         """Of the running five minutes, and of those before."""
@@ -106,35 +109,66 @@ class FlowHistory:
         """Counts of the newest second, (`FIELDS`, flows)."""
         return _widened(self.counts.newest(), flows, 0)
 
-    def change(self, flows: int) -> Change | None:
-        """What the newest `DELAY_S` seconds changed against the rest of the minute."""
+    def change(self, flows: int, least_ns: float = 0.0) -> Change | None:
+        """What the newest `DELAY_S` seconds changed against the rest of the minute.
+
+        Args:
+            flows: how many there are.
+            least_ns: a flow of which neither way changed by more may be told as not known.
+        """
         if self._delay_seconds < 2 * DELAY_S:
             return None
         delay_ns = np.full((2, flows), np.nan)
-        for part in self._blocks():
+        for part in self._blocks(self._unsteady() if least_ns >= 2 * STEADY_NS else None):
             before = self._newest(part, self._delay_seconds, DELAY_S)
             delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
         return Change(delay_ns, self._worst_error(flows))
 
-    def excess(self, flows: int) -> Excess | None:
-        """What the newest `DELAY_S` seconds held above the floor, again and again."""
+    def excess(self, flows: int, least_ns: float = 0.0) -> Excess | None:
+        """What the newest `DELAY_S` seconds held above the floor, again and again.
+
+        Args:
+            flows: how many there are.
+            least_ns: a flow of which neither way held more may be told as not known.
+        """
         if self._delay_seconds < 2 * DELAY_S:
             return None
         width = self._delays.shape[1]
         floor = np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
+        high = None
+        if least_ns > 0:
+            high = self._steady.above(floor, least_ns, int(_persistent(np.array(DELAY_S))))
         delay_ns = np.full((2, flows), np.nan)
-        for part in self._blocks():
+        for part in self._blocks(high):
             now = self._newest(part, DELAY_S)
             count = _sorted(now)
-            low = _at(now, count, lambda n: np.floor(PERSISTENT * (n - 1)).astype(np.intp))
             known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
+            low = _at(now, count, _persistent)
             delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
         return Excess(delay_ns, self._worst_error(flows))
 
-    def _blocks(self) -> list[slice]:
-        """Flows, some at a time: their seconds fit into the processor's cache."""
+    def _blocks(self, chosen: NDArray[np.bool_] | None = None) -> list[slice | Index]:
+        """All flows or these, some at a time: their seconds fit into the processor's cache."""
         width = self._delays.shape[1]
-        return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
+        if chosen is None or 2 * np.count_nonzero(chosen) > width:
+            return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
+        some = np.flatnonzero(chosen)
+        return [some[start : start + BLOCK] for start in range(0, len(some), BLOCK)]
+
+    def _unsteady(self) -> NDArray[np.bool_]:
+        return self._steady.unsteady(self._delay_seconds)
+
+    def _aim(self) -> None:
+        """Some of the flows that are not steady are to be near to what they have been lately."""
+        if self._delay_seconds < 2 * DELAY_S:
+            return
+        due = self._unsteady()
+        due[np.arange(len(due)) % AIM_EVERY_S != self._delays_at % AIM_EVERY_S] = False
+        newest = np.arange(self._delays_at - DELAY_S + 1, self._delays_at + 1) % FINE_S
+        for start in range(0, len(some := np.flatnonzero(due)), BLOCK):
+            part = some[start : start + BLOCK]
+            delays_ns = self._delays[:, part]
+            self._steady.aim(part, _median(delays_ns.copy()), delays_ns, newest)
 
     def _keep_delays(self, delay_ns: Floats) -> None:
         missing = delay_ns.shape[1] - self._delays.shape[1]
@@ -145,8 +179,10 @@ class FlowHistory:
         self._delay_seconds = min(self._delay_seconds + 1, FINE_S)
         self._delays[:, : delay_ns.shape[1], self._delays_at] = delay_ns
         self._delays[:, delay_ns.shape[1] :, self._delays_at] = np.nan
+        self._steady.add(self._delays_at, delay_ns)
+        self._aim()
 
-    def _newest(self, flows: slice, seconds: int, without: int = 0) -> Floats:
+    def _newest(self, flows: slice | Index, seconds: int, without: int = 0) -> Floats:
         """A copy of the newest seconds' delays less the newest of these, (2, flows, seconds)."""
         places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
         cuts = np.flatnonzero(np.diff(places) != 1) + 1
@@ -195,6 +231,11 @@ def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats
         place = place_of(np.maximum(count[some], 1))
         found[some] = np.take_along_axis(delays[some], place[:, None], axis=-1)[:, 0]
     return found
+
+
+def _persistent(count: Ints) -> Ints:
+    """The place, among so many sorted seconds, of what all but `PERSISTENT` of them reach."""
+    return np.asarray(np.floor(PERSISTENT * (count - 1)).astype(np.intp))
 
 
 def _median(delays: Floats) -> Floats:

@@ -12,7 +12,7 @@ seem to answer none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,14 +23,14 @@ from syntony.fabric import history, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
-from syntony.fabric.delay import LATE_SIGMAS
+from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.history import FlowHistory, SecondCounts, Window
+from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.sums import WindowSums
-from syntony.fabric.tally import Floats, Index, Ints
+from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
@@ -160,7 +160,8 @@ class Watch:
             self._observed(candidates, window, probes[0])
             for window, (_, probes) in zip(windows, self._carried.windows(), strict=True)
         ]
-        return windows, search(candidates, [*observed, *self._changed()])
+        changed = self._delays(self._history.change, MIN_CHANGE_NS)
+        return windows, search(candidates, [*observed, *changed])
 
     def _by_candidate(self, counts: Ints) -> Ints:
         """Of counts (`FIELDS`, flows), how many probes crossed each candidate, (1, candidates)."""
@@ -182,31 +183,31 @@ class Watch:
         """
         if not self._flows:
             return ()
-        excess = self._history.excess(len(self._flows))
-        if excess is None:
-            return ()
-        window = self._delays(excess.delay_ns, excess.sigma_ns, MIN_QUEUE_NS)
+        windows = self._delays(self._history.excess, MIN_QUEUE_NS)
         return tuple(
             msgspec.structs.replace(found, fault="queue")
-            for found in locate(self._numbered(), [window])
+            for found in locate(self._numbered(), windows)
             if found.kind in _LINKS and found.delay_ns >= MIN_QUEUE_NS
         )
 
-    def _changed(self) -> list[WindowCounts]:
-        """Delays of the last seconds against the rest of the minute, as a window without losses."""
-        change = self._history.change(len(self._flows))
-        if change is None:
-            return []
-        return [self._delays(change.delay_ns, change.sigma_ns, MIN_CHANGE_NS)]
-
-    def _delays(self, delay_ns: Floats, sigma_ns: Floats, least_ns: float) -> WindowCounts:
-        """Delays there and back, (2, flows), as a window without losses; what is less than
-        `least_ns` is nothing."""
+    def _delays(
+        self, measured: Callable[[int, float], Change | Excess | None], least_ns: float
+    ) -> list[WindowCounts]:
+        """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
+        nothing. Paths that can hold no more are measured only where others tell of something."""
         flows, nothing = len(self._flows), self._layout().nothing
         late = np.full(len(nothing), np.nan)
-        late[: 2 * flows] = delay_ns.ravel()
-        sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), OBSERVATIONS)
-        return WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)
+        sigmas_ns = late
+        for least in (least_ns, 0.0):
+            found = measured(flows, least)
+            if found is None:
+                return []
+            late[: 2 * flows] = found.delay_ns.ravel()
+            at_least_ns = least_ns / LATE_SIGMAS
+            sigmas_ns = np.tile(np.maximum(found.sigma_ns, at_least_ns), OBSERVATIONS)
+            if not is_any_late(self._numbered().crossed, late, sigmas_ns):
+                break
+        return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)]
 
     def _start_anew(self) -> None:
         """Most flows known are probed no more: a plan was replaced. Their places are given back."""
