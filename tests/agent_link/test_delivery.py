@@ -399,9 +399,9 @@ def test_a_backlog_that_the_medium_loses_meanwhile_ends_when_what_was_sent_is_st
     path.write_bytes(data)
     while (batch := delivery.next_batch()) is not None:
         first = batch
-    assert not delivery.ready
-    assert not delivery.over, "what is under way is not stored yet"
+    # What is under way is not stored yet.
+    assert (delivery.ready, delivery.over) == (False, False)
     delivery.acknowledge(first.seq)
-    assert delivery.over
+    assert (delivery.ready, delivery.over) == (False, True)
     assert spool.dropped_rows == 2 * (3 - first.seq)
     spool.close()
