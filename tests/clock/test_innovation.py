@@ -1,6 +1,6 @@
 """A pair whose clocks or queues do not behave as its filter assumes: the bound has to say so.
 
-Delays and clocks are drawn here, not by `syntony.sim`: gamma noise, quadratic phase, queues that
+Delays and clocks are drawn here, not by `bench.simulated`: gamma noise, quadratic phase, queues that
 fill and drain. Errors are judged a second after the window, where served time is used.
 """
 

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bench.simulated import stamps
+from bench.simulated.clocks import EPOCH_NS, ClockKind, SimulatedClocks
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +19,6 @@ from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import REQUIRED, check_probes
 from syntony.errors import InputError, SyntonyError, UsageError
 from syntony.model import MS, ClockState, S
-from syntony.sim import stamps
-from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 Columns = dict[str, NDArray[Any]]
 LENGTH_NS = 8 * S

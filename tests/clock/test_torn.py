@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS
 
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.torn import HALF_DEPTH, STEP_NS, stepped_inside
 from syntony.model import S
-from syntony.sim.clocks import EPOCH_NS
 
 DELAY_NS = 7_000
 
