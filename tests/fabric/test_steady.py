@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from syntony.fabric.history import FIELDS, Change, Excess, FlowHistory, SecondCounts
+from syntony.fabric.steady import STEADY_NS, Steady
 
 CHANGE_NS, QUEUE_NS = 20_000.0, 50_000.0
 
@@ -81,3 +82,34 @@ def test_a_quiet_fabric_is_hardly_measured() -> None:
         change = history.change(50, CHANGE_NS)
         assert change is not None
         assert np.isfinite(change.delay_ns).sum() == most
+
+
+def test_seconds_near_are_counted_as_one_by_one() -> None:
+    """A ring of 12 seconds, of which 4 are the newest; flows join, and are aimed anew."""
+    seed = random.randrange(1 << 30)
+    rng = np.random.default_rng(seed)
+    ring, newest, flows = 12, 4, 3
+    steady, near = Steady(ring, newest), np.full((2, 30), np.nan)
+    kept = np.full((2, 30, ring), np.nan)
+    compared = 0
+    for second in range(300):
+        flows += int(flows < 30 and rng.random() < 0.1)
+        place = second % ring
+        delay_ns = rng.choice([0.0, 20_000.0, np.nan], (2, flows), p=[0.6, 0.3, 0.1])
+        steady.add(place, delay_ns)
+        kept[:, :, place] = np.nan
+        kept[:, :flows, place] = delay_ns
+        now = (place - np.arange(newest)) % ring
+        if rng.random() < 0.3:
+            some = np.flatnonzero(rng.random(flows) < 0.5)
+            near[:, some] = rng.choice([0.0, 20_000.0, np.nan], (2, len(some)), p=[0.5, 0.4, 0.1])
+            steady.aim(some, near[:, some], kept[:, some], now)
+        inside = np.abs(kept - near[..., None]) < STEADY_NS
+        of_now = inside[..., now].sum(axis=-1)
+        of_before = inside.sum(axis=-1) - of_now
+        seconds = min(second + 1, ring)
+        expected = (of_now > newest / 2) & (of_before > (seconds - newest) / 2)
+        found = ~steady.unsteady(seconds)
+        assert found.tolist() == expected.all(axis=0)[:flows].tolist(), f"{seed=} {second=}"
+        compared += int(found.sum())
+    assert compared > 50, f"{seed=}"
