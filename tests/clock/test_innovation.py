@@ -1,7 +1,7 @@
 """A pair whose clocks or queues do not behave as its filter assumes: the bound has to say so.
 
-Delays and clocks are drawn here, not by `bench.simulated`: gamma noise, quadratic phase, queues that
-fill and drain. Errors are judged a second after the window, where served time is used.
+Delays and clocks are drawn here, not by `bench.simulated`: gamma noise, quadratic phase, queues
+that fill and drain. Errors are judged a second after the window, where served time is used.
 """
 
 from __future__ import annotations
