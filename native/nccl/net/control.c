@@ -58,10 +58,10 @@ static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
              conn->rails);
 }
 
-void conn_fail_rail(struct conn *conn, int r, const char *why, int64_t now_ns)
+void conn_fail_rail(struct conn *conn, int r, const char *why)
 {
     bool was_up = conn->rail[r].state == RAIL_UP;
-    if (rail_fail(&conn->rail[r], now_ns))
+    if (rail_fail(&conn->rail[r], clock_ns()))
         begin_fence(conn, r, why, was_up);
 }
 
@@ -81,9 +81,9 @@ static void replay(struct conn *conn, int r)
                                     conn->report_posted[r]);
 }
 
-void conn_fenced(struct conn *conn, int r, int64_t now_ns)
+void conn_fenced(struct conn *conn, int r)
 {
-    rail_drained(&conn->rail[r], now_ns);
+    rail_drained(&conn->rail[r], clock_ns());
     if (conn->is_sender)
         sender_lost(&conn->sender, r);
     else
@@ -136,7 +136,7 @@ static void accepted(struct conn *conn, int r, const struct endpoint *remote, in
     rail_connected(rail, now_ns);
     conn->probes[r] = 0;
     if (problem) {
-        conn_fail_rail(conn, r, problem, now_ns);
+        conn_fail_rail(conn, r, problem);
         return;
     }
     for (int i = 0; i < conn->queues[r].qps; i++)

@@ -27,6 +27,7 @@ struct sender {
     uint64_t oldest; /* no send of a receive before this is incomplete */
     struct cts cts[SLOTS];
     uint8_t matched[SLOTS]; /* a bit for each receive of the group */
+    uint8_t live[SLOTS];    /* a bit for each send that may be incomplete */
     struct send send[SLOTS][MAX_GROUP];
     bool waiting; /* some chunk is to be posted */
 };
@@ -56,7 +57,8 @@ struct receive {
 struct receiver {
     uint64_t next;
     struct receive receive[SLOTS];
-    bool waiting; /* some clear-to-send is to be posted */
+    bool waiting; /* some clear-to-send is to be posted: */
+    uint64_t cts_from; /* none before this receive */
     uint64_t duplicates;
 };
 

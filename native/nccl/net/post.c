@@ -2,10 +2,11 @@
 
 #include "conn_parts.h"
 
-void conn_post_chunks(struct conn *conn, int64_t now_ns)
+void conn_post_chunks(struct conn *conn)
 {
     struct send *send;
     unsigned chunk;
+    int64_t now_ns = 0;
     while (sender_next_chunk(&conn->sender, &send, &chunk)) {
         int best = -1, pair = -1;
         for (int r = 0; r < conn->rails; r++) {
@@ -18,6 +19,7 @@ void conn_post_chunks(struct conn *conn, int64_t now_ns)
         }
         if (best < 0)
             return;
+        now_ns = now_ns ? now_ns : clock_ns();
         uint64_t offset = chunk_offset(send, chunk), length = chunk_length(send, chunk);
         const struct memory *memory = send->memory;
         struct header header = {.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
@@ -34,11 +36,11 @@ void conn_post_chunks(struct conn *conn, int64_t now_ns)
         sender_posted(send, chunk, best);
         conn->queues[best].queue[pair].credits--;
         if (error)
-            conn_fail_rail(conn, best, strerror(error), now_ns);
+            conn_fail_rail(conn, best, strerror(error));
     }
 }
 
-void conn_post_cts(struct conn *conn, int64_t now_ns)
+void conn_post_cts(struct conn *conn)
 {
     struct receive *receive;
     while ((receive = receiver_next_cts(&conn->receiver)) != NULL) {
@@ -64,7 +66,7 @@ void conn_post_cts(struct conn *conn, int64_t now_ns)
                                                      .sequence = receive->sequence});
         receive->cts_rail = (int8_t)best;
         if (error)
-            conn_fail_rail(conn, best, strerror(error), now_ns);
+            conn_fail_rail(conn, best, strerror(error));
     }
 }
 

@@ -27,6 +27,10 @@ void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 void fake_counts(struct fake_counts *counts);
+/* ns that threads spent in posting and polling, and how often they were called. */
+struct fake_cost { uint64_t posting_ns, posts, polling_ns, polls; };
+void fake_cost(struct fake_cost *cost);
+double fake_cost_of_accounting(void); /* ns for each of these calls, which they do not count */
 /* Of the queue pairs that are connected now: their flow labels. Returns how many. */
 int fake_flow_labels(uint32_t *labels, int room);
 void fake_seed(uint64_t seed);

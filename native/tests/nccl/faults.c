@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fake_verbs.h"
 #include "syn_job_page.h"
 
 static struct {
@@ -19,6 +18,8 @@ static struct {
     void (*set_active)(int, int);
     void (*fail_queues)(int);
     void (*counts)(struct fake_counts *);
+    void (*cost)(struct fake_cost *);
+    double (*accounting)(void);
     int (*flow_labels)(uint32_t *, int);
 } fake;
 static struct syn_job_page *page;
@@ -27,6 +28,7 @@ static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
                                           "completion error", "both rails", "flaps", "lying notice",
+                                          "late and a notice", "administrative down",
                                           "slow drain"};
 
 uint64_t faults_draw(uint64_t *random)
@@ -92,6 +94,8 @@ void faults_load(const char *provider)
     *(void **)&fake.set_active = dlsym(loaded, "fake_set_active");
     *(void **)&fake.fail_queues = dlsym(loaded, "fake_fail_queues");
     *(void **)&fake.counts = dlsym(loaded, "fake_counts");
+    *(void **)&fake.cost = dlsym(loaded, "fake_cost");
+    *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
 }
 
@@ -181,6 +185,19 @@ void faults_inject(int kind, uint64_t *random)
         wait_us(us / 2);
         faults_notify(0, rail, rail + 2, 0);
         break;
+    case FAULT_LATE_NOTICE: /* data or acknowledgements, by the end */
+        fake.set_fault(port, &(struct fake_fault){.delay_ns = (int64_t)us * 2000});
+        wait_us(us / 2);
+        faults_notify(1, rail, rail + 2, (int64_t)us * 1000);
+        wait_us(us / 2);
+        fake.set_fault(port, &(struct fake_fault){0});
+        break;
+    case FAULT_ADMIN: /* the port, and all that was under way */
+        fake.set_active(port, 0);
+        fake.fail_queues(port);
+        wait_us(us);
+        fake.set_active(port, 1);
+        break;
     default:
         fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = (int64_t)us * 300,
                                                   .delay_ns = 20000000});
@@ -215,6 +232,21 @@ void faults_delay(int port, int64_t delay_ns)
     fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
 }
 
+void faults_lose(int port, int permille)
+{
+    fake.set_fault(port, &(struct fake_fault){.lost_permille = permille});
+}
+
+void faults_cost(struct fake_cost *cost)
+{
+    fake.cost(cost);
+}
+
+double faults_cost_of_accounting(void)
+{
+    return fake.accounting();
+}
+
 void faults_error(int port)
 {
     fake.fail_queues(port);
@@ -223,6 +255,14 @@ void faults_error(int port)
 int faults_flow_labels(uint32_t *labels, int room)
 {
     return fake.flow_labels(labels, room);
+}
+
+int faults_injected(void)
+{
+    int count = 0;
+    for (int i = 0; i < FAULTS; i++)
+        count += injected[i];
+    return count;
 }
 
 void faults_print(void)

@@ -4,21 +4,28 @@
 
 #include <stdint.h>
 
+#include "fake_verbs.h"
+
 enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, FAULT_ERROR,
-             FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_SLOW_DRAIN, FAULTS };
+             FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_LATE_NOTICE, FAULT_ADMIN, FAULT_SLOW_DRAIN,
+             FAULTS };
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */
 void faults_inject(int kind, uint64_t *random);
+int faults_injected(void);
 void faults_print(void); /* what was done, and what the provider saw */
 uint64_t faults_late_arrivals(void);
 int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
 uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
 void faults_delay(int port, int64_t delay_ns);
+void faults_lose(int port, int permille);
 void faults_error(int port);
+void faults_cost(struct fake_cost *cost);
+double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);
 void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
 

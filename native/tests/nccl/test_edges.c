@@ -286,15 +286,12 @@ static void slow_receiver(void)
 static void merged(void)
 {
     begin();
-    struct { int count, device[8]; } members = {2, {0, 1}};
-    int device = -1;
-    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 0);
+    int device = drive_merge(&net, 0, 1);
     struct drive_properties properties;
     CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
     CHECK_EQUAL(properties.virtual_count, 2);
     CHECK_EQUAL(properties.speed, 400000);
-    members.device[1] = 77;
-    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 4);
+    CHECK_EQUAL(drive_merge(&net, 0, 77), -1);
 }
 
 static void not_usable(void)
