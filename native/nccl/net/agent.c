@@ -77,6 +77,9 @@ void agent_close_flow(struct agent_flow *flow)
 static void hold(const struct syn_job_notice *notice, int64_t until_ns)
 {
     int place = 0;
+    for (int i = held_count - 1; held_count == MAX_HELD && i >= 0; i--)
+        if (held[i].until_ns <= clock_ns())
+            held[i] = held[--held_count];
     while (place < held_count && (memcmp(held[place].local, notice->local, 16) != 0 ||
                                   memcmp(held[place].remote, notice->remote, 16) != 0))
         place++;
@@ -171,7 +174,7 @@ int agent_look(void)
     if (wanted && !connected && now_ns >= connect_ns)
         connect_again(now_ns);
     struct syn_job_notice notice;
-    while (connected && syn_job_take(&job, &notice))
+    for (int i = 0; i < SYN_JOB_NOTICES && connected && syn_job_take(&job, &notice); i++)
         take(&notice);
     if (now_ns >= tell_ns) {
         tell_ns = now_ns + TELL_NS;

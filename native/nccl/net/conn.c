@@ -61,10 +61,6 @@ static void take_work(struct conn *conn, int r, const struct work *work)
         struct send *send = work->send;
         if (send->sequence == work->sequence)
             sender_acknowledged(send, work->chunk, r);
-    } else if (work->kind == WORK_CTS) {
-        struct receive *receive = &conn->receiver.receive[work->sequence % SLOTS];
-        if (receive->sequence == work->sequence && receive->cts_rail == r)
-            receive->cts_rail = CTS_DONE;
     }
     if (conn->flow[r]) {
         struct agent_flow *flow = conn->flow[r];
@@ -101,6 +97,20 @@ static void take(struct conn *conn, int r, const struct completion *found)
         conn->queues[r].queue[found->queue].consumed += is_header;
 }
 
+/* Its work does not end: the queue pairs are taken away, after which it cannot write either. The
+ * receiver asks again for what it wants, and says what it has. The receiver itself cannot do so: of a
+ * chunk that its NIC acknowledged and did not tell of, the sender may have given the buffer back. */
+static void abandon(struct conn *conn, int r)
+{
+    if (conn->rail[r].state != RAIL_FENCING)
+        return;
+    WARN("%s does not end its work: its queue pairs are destroyed", conn_rail_name(conn, r));
+    if (conn->is_sender && queues_abandon(&conn->queues[r]))
+        conn_fenced(conn, r);
+    else
+        conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
+}
+
 static void poll_rail(struct conn *conn, int r)
 {
     struct completion found[16];
@@ -110,6 +120,7 @@ static void poll_rail(struct conn *conn, int r)
         count = queues_poll(&conn->queues[r], generation, found, 16);
         if (count < 0) {
             conn_fail_rail(conn, r, "its completion queue failed");
+            abandon(conn, r);
             return;
         }
         for (int i = 0; i < count; i++)
@@ -117,6 +128,10 @@ static void poll_rail(struct conn *conn, int r)
     } while (count == 16 && conn->problem == NULL);
     prove_if_done(conn, r);
 #ifdef NET_WITHOUT_FENCE /* a test shows what the fence prevents */
+    if (conn->rail[r].state == RAIL_FENCING)
+        conn_fenced(conn, r);
+#endif
+#ifdef NET_WITHOUT_DRAIN /* the same of the drain */
     if (conn->rail[r].state == RAIL_FENCING)
         conn_fenced(conn, r);
 #endif
@@ -131,7 +146,7 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
         conn_fail_rail(conn, r, "its port is down");
     if (rail_overdue(rail, now_ns)) {
         if (rail->state == RAIL_FENCING)
-            conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
+            abandon(conn, r);
         else
             conn_fail_rail(conn, r, "no answer");
     }

@@ -62,8 +62,7 @@ void conn_post_cts(struct conn *conn)
         }
         size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
         int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &cts, size,
-                                NULL, &(struct work){.kind = WORK_CTS,
-                                                     .sequence = receive->sequence});
+                                NULL, &(struct work){.kind = WORK_OTHER});
         receive->cts_rail = (int8_t)best;
         if (error)
             conn_fail_rail(conn, best, strerror(error));

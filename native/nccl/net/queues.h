@@ -8,7 +8,7 @@
 enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = DATA_DEPTH / 2,
        CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */ };
 
-enum work_kind { WORK_CHUNK, WORK_CTS, WORK_OTHER };
+enum work_kind { WORK_CHUNK, WORK_OTHER };
 
 struct work { /* posted, and not completed */
     enum work_kind kind;
@@ -30,7 +30,7 @@ struct queue {
 
 struct queues {
     struct port *port;
-    struct ibv_cq *cq;
+    struct ibv_cq *cq; /* NULL after `queues_abandon` */
     struct ibv_mr *mr;
     unsigned char *memory;
     size_t memory_size;
@@ -62,6 +62,8 @@ const char *queues_connect(struct queues *queues, const struct endpoint *remote,
 /* No work is taken any more, in either direction; what is outstanding will complete. */
 void queues_fail(struct queues *queues);
 bool queues_drained(const struct queues *queues);
+/* Instead of draining: queue pairs that are destroyed write nothing more. False: they could not be. */
+bool queues_abandon(struct queues *queues);
 void queues_end(struct queues *queues);
 
 /* The queue with the least outstanding that takes another record; -1: none. */

@@ -5,7 +5,7 @@
 #include <time.h>
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-struct device devices[PORTS];
+struct device devices[FAKE_PORTS];
 struct pair *pairs[MAX_PAIRS];
 struct region *regions[MAX_REGIONS];
 uint32_t pair_count = 1, region_count = 1;

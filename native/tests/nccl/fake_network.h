@@ -9,7 +9,7 @@
 
 #include "fake_verbs.h"
 
-enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
+enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, BASE_DELAY_NS = 5000 };
 
 struct packet {
     struct packet *next;
@@ -60,13 +60,14 @@ struct device {
     struct ibv_context context;
     struct fake_fault fault;
     bool active;
+    atomic_bool gone;
     int events[8], event_count;
 };
 
 struct region { struct ibv_mr mr; bool used; };
 
 extern pthread_mutex_t lock;
-extern struct device devices[PORTS];
+extern struct device devices[FAKE_PORTS];
 extern struct pair *pairs[MAX_PAIRS];
 extern struct region *regions[MAX_REGIONS];
 extern uint32_t pair_count, region_count;

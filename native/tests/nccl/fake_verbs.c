@@ -14,13 +14,37 @@
 #undef ibv_query_port
 #pragma GCC visibility push(default)
 
+static struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}};
+
+void fake_limit(const struct fake_limits *to)
+{
+    pthread_mutex_lock(&lock);
+    limits = *to;
+    pthread_mutex_unlock(&lock);
+}
+
+/* One more of what there are so many. */
+static bool take_one(int *left)
+{
+    if (*left == 0)
+        return false;
+    *left -= *left > 0;
+    return true;
+}
+
+static struct device *device_of(struct ibv_context *context)
+{
+    return (struct device *)((char *)context - offsetof(struct device, context));
+}
+
 static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
     for (; wr; wr = wr->next) {
         *bad = wr;
-        if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
+        if ((qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) ||
+            device_of(qp->context)->gone) {
             pthread_mutex_unlock(&lock);
             return EINVAL;
         }
@@ -76,6 +100,8 @@ static int do_poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
     struct cq *cq = (struct cq *)base;
     int got = 0;
     int64_t now_ns = fake_now();
+    if (device_of(base->context)->gone)
+        return -1;
     if (!fake_is_due(now_ns) && now_ns < atomic_load(&cq->ready_ns))
         return 0;
     pthread_mutex_lock(&lock);
@@ -143,22 +169,18 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)
 
 struct ibv_device **ibv_get_device_list(int *count)
 {
-    struct ibv_device **list = calloc(PORTS + 1, sizeof *list);
-    for (int i = 0; i < PORTS; i++) {
+    struct ibv_device **list = calloc(FAKE_PORTS + 1, sizeof *list);
+    int ports = limits.ports < 0 ? FAKE_PORTS : limits.ports;
+    for (int i = 0; i < ports; i++) {
         snprintf(devices[i].base.name, sizeof devices[i].base.name, "fake%d", i);
         list[i] = &devices[i].base;
     }
-    *count = PORTS;
+    *count = ports;
     return list;
 }
 
 void ibv_free_device_list(struct ibv_device **list) { free(list); }
 const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
-
-static struct device *device_of(struct ibv_context *context)
-{
-    return (struct device *)((char *)context - offsetof(struct device, context));
-}
 
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
@@ -178,10 +200,13 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
 {
     if (number != 1)
         return EINVAL;
+    if (device_of(context)->gone)
+        return ENODEV;
     pthread_mutex_lock(&lock);
     struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
     attr->state = device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-    attr->active_mtu = IBV_MTU_4096;
+    int mtu = limits.mtu[device_of(context) - devices];
+    attr->active_mtu = mtu < 0 ? IBV_MTU_4096 : (enum ibv_mtu)mtu;
     attr->active_speed = 32;
     attr->active_width = 2;
     attr->link_layer = IBV_LINK_LAYER_ETHERNET;
@@ -215,7 +240,8 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     (void)flags, (void)size;
     if (room == 0)
         return -EINVAL;
-    entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
+    entries[0] = (struct ibv_gid_entry){.port_num = 1};
+    entries[0].gid_type = limits.gid_type < 0 ? IBV_GID_TYPE_ROCE_V2 : (uint32_t)limits.gid_type;
     ibv_query_gid(context, 1, 0, &entries[0].gid);
     return 1;
 }
@@ -249,6 +275,11 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int acc
 {
     (void)access;
     pthread_mutex_lock(&lock);
+    if (!take_one(&limits.regions)) {
+        pthread_mutex_unlock(&lock);
+        errno = ENOMEM;
+        return NULL;
+    }
     uint32_t key = region_count++ % MAX_REGIONS;
     if (regions[key] == NULL)
         regions[key] = calloc(1, sizeof *regions[key]);
@@ -294,7 +325,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct pair *pair = calloc(1, sizeof *pair);
     pthread_mutex_lock(&lock);
-    if (pair_count == MAX_PAIRS) {
+    if (pair_count == MAX_PAIRS || !take_one(&limits.queue_pairs)) {
         pthread_mutex_unlock(&lock);
         free(pair);
         errno = ENOMEM;
@@ -316,6 +347,11 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
+    int mtu = limits.mtu[pair->port];
+    if (mask & IBV_QP_PATH_MTU && mtu >= 0 && (int)attr->path_mtu > mtu) {
+        pthread_mutex_unlock(&lock);
+        return EINVAL;
+    }
     if (attr->qp_state == IBV_QPS_ERR)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     qp->state = attr->qp_state;
@@ -387,17 +423,31 @@ void fake_set_fault(int port, const struct fake_fault *fault)
     pthread_mutex_unlock(&lock);
 }
 
-void fake_set_active(int port, int active)
+static void tell(struct device *device, int event)
 {
     uint64_t one = 1;
+    device->events[device->event_count++] = event;
+    if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
+        abort();
+}
+
+void fake_set_active(int port, int active)
+{
     pthread_mutex_lock(&lock);
     struct device *device = &devices[port];
     if (device->active != (active != 0) && device->event_count < 8) {
         device->active = active;
-        device->events[device->event_count++] = active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-        if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
-            abort();
+        tell(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_vanish(int port)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].active = false;
+    atomic_store(&devices[port].gone, true);
+    tell(&devices[port], IBV_EVENT_DEVICE_FATAL);
     pthread_mutex_unlock(&lock);
 }
 

@@ -8,7 +8,7 @@
 
 #pragma GCC visibility push(default)
 
-enum { FAKE_PORTS = 8 };
+enum { FAKE_PORTS = 4 };
 
 struct fake_fault { /* for what this port sends */
     int lost_permille, duplicated_permille;
@@ -23,6 +23,13 @@ struct fake_counts {
     uint64_t wrong_key;      /* access to memory that is not registered */
 };
 
+struct fake_limits { /* -1: none */
+    int ports, queue_pairs, regions; /* how many (more) there are */
+    int gid_type;                    /* enum ibv_gid_type */
+    int mtu[FAKE_PORTS];             /* enum ibv_mtu */
+};
+void fake_limit(const struct fake_limits *limits);
+void fake_vanish(int port); /* the device is gone, as after its removal */
 void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */

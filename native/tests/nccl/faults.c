@@ -20,6 +20,8 @@ static struct {
     void (*counts)(struct fake_counts *);
     void (*cost)(struct fake_cost *);
     double (*accounting)(void);
+    void (*limit)(const struct fake_limits *);
+    void (*vanish)(int);
     int (*flow_labels)(uint32_t *, int);
 } fake;
 static struct syn_job_page *page;
@@ -95,6 +97,8 @@ void faults_load(const char *provider)
     *(void **)&fake.fail_queues = dlsym(loaded, "fake_fail_queues");
     *(void **)&fake.counts = dlsym(loaded, "fake_counts");
     *(void **)&fake.cost = dlsym(loaded, "fake_cost");
+    *(void **)&fake.limit = dlsym(loaded, "fake_limit");
+    *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
 }
@@ -227,9 +231,40 @@ void faults_port(int port, int active)
     fake.set_active(port, active);
 }
 
+void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns)
+{
+    fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = completion_delay_ns,
+                                              .delay_ns = delay_ns});
+}
+
+uint64_t faults_writes(void)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    return counts.writes;
+}
+
 void faults_delay(int port, int64_t delay_ns)
 {
     fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
+}
+
+void faults_limit(const struct fake_limits *limits)
+{
+    fake.limit(limits);
+}
+
+void faults_vanish(int port)
+{
+    fake.vanish(port);
+}
+
+void *faults_page(void)
+{
+    pthread_mutex_lock(&page_lock);
+    void *own = page;
+    pthread_mutex_unlock(&page_lock);
+    return own;
 }
 
 void faults_lose(int port, int permille)
@@ -255,14 +290,6 @@ void faults_error(int port)
 int faults_flow_labels(uint32_t *labels, int room)
 {
     return fake.flow_labels(labels, room);
-}
-
-int faults_injected(void)
-{
-    int count = 0;
-    for (int i = 0; i < FAULTS; i++)
-        count += injected[i];
-    return count;
 }
 
 void faults_print(void)

@@ -12,16 +12,21 @@ enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, F
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
+/* Its page, once a process has it; NULL until then. */
+void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */
 void faults_inject(int kind, uint64_t *random);
-int faults_injected(void);
 void faults_print(void); /* what was done, and what the provider saw */
 uint64_t faults_late_arrivals(void);
 int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
 uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
+void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns);
+uint64_t faults_writes(void);
 void faults_delay(int port, int64_t delay_ns);
+void faults_limit(const struct fake_limits *limits);
+void faults_vanish(int port);
 void faults_lose(int port, int permille);
 void faults_error(int port);
 void faults_cost(struct fake_cost *cost);
