@@ -32,6 +32,8 @@ SIZES = (4_096, 65_536, 262_144, 1_048_576)
 WINDOW = 8
 TIMEOUT, RETRIES = "14", "3"
 """4 x 67 ms until a queue pair gives up."""
+SHORT = {"SYNTONY_NCCL_TIMEOUT": "9", "SYNTONY_NCCL_RETRIES": "2"}
+"""3 x 2 ms: late packets outlive their queue pairs."""
 MOST = 5_000_000
 """Messages: the faults end a run."""
 STALLS = ("none", "notice", "port", "return", "hole")
@@ -78,7 +80,9 @@ class Driver:
             "NCCL_IB_RESILIENCY_PORT_FAILOVER": "1",
         }
 
-    def run(self, transport: str, size: int, messages: int, seed: int, *case: str) -> Any:
+    def run(
+        self, transport: str, size: int, messages: int, seed: int, *case: str, **more: str
+    ) -> Any:
         """What one run printed; None if it ended badly."""
         numbers = (str(size), str(WINDOW), str(messages), str(seed))
         argv = [str(self._program), self._libraries[transport], "12", str(self._provider)]
@@ -87,7 +91,7 @@ class Driver:
             check=False,
             capture_output=True,
             text=True,
-            env=self._environment,
+            env=self._environment | more,
             timeout=600,
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -132,9 +136,12 @@ def stalls(driver: Driver, faults: int, seed: int) -> dict[str, Any]:
 
 def mixed(driver: Driver, rounds: int, seed: int) -> dict[str, Any]:
     """100 faults of all kinds a round, and at least 10,000 messages."""
-    runs = [driver.run("ours", 32_768, MOST, seed + i, "mixed", "100") for i in range(rounds)]
+    runs = [
+        driver.run("ours", 32_768, MOST, seed + i, "mixed", "100", **SHORT) for i in range(rounds)
+    ]
     open_runs = [
-        driver.run("without fence", 32_768, MOST, seed + i, "mixed", "100") for i in range(rounds)
+        driver.run("without fence", 32_768, MOST, seed + i, "mixed", "100", **SHORT)
+        for i in range(rounds)
     ]
     return {
         "ours": runs,

@@ -38,6 +38,8 @@ struct conn {
         struct receiver receiver;
     };
     uint32_t agent_seen;
+    uint32_t moves[MAX_RAILS]; /* orders to move, of the agent, that are known */
+    struct pacer *pacer[MAX_RAILS]; /* or NULL */
     bool looked_at_agent;
     bool peer_ended;
     int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */

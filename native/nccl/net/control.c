@@ -224,12 +224,18 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
     uint32_t version = agent_version();
     if (conn->looked_at_agent && version == conn->agent_seen)
         return;
+    bool first = !conn->looked_at_agent;
     conn->agent_seen = version;
     conn->looked_at_agent = true;
     for (int r = 0; r < conn->rails; r++) {
         const struct queues *queues = &conn->queues[r];
-        int64_t until_ns = agent_held_until(queues->local.gid, queues->remote.gid);
+        struct agent_word word = agent_word(queues->local.gid, queues->remote.gid,
+                                            queues_class(conn->traffic_class));
+        int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];
+        conn->pacer[r] = word.pacer;
+        rail->move |= !first && conn->is_sender && word.moves != conn->moves[r];
+        conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
             continue;
         rail->agent_held_until_ns = until_ns;

@@ -2,6 +2,12 @@
 
 #include "conn_parts.h"
 
+static bool may_send(const struct conn *conn, int r, int64_t now_ns)
+{
+    return conn->rail[r].state == RAIL_UP &&
+           (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns));
+}
+
 void conn_post_chunks(struct conn *conn)
 {
     struct send *send;
@@ -9,8 +15,9 @@ void conn_post_chunks(struct conn *conn)
     int64_t now_ns = 0;
     while (sender_next_chunk(&conn->sender, &send, &chunk)) {
         int best = -1, pair = -1;
+        now_ns = now_ns ? now_ns : clock_ns();
         for (int r = 0; r < conn->rails; r++) {
-            int i = conn->rail[r].state == RAIL_UP ? queues_pick(&conn->queues[r], true) : -1;
+            int i = may_send(conn, r, now_ns) ? queues_pick(&conn->queues[r], true) : -1;
             if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
                                            conn->queues[best].bytes_outstanding)) {
                 best = r;
@@ -19,7 +26,6 @@ void conn_post_chunks(struct conn *conn)
         }
         if (best < 0)
             return;
-        now_ns = now_ns ? now_ns : clock_ns();
         uint64_t offset = chunk_offset(send, chunk), length = chunk_length(send, chunk);
         const struct memory *memory = send->memory;
         struct header header = {.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
@@ -34,6 +40,8 @@ void conn_post_chunks(struct conn *conn)
         int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &header,
                                 sizeof header, length ? &payload : NULL, &work);
         sender_posted(send, chunk, best);
+        if (conn->pacer[best])
+            pacer_sent(conn->pacer[best], length, now_ns);
         conn->queues[best].queue[pair].credits--;
         if (error)
             conn_fail_rail(conn, best, strerror(error));

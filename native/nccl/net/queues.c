@@ -115,6 +115,11 @@ uint32_t flow_label(uint32_t seed, uint32_t generation, int queue)
     return (seed + (generation * MAX_QPS + (uint32_t)queue) * 0x9e37u) & 0x3fff;
 }
 
+int queues_class(int traffic_class)
+{
+    return traffic_class >= 0 ? traffic_class & 0xff : config.traffic_class;
+}
+
 static const char *connect_pair(struct queues *queues, int i, uint32_t generation, uint32_t seed,
                                 int traffic_class)
 {
@@ -130,8 +135,7 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh = (struct ibv_global_route){
             .flow_label = flow_label(seed, generation, i), .sgid_index = queues->gid_index,
-            .hop_limit = 255,
-            .traffic_class = traffic_class >= 0 ? (uint8_t)traffic_class : config.traffic_class};
+            .hop_limit = 255, .traffic_class = (uint8_t)queues_class(traffic_class)};
         memcpy(attr.ah_attr.grh.dgid.raw, remote->gid, 16);
     }
     if (verbs.modify_qp(queues->queue[i].qp, &attr,

@@ -75,6 +75,8 @@ int queues_send(struct queues *queues, int queue, uint32_t generation, const voi
 /* Up to `room` completions of this generation. Negative: the completion queue failed. */
 int queues_poll(struct queues *queues, uint32_t generation, struct completion *found, int room);
 int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);
+/* The one of packets, if a communicator wants this one or (negative) none. */
+int queues_class(int traffic_class);
 uint32_t flow_label(uint32_t seed, uint32_t generation, int queue);
 
 #endif

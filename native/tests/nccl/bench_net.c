@@ -24,7 +24,7 @@
 #include "drive.h"
 #include "faults.h"
 
-enum { HANDLE = 128, MAX_WINDOW = 16, TAG = 3, MAX_STALLS = 512, REST_MS = 150, HOLE_MS = 600, HANG_S = 120 };
+enum { HANDLE = 128, MAX_WINDOW = 16, TAG = 3, MAX_STALLS = 512, REST_MS = 150, BACK_MS = 1500, LEAST_MESSAGES = 10000, HOLE_MS = 600, HANG_S = 120 };
 
 static struct net net;
 static size_t size;
@@ -225,8 +225,10 @@ static int inject(const char *kind, int most, int64_t *stalls)
 {
     uint64_t random = seed * 0x9e3779b97f4a7c15u | 1;
     int count = 0;
-    for (; !atomic_load(&ended) && count < most; count++) {
-        if (strcmp(kind, "mixed") == 0) {
+    bool mixed = strcmp(kind, "mixed") == 0;
+    for (; !atomic_load(&ended) &&
+           (count < most || (mixed && atomic_load(&received) < LEAST_MESSAGES)); count++) {
+        if (mixed) {
             faults_inject(-1, &random);
             rest_ms((int)(faults_draw(&random) % 20));
             continue;
@@ -254,7 +256,9 @@ static int inject(const char *kind, int most, int64_t *stalls)
         faults_port(rail, 1);
         faults_lose(rail, 0);
         rest_ms(REST_MS);
-        stalls[count] = longest_after(begun_ns, strcmp(kind, "return") == 0 ? now_ns() : until_ns);
+        int64_t seen_ns = now_ns();
+        stalls[count] = longest_after(begun_ns, strcmp(kind, "return") == 0 ? seen_ns : until_ns);
+        rest_ms(BACK_MS); /* until the rail is back: a second one would be the last */
     }
     return count;
 }

@@ -115,19 +115,27 @@ static void address_of(int port, uint8_t to[16])
     memcpy(to, raw, sizeof raw);
 }
 
-void faults_notify(int dead, int local, int remote, int64_t for_ns)
+void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t rate_bps,
+                  uint32_t only_class)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     int64_t now_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-    struct syn_job_notice notice = {.subject = dead ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_ALIVE,
-                                    .at_ns = now_ns, .expires_ns = dead ? now_ns + for_ns : 0};
+    struct syn_job_notice notice = {.subject = (uint32_t)subject, .at_ns = now_ns,
+                                    .expires_ns = for_ns ? now_ns + for_ns : 0,
+                                    .rate_bps = rate_bps, .only_class = only_class};
     address_of(local, notice.local);
     address_of(remote, notice.remote);
     pthread_mutex_lock(&page_lock);
     if (page)
         syn_job_page_notify(page, notices++, &notice);
     pthread_mutex_unlock(&page_lock);
+}
+
+void faults_notify(int dead, int local, int remote, int64_t for_ns)
+{
+    faults_order(dead ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_ALIVE, local, remote, dead ? for_ns : 0, 0,
+                 0);
 }
 
 static void fault_for_a_while(int port, struct fake_fault fault, uint64_t us)

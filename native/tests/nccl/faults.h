@@ -32,6 +32,9 @@ void faults_error(int port);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);
+/* Of the path between two fake ports: any subject of the agent's page. `for_ns` 0: for ever. */
+void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t rate_bps,
+                  uint32_t only_class);
 void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
 
 #endif

@@ -138,10 +138,11 @@ static void work_never_ends(void)
     connect_both();
     exchange();
     faults_slow_completions(0, INT64_C(1000000000000), 0);
-    faults_error(0);
+    faults_port(0, 0);
     for (int64_t begun = now_ms(); now_ms() - begun < 2500;)
         exchange();
     faults_slow_completions(0, 0, 0);
+    faults_port(0, 1);
     for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
         CHECK(now_ms() - begun < 15000);
         exchange();
