@@ -276,6 +276,8 @@ static void run_faults(const char *kind, int most)
     pthread_create(&sending, NULL, send_all, NULL);
     pthread_create(&receiving, NULL, receive_all, NULL);
     rest_ms(200);
+    for (int i = 0; i < 3000 && strcmp(kind, "notice") == 0 && faults_page() == NULL; i++)
+        rest_ms(1); /* a notice to nobody is none */
     int count = inject(kind, most < MAX_STALLS ? most : MAX_STALLS, stalls);
     atomic_store(&stop, true);
     pthread_join(receiving, NULL);
