@@ -234,7 +234,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];
         conn->pacer[r] = word.pacer;
-        rail->move |= !first && conn->is_sender && word.moves != conn->moves[r];
+        rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
             continue;
