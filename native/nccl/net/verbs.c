@@ -15,6 +15,7 @@ static const struct {
     FUNCTION(get_device_list), FUNCTION(free_device_list), FUNCTION(get_device_name),
     FUNCTION(open_device), FUNCTION(close_device), FUNCTION(query_port), FUNCTION(query_gid),
     {"_ibv_query_gid_table", offsetof(struct verbs, query_gid_table), 1},
+    {"ibv_fork_init", offsetof(struct verbs, fork_init), 1},
     FUNCTION(get_async_event), FUNCTION(ack_async_event), FUNCTION(alloc_pd), FUNCTION(dealloc_pd),
     FUNCTION(reg_mr), {"ibv_reg_dmabuf_mr", offsetof(struct verbs, reg_dmabuf_mr), 1},
     FUNCTION(dereg_mr), FUNCTION(create_cq), FUNCTION(destroy_cq), FUNCTION(create_qp),
@@ -42,5 +43,8 @@ const char *verbs_load(void)
         }
         *(void **)((char *)&verbs + FUNCTIONS[i].offset) = found;
     }
+    /* Else registered pages may move when a process forks; newer kernels need nothing. */
+    if (verbs.fork_init)
+        verbs.fork_init();
     return NULL;
 }
