@@ -60,7 +60,7 @@ static int64_t now(void)
 
 static void complete(struct end *end, struct ibv_wc wc, const struct message *message, bool receive)
 {
-    struct queue *queue = &queues[end - ends[(end - ends[0]) / 2]];
+    struct queue *queue = &queues[end->qp.context - contexts];
     wc.qp_num = end->qp.qp_num;
     struct entry entry = {.wc = wc, .forth = end->peer->forth};
     if (receive)
@@ -68,6 +68,8 @@ static void complete(struct end *end, struct ibv_wc wc, const struct message *me
     CHECK(queue->last - queue->first < 4 * MAX_MESSAGES);
     queue->entries[queue->last++ % (4 * MAX_MESSAGES)] = entry;
 }
+
+static void poll(struct queue *queue);
 
 static int posts(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
@@ -133,6 +135,17 @@ static void modify(struct end *end, enum ibv_qp_state to, uint32_t psn)
     watch_modified(&end->qp, &attr, mask);
 }
 
+/* A provider takes completions of a queue pair that is reset or destroyed out of its queue. */
+static void purge(const struct end *end)
+{
+    struct queue *queue = &queues[end->qp.context - contexts];
+    for (unsigned at = queue->first; at != queue->last; at++) {
+        struct entry *entry = &queue->entries[at % (4 * MAX_MESSAGES)];
+        if (entry->wc.qp_num == end->qp.qp_num)
+            *entry = (struct entry){.wc = {.qp_num = 1}};
+    }
+}
+
 static int destroyed(struct ibv_qp *qp) { (void)qp; return 0; }
 
 /* Both ends, in either order; between them messages are lost, as on a wire. */
@@ -151,6 +164,9 @@ static void reconnect(struct end *a, struct end *b, bool anew)
         }
         end->receives = 0;
         end->last_due_ns = 0;
+        if (draw(2))
+            poll(&queues[end->qp.context - contexts]); /* some see how it failed */
+        purge(end);
         if (anew) {
             watch_destroy_qp(&end->qp, destroyed);
             end->qp.qp_num = next_number++;

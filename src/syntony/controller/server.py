@@ -32,6 +32,7 @@ from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
+from syntony.controller.queue_pairs import QueuePairDesk
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
@@ -39,7 +40,7 @@ from syntony.controller.sla import SlaDesk
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficDesk
-from syntony.errors import StateError, StoreError
+from syntony.errors import StateError, StoreError, WireError
 from syntony.io.clocks import KernelClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
@@ -51,6 +52,7 @@ from syntony.wire.messages import Ack, Batch, ControllerMessage, Hello
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
+from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
@@ -64,6 +66,8 @@ LOCATE_INTERVAL_NS = 100 * MS
 """Between two looks whether a second has settled; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
 KEYS_CHECK_NS = 500 * MS
+PAIR_INTERVAL_NS = 1 * S
+"""Messages of queue pairs are paired so often, which is how often agents tell of them."""
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
 READ_PATHS_NS = 1 * S
@@ -128,6 +132,7 @@ class Controller:
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
+        self._queue_pairs = QueuePairDesk()
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
@@ -150,6 +155,7 @@ class Controller:
             alerts=self._alerts,
             traffic=self._traffic,
             placement=self._placement,
+            queue_pairs=self._queue_pairs,
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,
@@ -219,6 +225,7 @@ class Controller:
                 group.create_task(self._loops.every(KEYS_CHECK_NS, self._rotate_keys)),
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
+                group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._pair_messages)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -313,6 +320,16 @@ class Controller:
         if self._sessions.get(session.host) is session:
             self._placement.take(session.host, report, time.monotonic_ns())
 
+    def queue_pairs(self, session: Session, report: QueuePairsReport) -> None:
+        """What an agent's jobs tell of their queue pairs."""
+        now_ns = self._fleet_now()
+        if now_ns is None or self._sessions.get(session.host) is not session:
+            return
+        try:
+            self._queue_pairs.take(session.host, report, now_ns)
+        except WireError as error:
+            _log.warning("queue pairs not used host=%s reason=%s", session.host, error)
+
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
         self._fleet.members[session.host].take_parts(parts, time.monotonic_ns())
@@ -328,6 +345,7 @@ class Controller:
             del self._sessions[session.host]
             self._fleet.leave(session.host, time.monotonic_ns())
             self._placement.desk.detached(session.host)
+            self._queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
@@ -418,6 +436,12 @@ class Controller:
         orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]
         for host, order in orders:
             self._send(host, order)
+
+    async def _pair_messages(self) -> None:
+        now_ns = self._fleet_now()
+        rows = None if now_ns is None else self._queue_pairs.step(now_ns)
+        if rows is not None:
+            self._ingest.put_local(rows)
 
     def _send(self, host: str, message: ControllerMessage) -> None:
         session = self._sessions.get(host)
