@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import struct
 import time
 
 from syntony.traffic.queue_pair_page import (
@@ -19,6 +20,7 @@ from syntony.wire.queue_pairs import QueuePairFigures
 
 HELLO = b"\x01"
 """SYN_QP_PAGE_VERSION: the one byte that comes with the page."""
+_INT = struct.Struct("=i")
 _SEALS = 0x1 | 0x2 | 0x4
 """F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW. Only memfds have any: reading one neither waits nor ends
 before its end."""
@@ -72,13 +74,22 @@ class QueuePairPage:
     def _receive(self) -> None:
         """Take the page, if it has come. Anything else is refused for good."""
         try:
-            flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-            data, fds, _, _ = socket.recv_fds(self._connection, len(HELLO), 1, flags)
+            # Not `socket.recv_fds`: it takes flags and does not use them.
+            data, rights, _, _ = self._connection.recvmsg(
+                len(HELLO),
+                socket.CMSG_LEN(_INT.size),
+                socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC,
+            )
         except BlockingIOError:
             return
         except OSError:
             self._refused = True
             return
+        fds = [
+            _INT.unpack(content)[0]
+            for level, kind, content in rights
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+        ]
         if data == HELLO and len(fds) == 1 and _is_page(fds[0]):
             self._fd = fds[0]
             return
