@@ -67,17 +67,18 @@ void watch_completion(const struct device *device, const struct queue *queue,
     struct pair *pair = table_pair(device, completion->number);
     if (pair == NULL)
         return;
+    bool receives = completion->opcode == IBV_WC_RECV ||
+                    completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     if (completion->status != IBV_WC_SUCCESS)
         figures_error(&pair->figures, completion->status);
-    else if (completion->opcode == IBV_WC_RECV ||
-             completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+    else if (receives) {
         figures_received(&pair->figures, completion->bytes, at_ns);
-    else if (completion->opcode < IBV_WC_RECV)
+        if (queue == NULL || __atomic_load_n(&queue->inexact, __ATOMIC_RELAXED))
+            figures_flag(&pair->figures, SYN_QP_RECEIVES_INEXACT);
+        else if (queue->flags)
+            figures_flag(&pair->figures, queue->flags);
+    } else if (completion->opcode < IBV_WC_RECV)
         figures_completed(&pair->figures, at_ns);
-    if (queue == NULL || __atomic_load_n(&queue->inexact, __ATOMIC_RELAXED))
-        figures_flag(&pair->figures, SYN_QP_RECEIVES_INEXACT);
-    if (queue != NULL && queue->flags)
-        figures_flag(&pair->figures, queue->flags);
 }
 
 static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)

@@ -114,6 +114,7 @@ def test_every_message_is_paired_with_itself(generator: Path, socket: QueuePairS
     assert len(generations) > 10
     last = found.reports[-2]
     assert last.malformed == 0
+    assert not any(each.flags & 3 for report in found.reports for each in report.queue_pairs)
     assert any(each.flags & 4 for report in found.reports for each in report.queue_pairs)
     for each in last.queue_pairs:
         assert each.completed <= each.signaled <= each.sent + each.unannounced

@@ -36,7 +36,7 @@ struct entry { struct ibv_wc wc; struct message message; bool forth; };
 struct queue { struct ibv_cq cq; struct entry entries[4 * MAX_MESSAGES]; unsigned first, last; };
 
 static struct ibv_context contexts[2];
-static struct queue queues[2];
+static struct queue queues[4]; /* of receives, and on some queue pairs of sends; then of sends */
 static struct end ends[LINKS][2];
 static struct ibv_srq shared;
 static int64_t delays_ns[2];
@@ -60,7 +60,7 @@ static int64_t now(void)
 
 static void complete(struct end *end, struct ibv_wc wc, const struct message *message, bool receive)
 {
-    struct queue *queue = &queues[end->qp.context - contexts];
+    struct queue *queue = (struct queue *)(receive ? end->qp.recv_cq : end->qp.send_cq);
     wc.qp_num = end->qp.qp_num;
     struct entry entry = {.wc = wc, .forth = end->peer->forth};
     if (receive)
@@ -136,9 +136,8 @@ static void modify(struct end *end, enum ibv_qp_state to, uint32_t psn)
 }
 
 /* A provider takes completions of a queue pair that is reset or destroyed out of its queue. */
-static void purge(const struct end *end)
+static void purge(const struct end *end, struct queue *queue)
 {
-    struct queue *queue = &queues[end->qp.context - contexts];
     for (unsigned at = queue->first; at != queue->last; at++) {
         struct entry *entry = &queue->entries[at % (4 * MAX_MESSAGES)];
         if (entry->wc.qp_num == end->qp.qp_num)
@@ -165,8 +164,9 @@ static void reconnect(struct end *a, struct end *b, bool anew)
         end->receives = 0;
         end->last_due_ns = 0;
         if (draw(2))
-            poll(&queues[end->qp.context - contexts]); /* some see how it failed */
-        purge(end);
+            poll((struct queue *)end->qp.send_cq); /* some see how it failed */
+        for (int each = 0; each < 4; each++)
+            purge(end, &queues[each]);
         if (anew) {
             watch_destroy_qp(&end->qp, destroyed);
             end->qp.qp_num = next_number++;
@@ -258,7 +258,7 @@ static void open_device(int i)
                                                .poll_cq = polls};
     watch_opened(&contexts[i], i ? "wire1" : "wire0", &VERBS);
     CHECK(contexts[i].ops.post_send != posts);
-    queues[i].cq.context = &contexts[i];
+    queues[i].cq.context = queues[2 + i].cq.context = &contexts[i];
 }
 
 int main(int count, char **words)
@@ -276,7 +276,8 @@ int main(int count, char **words)
             end->peer = &ends[link][!i];
             end->forth = i == 0;
             end->qp = (struct ibv_qp){.context = &contexts[i], .qp_num = next_number++,
-                                      .qp_type = IBV_QPT_RC, .send_cq = &queues[i].cq,
+                                      .qp_type = IBV_QPT_RC,
+                                      .send_cq = &queues[i + 2 * (link & 1)].cq,
                                       .recv_cq = &queues[i].cq};
         }
     for (int link = 0; link < LINKS; link++)
@@ -287,7 +288,7 @@ int main(int count, char **words)
         case 0: post(end); break;
         case 1: case 2: case 3: give_credits(end); break;
         case 4: deliver(end); break;
-        case 5: case 6: poll(&queues[draw(2)]); break;
+        case 5: case 6: poll(&queues[draw(4)]); break;
         default: break;
         }
         if (draw(200000) == 0)

@@ -51,7 +51,8 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         Args:
             offset: reads the clocks; None: there is no fleet time.
         """
-        if not self._peers and self._before is None:
+        refused = self.refused()
+        if not self._peers and self._before is None and not refused:
             return None
         found, left_out = self._read()
         before, now = self._before, offset()
@@ -64,6 +65,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
             at_ns=now.at_ns + now.offset_ns,
             queue_pairs=tuple(on_fleet_time(each, before, now) for each in found),
             left_out=left_out,
+            refused=refused,
             malformed=sum(each.page.malformed for each in list(self._peers.values())),
         )
 

@@ -42,6 +42,9 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
         messages.print(f"{name}: {count} more queue pairs are not shown")
     for name, count in answer.malformed.items():
         messages.print(f"{name}: {count} records of processes could not be used")
+    for name, reasons in answer.refused.items():
+        for reason, count in reasons.items():
+            messages.print(f"{name}: {count} processes may not connect: {reason}")
     if answer.mismatches:
         messages.print(f"{answer.mismatches} queue pairs do not match their peers: not measured")
 

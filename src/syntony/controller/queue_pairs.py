@@ -88,6 +88,7 @@ class QueuePairDesk:
             malformed={
                 host: report.malformed for host, report in wanted.items() if report.malformed
             },
+            refused={host: report.refused for host, report in wanted.items() if report.refused},
         )
 
     def _view(self, host: str, figures: QueuePairFigures, now_ns: int) -> QueuePairView:

@@ -57,7 +57,7 @@ RINGS_BYTES = RINGS * STAMPS * STAMP.itemsize
 """Of one slot."""
 PAGE_BYTES = SLOTS_BYTES + SLOTS * RINGS_BYTES
 OLDEST_NS = 10 * S
-"""A stamp older than this, or in the future, is none."""
+"""An older stamp is of no use: nobody read it in time."""
 _READY, _FAILED = 1, 2
 _TYPES = {2: "rc", 3: "uc", 4: "ud"}
 _DEVICE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._:-]{0,22})\0")
@@ -201,11 +201,10 @@ class PageReader:
         told["at_ns"], told["value"] = entries["at_ns"], entries["value"]
         below = (np.uint64(counted) - entries["number"].astype(np.uint64)) & np.uint64(0xFFFFFFFF)
         told["number"] = np.uint64(counted) - below
-        good = (told["at_ns"] > now_ns - OLDEST_NS) & (told["at_ns"] <= now_ns)
-        good &= below <= counted
+        good = (told["at_ns"] <= now_ns) & (below <= counted)
         good[1:] &= told["number"][1:] > told["number"][:-1]
         self.malformed += int((~good).sum())
-        return told[good].tobytes()
+        return told[good & (told["at_ns"] > now_ns - OLDEST_NS)].tobytes()
 
 
 def _entries(ring: NDArray[np.void], begin: int, end: int) -> NDArray[np.void]:

@@ -80,6 +80,8 @@ class QueuePairsReport(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pai
     """Queue pairs beyond these, or for which a process had no place."""
     malformed: int = 0
     """Records that could not be used, ever."""
+    refused: dict[str, int] = {}
+    """Processes that were not let in since the agent began, by reason."""
 
 
 class QueuePairsQuery(Query["QueuePairs"], frozen=True, kw_only=True, tag="queue-pairs"):
@@ -129,3 +131,5 @@ class QueuePairs(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pairs"):
     """Host to queue pairs that it did not tell of."""
     malformed: dict[str, int] = {}
     """Host to records that could not be used."""
+    refused: dict[str, dict[str, int]] = {}
+    """Host to processes that its agent did not let in, by reason."""
