@@ -70,7 +70,7 @@ struct syn_qp_slot {
     int64_t completed_ns;
     uint32_t errors; /* completions with one, flushed ones included */
     uint32_t first_error; /* enum ibv_wc_status */
-    uint64_t waited_ns; /* for credits, by the word of a program that counts them */
+    uint64_t reserved4;
 
     uint64_t stamped[3]; /* entries ever written to each ring; the newest is at (stamped - 1) % 128 */
     uint64_t reserved3[5];

@@ -9,7 +9,7 @@
 
 #include <infiniband/verbs.h>
 
-struct watch_verbs { /* what is asked of rdma-core; the second is NULL where it is missing */
+struct watch_verbs { /* what is asked of rdma-core; NULL but for the first where it is missing */
     int (*query_gid)(struct ibv_context *, uint8_t, int, union ibv_gid *);
     struct ibv_qp_ex *(*qp_to_qp_ex)(struct ibv_qp *);
     int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);

@@ -120,7 +120,7 @@ def test_numbers_beyond_32_bits_are_whole() -> None:
     [
         {"sequence": 1}, {"state": 9}, {"device": 0x1B}, {"device": 0x41}, {"sent": 1 << 63},
         {"began_ns": 0}, {"began_ns": NOW_NS + 1}, {"first_sent_ns": -1}, {"number": 1 << 24},
-        {"receive_psn": 1 << 24}, {"flags": 1 << 63}, {"waited_ns": (1 << 64) - 1},
+        {"receive_psn": 1 << 24}, {"flags": 1 << 63}, {"completed": (1 << 64) - 1},
     ],
 )  # fmt: skip
 def test_a_record_that_cannot_be_is_not_used(field: dict[str, int]) -> None:

@@ -43,7 +43,7 @@ SLOT = np.dtype(
         ("posted_ns", "<i8"), ("first_sent_ns", "<i8"), ("reserved2", "<u8", 2),
         ("received", "<u8"), ("bytes_received", "<u8"), ("receives_posted", "<u8"),
         ("received_ns", "<i8"), ("completed", "<u8"), ("completed_ns", "<i8"), ("errors", "<u4"),
-        ("first_error", "<u4"), ("waited_ns", "<u8"),
+        ("first_error", "<u4"), ("reserved4", "<u8"),
         ("stamped", "<u8", 3), ("reserved3", "<u8", 5),
     ]
 )  # fmt: skip
@@ -64,7 +64,7 @@ _DEVICE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._:-]{0,22})\0")
 _MOST = 1 << 63
 _COUNTS = (
     "sent", "unannounced", "bytes_posted", "signaled", "received", "bytes_received",
-    "receives_posted", "completed", "waited_ns",
+    "receives_posted", "completed",
 )  # fmt: skip
 _COUNTED = ("sent", "received", "completed")
 """What each ring's stamps count."""
@@ -191,7 +191,6 @@ class PageReader:
             received=counts["received"],
             bytes_received=counts["bytes_received"],
             receives_posted=counts["receives_posted"],
-            waited_ns=counts["waited_ns"],
         )
 
     def _told(self, entries: NDArray[np.void], counted: int, now_ns: int) -> bytes:

@@ -60,8 +60,6 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     first_error: int
     """An ``ibv_wc_status``."""
-    waited_ns: int
-    """For credits, by programs that count it."""
     sent_stamps: bytes = b""
     """Instants just before messages were posted; the value is the message's length."""
     received_stamps: bytes = b""
