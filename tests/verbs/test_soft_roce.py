@@ -41,9 +41,8 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def perftest(lab: Lab, program: str, *words: str) -> Iterator[None]:
-    """Both ends of it, from h0 to h1, until it is ended, with what `syntony run` would set; in a
-    machine Python takes a minute to say so itself. `-e`: who polls all the time leaves the machine's
-    agent no processor."""
+    """Both ends of it, from h0 to h1, until it is ended, with what `syntony run` would set: in a
+    machine Python takes a minute to say so itself."""
     dry = syntony("run", "--verbs", "--job", program, "--dry-run", "--json", "--", program)
     given = json.loads(dry.stdout)["environment"]
     argv = ["env", f"LD_PRELOAD={given['LD_PRELOAD'].split()[0]}", f"SYNTONY_JOB={program}"]
