@@ -15,7 +15,7 @@ import pytest
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.testing import SYNTONY, syntony
 from syntony.lab.verbs import image
-from syntony.lab.world import unshare_argv
+from syntony.lab.world import missing_tools, unshare_argv
 from syntony.model import MS
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -29,8 +29,9 @@ PATIENCE_S = 240
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     unshare_argv()
-    if image.missing():
-        pytest.skip(f"no machines here: {', '.join(image.missing())} (see syntony doctor)")
+    missing = missing_tools(image.TOOLS)
+    if missing:
+        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
     if shutil.which("ib_send_lat") is None:
         pytest.skip("no perftest: install Debian's package perftest")
     words = ("lab", "verbs", "up", "--name", NAME, "--detach")
