@@ -168,7 +168,7 @@ def costs(program: Path, place: Path, rounds: int) -> dict[str, tuple[float, flo
 def read_ms(program: Path, place: Path, pairs: int) -> float:
     agent = QueuePairSocket(place / "agent-qp")
     agent.start()
-    took = []
+    took: list[float] = []
     words = [str(program), "0", str(pairs)]
     with subprocess.Popen(words, env=environment(place)) as process:
         time.sleep(0.5)

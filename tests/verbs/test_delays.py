@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -35,7 +37,7 @@ def stamps(first_ns: int, numbers: range = SENT, length: int = 64) -> bytes:
     return told.tobytes()
 
 
-def end(of: tuple[str, int] = A, to: tuple[str, int] = B, **changed: object) -> QueuePairFigures:
+def end(of: tuple[str, int] = A, to: tuple[str, int] = B, **changed: Any) -> QueuePairFigures:
     figures = QueuePairFigures(
         job="night", program="train", pid=7, uid=1000, key="7:1:1", device="mlx5_0", type="rc",
         failed=False, number=of[1], peer_number=to[1], local=of[0], remote=to[0], send_psn=0,
@@ -46,12 +48,16 @@ def end(of: tuple[str, int] = A, to: tuple[str, int] = B, **changed: object) -> 
     return msgspec.structs.replace(figures, **changed)
 
 
-def sender(**changed: object) -> QueuePairFigures:
-    fields = {"first_sent_ns": NOW_NS, "sent": 5, "sent_stamps": stamps(NOW_NS)} | changed
+def sender(**changed: Any) -> QueuePairFigures:
+    fields: dict[str, Any] = {
+        "first_sent_ns": NOW_NS,
+        "sent": 5,
+        "sent_stamps": stamps(NOW_NS),
+    } | changed
     return end(**fields)
 
 
-def receiver(late_ns: int = 300 * US, **changed: object) -> QueuePairFigures:
+def receiver(late_ns: int = 300 * US, **changed: Any) -> QueuePairFigures:
     return end(B, A, **{"received_stamps": stamps(NOW_NS + late_ns)} | changed)
 
 
@@ -100,7 +106,7 @@ def test_a_delay_grows_old() -> None:
     ],
 )
 def test_what_must_not_be_paired_is_not(
-    mine: dict[str, object], peers: dict[str, object], why: str
+    mine: dict[str, Any], peers: dict[str, object], why: str
 ) -> None:
     delays = paired(("h0", report(sender(**mine))), ("h1", report(receiver(**peers))))
     assert said(delays, sender(**mine)) == why
@@ -109,22 +115,26 @@ def test_what_must_not_be_paired_is_not(
 
 @pytest.mark.parametrize("wrong", [{"received_stamps": stamps(NOW_NS + MS, length=65)},
                                    {"late_ns": -2 * MS}])  # fmt: skip
-def test_a_contradiction_ends_the_pairing_of_two_generations(wrong: dict[str, object]) -> None:
-    delays = paired(("h0", report(sender())), ("h1", report(receiver(**wrong))))  # type: ignore[arg-type]
+def test_a_contradiction_ends_the_pairing_of_two_generations(wrong: dict[str, Any]) -> None:
+    delays = paired(("h0", report(sender())), ("h1", report(receiver(**wrong))))
     assert delays.mismatches == 1
     assert said(delays, sender()) == "its messages do not match its peer's"
-    later = {"sent_stamps": stamps(NOW_NS, range(5, 9))}
+    later: dict[str, Any] = {"sent_stamps": stamps(NOW_NS, range(5, 9))}
     delays.take("h0", report(sender(**later)))
     delays.take("h1", report(receiver(received_stamps=stamps(NOW_NS + MS, range(5, 9)))))
     assert delays.step(NOW_NS + S) == []
     assert delays.mismatches == 1
     # A new generation is another one.
-    fresh = {"key": "7:2:2", "began_ns": NOW_NS + S, "first_sent_ns": NOW_NS + 2 * S}
+    fresh: dict[str, Any] = {
+        "key": "7:2:2",
+        "began_ns": NOW_NS + S,
+        "first_sent_ns": NOW_NS + 2 * S,
+    }
     delays.take(
         "h0", report(sender(sent_stamps=stamps(NOW_NS + 2 * S), **fresh), at_ns=NOW_NS + 3 * S)
     )
     fresh |= {"first_sent_ns": 0, "received_stamps": stamps(NOW_NS + 2 * S + MS)}
-    delays.take("h1", report(receiver(**fresh), at_ns=NOW_NS + 3 * S))  # type: ignore[arg-type]
+    delays.take("h1", report(receiver(**fresh), at_ns=NOW_NS + 3 * S))
     assert len(delays.step(NOW_NS + 3 * S)) == 1
     assert delays.mismatches == 1
 
@@ -148,15 +158,19 @@ def test_who_claims_another_ones_numbers_spoils_only_them() -> None:
 
 def test_of_generations_with_the_same_numbers_the_one_of_the_time_is_taken() -> None:
     """The receiver's second generation is told of before the sender's."""
-    again = {"key": "7:2:2", "began_ns": NOW_NS + 10 * MS, "received_stamps": b""}
-    delays = paired(("h0", report(sender())), ("h1", report(receiver(), receiver(**again))))  # type: ignore[arg-type]
+    again: dict[str, Any] = {"key": "7:2:2", "began_ns": NOW_NS + 10 * MS, "received_stamps": b""}
+    delays = paired(("h0", report(sender())), ("h1", report(receiver(), receiver(**again))))
     assert isinstance(said(delays, sender()), OneWay)
     assert delays.mismatches == 0
 
 
 def test_a_generation_waits_for_its_peers_report() -> None:
     """The receiver's new generation has not been told of yet: only the old one is known."""
-    later = {"key": "7:2:2", "began_ns": NOW_NS + S, "first_sent_ns": NOW_NS + 2 * S}
+    later: dict[str, Any] = {
+        "key": "7:2:2",
+        "began_ns": NOW_NS + S,
+        "first_sent_ns": NOW_NS + 2 * S,
+    }
     fresh = sender(sent_stamps=stamps(NOW_NS + 2 * S), **later)
     delays = paired(
         ("h1", report(receiver(), at_ns=NOW_NS + S)),

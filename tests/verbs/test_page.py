@@ -73,7 +73,9 @@ def page(**fields: object) -> bytearray:
     return made
 
 
-def read(reader: PageReader, before: bytes, after: bytes | None = None) -> list[QueuePairFigures]:
+def read(
+    reader: PageReader, before: bytes | bytearray, after: bytes | bytearray | None = None
+) -> list[QueuePairFigures]:
     whole = bytes(before)
     last = whole if after is None else bytes(after)
     rings = {
