@@ -106,7 +106,7 @@ def test_a_delay_grows_old() -> None:
     ],
 )
 def test_what_must_not_be_paired_is_not(
-    mine: dict[str, Any], peers: dict[str, object], why: str
+    mine: dict[str, Any], peers: dict[str, Any], why: str
 ) -> None:
     delays = paired(("h0", report(sender(**mine))), ("h1", report(receiver(**peers))))
     assert said(delays, sender(**mine)) == why
@@ -160,6 +160,14 @@ def test_of_generations_with_the_same_numbers_the_one_of_the_time_is_taken() -> 
     """The receiver's second generation is told of before the sender's."""
     again: dict[str, Any] = {"key": "7:2:2", "began_ns": NOW_NS + 10 * MS, "received_stamps": b""}
     delays = paired(("h0", report(sender())), ("h1", report(receiver(), receiver(**again))))
+    assert isinstance(said(delays, sender()), OneWay)
+    assert delays.mismatches == 0
+
+
+def test_of_generations_that_were_ready_the_newest_is_taken() -> None:
+    """The receiver's generation before is still remembered, and so are its stamps."""
+    old = receiver(key="7:0:0", began_ns=NOW_NS - 5 * S, received_stamps=stamps(NOW_NS - 4 * S))
+    delays = paired(("h0", report(sender())), ("h1", report(old, receiver())))
     assert isinstance(said(delays, sender()), OneWay)
     assert delays.mismatches == 0
 

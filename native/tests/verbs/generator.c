@@ -291,7 +291,7 @@ int main(int count, char **words)
         case 5: case 6: poll(&queues[draw(4)]); break;
         default: break;
         }
-        if (draw(200000) == 0)
+        if (draw(60000) == 0)
             reconnect(end, end->peer, draw(2));
         if (draw(100) == 0)
             nanosleep(&(struct timespec){.tv_nsec = (long)draw(draw(50) ? 100000 : 8000000)}, NULL);
