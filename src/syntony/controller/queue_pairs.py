@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable
 
@@ -27,7 +28,11 @@ from syntony.wire.queue_pairs import (
 )
 from syntony.wire.tables import QUEUE_PAIR
 
+_log = logging.getLogger(__name__)
+
 ORIGIN_HOST = "controller"
+PAIR_INTERVAL_NS = 1 * S
+"""Messages are paired so often, which is how often agents tell of them."""
 
 
 class QueuePairDesk:
@@ -39,13 +44,15 @@ class QueuePairDesk:
         self._stream = secrets.token_hex(8)
         self._seq = 0
 
-    def take(self, host: str, report: QueuePairsReport, now_ns: int) -> None:
-        """An agent's newest report; `now_ns` is fleet time.
-
-        Raises:
-            WireError: no agent tells such a thing.
-        """
-        check(report, now_ns)
+    def take(self, host: str, report: QueuePairsReport, now_ns: int | None) -> None:
+        """An agent's newest report; `now_ns` is fleet time. One that cannot be is not used."""
+        if now_ns is None:
+            return
+        try:
+            check(report, now_ns)
+        except WireError as error:
+            _log.warning("queue pairs not used host=%s reason=%s", host, error)
+            return
         self._reports[host] = report
         self._delays.take(host, report)
 
@@ -53,11 +60,11 @@ class QueuePairDesk:
         """Its agent is attached no longer."""
         self._reports.pop(host, None)
 
-    def step(self, now_ns: int) -> Piece | None:
+    def step(self, now_ns: int | None) -> Piece | None:
         """Pair what has come; once a second. `now_ns` is fleet time."""
         import pyarrow as pa
 
-        rows = [self._row(*each) for each in self._delays.step(now_ns)]
+        rows = [self._row(*each) for each in self._delays.step(now_ns)] if now_ns else []
         if not rows:
             return None
         self._seq += 1

@@ -32,7 +32,7 @@ from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
-from syntony.controller.queue_pairs import QueuePairDesk
+from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairDesk
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
@@ -40,7 +40,7 @@ from syntony.controller.sla import SlaDesk
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficDesk
-from syntony.errors import StateError, StoreError, WireError
+from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
@@ -66,8 +66,6 @@ LOCATE_INTERVAL_NS = 100 * MS
 """Between two looks whether a second has settled; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
 KEYS_CHECK_NS = 500 * MS
-PAIR_INTERVAL_NS = 1 * S
-"""Messages of queue pairs are paired so often, which is how often agents tell of them."""
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
 READ_PATHS_NS = 1 * S
@@ -322,13 +320,8 @@ class Controller:
 
     def queue_pairs(self, session: Session, report: QueuePairsReport) -> None:
         """What an agent's jobs tell of their queue pairs."""
-        now_ns = self._fleet_now()
-        if now_ns is None or self._sessions.get(session.host) is not session:
-            return
-        try:
-            self._queue_pairs.take(session.host, report, now_ns)
-        except WireError as error:
-            _log.warning("queue pairs not used host=%s reason=%s", session.host, error)
+        if self._sessions.get(session.host) is session:
+            self._queue_pairs.take(session.host, report, self._fleet_now())
 
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
@@ -438,8 +431,7 @@ class Controller:
             self._send(host, order)
 
     async def _pair_messages(self) -> None:
-        now_ns = self._fleet_now()
-        rows = None if now_ns is None else self._queue_pairs.step(now_ns)
+        rows = self._queue_pairs.step(self._fleet_now())
         if rows is not None:
             self._ingest.put_local(rows)
 
