@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from syntony.agent.queue_pairs import Offset, on_fleet_time
+from syntony.controller.batches import Piece
 from syntony.controller.queue_pairs import QueuePairDesk
 from syntony.model import MS, US, S
 from syntony.traffic.queue_pair_delays import QueuePairDelays
@@ -215,8 +217,20 @@ def test_instants_follow_a_drifting_clock() -> None:
 # --- the controller ---
 
 
+def test_rows_are_stored_once_there_is_fleet_time() -> None:
+    stored: list[Piece] = []
+    desk = QueuePairDesk(lambda: NOW_NS + S, stored.append)
+    desk.take("h0", report(sender()), NOW_NS + S)
+    desk.take("h1", report(receiver()), NOW_NS + S)
+    asyncio.run(desk.pair())
+    assert [piece.rows.num_rows for piece in stored] == [1]
+    asyncio.run(QueuePairDesk(lambda: None, stored.append).pair())
+    assert len(stored) == 1
+
+
 def test_a_report_becomes_rows_and_an_answer() -> None:
-    desk = QueuePairDesk()
+    stored: list[Piece] = []
+    desk = QueuePairDesk(lambda: NOW_NS + S, stored.append)
     trip = stamps(NOW_NS, range(2), length=40_000)
     desk.take("h0", report(sender(round_trips=trip)), NOW_NS + S)
     desk.take("h1", report(receiver()), NOW_NS + S)
@@ -250,7 +264,7 @@ def test_a_report_becomes_rows_and_an_answer() -> None:
 def test_a_report_that_no_agent_makes_is_not_used(
     bad: QueuePairsReport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = QueuePairDesk()
+    desk = QueuePairDesk(lambda: NOW_NS + S, lambda _: None)
     desk.take("h0", bad, NOW_NS + S)
     assert "queue pairs not used host=h0" in caplog.text
     assert not desk.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs

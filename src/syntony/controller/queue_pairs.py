@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
@@ -36,9 +36,17 @@ PAIR_INTERVAL_NS = 1 * S
 
 
 class QueuePairDesk:
-    """One per controller; used on its event loop only."""
+    """One per controller; used on its event loop only.
 
-    def __init__(self) -> None:
+    Args:
+        fleet_now: fleet time; None while unknown.
+        put_local: queues rows for the store.
+    """
+
+    def __init__(
+        self, fleet_now: Callable[[], int | None], put_local: Callable[[Piece], None]
+    ) -> None:
+        self._fleet_now, self._put_local = fleet_now, put_local
         self._reports: dict[str, QueuePairsReport] = {}
         self._delays = QueuePairDelays()
         self._stream = secrets.token_hex(8)
@@ -60,11 +68,18 @@ class QueuePairDesk:
         """Its agent is attached no longer."""
         self._reports.pop(host, None)
 
-    def step(self, now_ns: int | None) -> Piece | None:
-        """Pair what has come; once a second. `now_ns` is fleet time."""
+    async def pair(self) -> None:
+        """Pair what has come, and store it; once a second."""
+        now_ns = self._fleet_now()
+        rows = None if now_ns is None else self.step(now_ns)
+        if rows is not None:
+            self._put_local(rows)
+
+    def step(self, now_ns: int) -> Piece | None:
+        """Pair what has come; `now_ns` is fleet time."""
         import pyarrow as pa
 
-        rows = [self._row(*each) for each in self._delays.step(now_ns)] if now_ns else []
+        rows = [self._row(*each) for each in self._delays.step(now_ns)]
         if not rows:
             return None
         self._seq += 1

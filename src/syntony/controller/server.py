@@ -130,7 +130,7 @@ class Controller:
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
-        self._queue_pairs = QueuePairDesk()
+        self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
@@ -223,7 +223,7 @@ class Controller:
                 group.create_task(self._loops.every(KEYS_CHECK_NS, self._rotate_keys)),
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
-                group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._pair_messages)),
+                group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -429,11 +429,6 @@ class Controller:
         orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]
         for host, order in orders:
             self._send(host, order)
-
-    async def _pair_messages(self) -> None:
-        rows = self._queue_pairs.step(self._fleet_now())
-        if rows is not None:
-            self._ingest.put_local(rows)
 
     def _send(self, host: str, message: ControllerMessage) -> None:
         session = self._sessions.get(host)
