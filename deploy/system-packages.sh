@@ -54,6 +54,7 @@ find_missing() { # find_missing OPTION
         need busybox busybox-static
         need depmod kmod
         need ibv_rc_pingpong ibverbs-utils
+        need ib_send_lat perftest
         # Debian keeps the server's programs off PATH.
         command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
             missing="$missing postgresql"

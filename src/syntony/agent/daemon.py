@@ -21,6 +21,7 @@ from syntony.agent.early_rows import EarlyRows
 from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
+from syntony.agent.queue_pairs import Offset
 from syntony.agent.reactor.link import NOTHING_SEEN
 from syntony.agent.reactor.messages import Told
 from syntony.agent.renewal import Renewal, time_left_ns
@@ -229,6 +230,7 @@ class Agent:
                 uplink.send_paths(self._paths())
             if not self._seen.has_flows:
                 self._tell_flows(uplink)
+            self._tell_queue_pairs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -295,6 +297,18 @@ class Agent:
             uplink.send_flows(
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
+
+    def _tell_queue_pairs(self, uplink: Uplink) -> None:
+        tell = partial(self._machine.queue_pairs.report, self._fleet_offset)
+        report = self.parts.run("queue-pair-socket", tell, time.monotonic_ns())
+        if report is not None:
+            uplink.send_queue_pairs(report)
+
+    def _fleet_offset(self) -> Offset | None:
+        """Of now. Two clocks, read together as close as can be."""
+        local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
+        fleet_ns = self._pipeline.fleet_ns(local_ns)
+        return None if fleet_ns is None else Offset(now_ns, fleet_ns - now_ns)
 
     def _paths(self) -> PathsReport:
         state = self._reactor.state
