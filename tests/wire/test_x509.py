@@ -107,3 +107,18 @@ def test_damage_never_escapes(data: st.DataObject) -> None:
     with contextlib.suppress(WireError):
         read_validity(bytes(pem))
         read_certificate(bytes(pem))
+
+
+def test_what_is_no_certificate_cannot_be_used() -> None:
+    with pytest.raises(WireError, match=r"certificate x\.crt: .*; issue a new one"):
+        check_validity(b"nonsense", "x.crt", _SINCE)
+
+
+def test_a_date_that_is_none_is_said_to_be_none() -> None:
+    """The thirteenth month."""
+    der = x509.load_pem_x509_certificate(_SOUND).public_bytes(Encoding.DER)
+    damaged = der.replace(b"300102000000Z", b"301302000000Z")
+    assert damaged != der
+    pem = b"-----BEGIN CERTIFICATE-----\n%s-----END CERTIFICATE-----\n"
+    with pytest.raises(WireError, match=r"not an X\.509 certificate|not a usable"):
+        read_validity(pem % base64.encodebytes(damaged))
