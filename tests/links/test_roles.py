@@ -20,7 +20,7 @@ PORTS = tuple(
         rate=None,
         epoch="",
         counters={},
-    )  # fmt: skip
+    )
     for name, netdev, rdma, role in (
         ("rail0", "eth0", "mlx5_0:1", Role.COMPUTE),
         ("rail1", "eth1", "mlx5_1:1", Role.COMPUTE),
