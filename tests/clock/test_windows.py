@@ -166,6 +166,8 @@ def test_whether_a_probe_reached_a_clock_before_an_instant() -> None:
     # The far clock is behind: its stamps are earlier, but they are not this clock's.
     assert agent.reach_before("h2", first_ns)
     assert not agent.reach_before("h0", first_ns + S), "nobody probes the prober's own clock"
+    agent.add(probes(1, 17, since_ns=WINDOW_NS))
+    assert agent.reach_before("h1", first_ns + 1), "whatever came since"
 
 
 class Seen:
