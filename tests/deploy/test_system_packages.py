@@ -17,11 +17,15 @@ NOBODY = 65_534 if os.getuid() == 0 else os.getuid()
 
 
 class Machine:
-    """One whose compiler refuses files that hold some text, and whose apt-get installs nothing."""
+    """One whose compiler has all headers and refuses files that hold some text, and whose apt-get
+    installs nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.asked_for = folder / "asked-for"
+        header = folder / VERBS
+        header.parent.mkdir(mode=0o755)
+        header.touch()
         self._program("apt-get", f'echo "$*" >>{self.asked_for}')
 
     def _program(self, name: str, text: str) -> None:
@@ -31,7 +35,11 @@ class Machine:
 
     def ask(self, refused: str, user: int) -> subprocess.CompletedProcess[str]:
         self._program("cc", f'grep -q \'{refused}\' "$1" && exit 1\nexec /usr/bin/cc "$@"')
-        environment = os.environ | {"PATH": f"{self._folder}:{os.environ['PATH']}", "CC": "cc"}
+        environment = os.environ | {
+            "PATH": f"{self._folder}:{os.environ['PATH']}",
+            "CC": "cc",
+            "CPATH": str(self._folder),
+        }
         # Who is nobody may not read the tree, nor run its virtual environment's Python.
         return subprocess.run(
             ["sh", "-s"],
