@@ -409,3 +409,14 @@ def test_a_summary_tells_the_limit(limits: dict[str, object], limit: float) -> N
     book = Book([tight])
     feed(book, T0, "hot", 2.5 + 4 if "below" in limits else 3)
     assert book.incidents[0].summary == f"beyond {limit:g}"
+
+
+@pytest.mark.parametrize("mild", [False, True])
+@pytest.mark.parametrize("severity", Severity)
+def test_what_hurts_little_is_a_warning_where_it_would_be_critical(
+    severity: Severity, mild: bool
+) -> None:
+    book = Book([rule(severity=severity)])
+    book.evaluate(T0, measured([Observation("hot", "x", 50, mild=mild)], ["hot"]), Apart())
+    calmer = Severity.WARNING if mild and severity is Severity.CRITICAL else severity
+    assert book.incidents[0].severity is calmer

@@ -61,6 +61,9 @@ def test_a_certificate_of_ours(tmp_path: Path) -> None:
     validity = read_validity(pem)
     assert validity.not_before == reference.not_valid_before_utc
     assert validity.not_after == reference.not_valid_after_utc
+    assert validity.lifetime_ns == 60 * S
+    dated_back = reference.not_valid_after_utc - reference.not_valid_before_utc
+    assert dated_back == dt.timedelta(minutes=6)
     assert validity.expires_ns == reference.not_valid_after_utc.timestamp() * S
     told = read_certificate(pem)
     assert told.serial == f"{reference.serial_number:x}"
