@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.defaults import meaningful
 
 from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, Phase
 from syntony.model import S
@@ -90,3 +91,7 @@ def test_keys_are_sent_again_after_five_seconds(after_ns: int, again: tuple[str,
 
 def test_who_was_sent_nothing_is_not_sent_it_again() -> None:
     assert begun().unconfirmed(("h0",), T0 + 3_000 * S) == ()
+
+
+def test_what_is_left_out_of_a_ring_is_nothing() -> None:
+    assert meaningful("mesh") == {"KeyRing.phase": Phase.STEADY}
