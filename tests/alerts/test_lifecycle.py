@@ -403,8 +403,8 @@ def test_a_count_stays_explained_until_more_is_counted(then: float, explained: b
 @pytest.mark.parametrize(
     ("limits", "limit"), [({"above": 2.5}, 2.5), ({"above": None, "below": 7.0}, 7.0)]
 )
-def test_a_summary_tells_the_limit(limits: dict[str, object], limit: float) -> None:
-    tight = rule(summary="beyond {limit}", **limits)
+def test_a_summary_tells_the_limit(limits: dict[str, float | None], limit: float) -> None:
+    tight = rule("hot", summary="beyond {limit}", **limits)
     assert tight.limit == limit
     book = Book([tight])
     feed(book, T0, "hot", 2.5 + 4 if "below" in limits else 3)
