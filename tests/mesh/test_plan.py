@@ -190,6 +190,12 @@ def test_one_host_alone_has_nothing_to_probe() -> None:
     assert make_plan(mesh_nics(1, 2), peers=10, ecmp_paths=2, interval_ns=1, seed=1) == {"h0": ()}
 
 
+def test_where_all_are_wanted_as_peers_all_are() -> None:
+    """This seed's rings leave a NIC short of two."""
+    adjacency = mesh(fleet(3, 6), peers=12, seed=-11_166_830_725_396)
+    assert {len(others) for others in adjacency.values()} == {12}
+
+
 def test_probes_leave_from_at_most_512_ports_above_those_of_jobs() -> None:
     """Linux takes 32768 to 60999 for connections by default."""
     assert [ports_to_cover(paths) for paths in (60, 100, 200, 600)] == [512] * 4

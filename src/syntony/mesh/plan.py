@@ -211,13 +211,15 @@ def _following(order: Sequence[NicRef], place: int) -> Iterable[NicRef]:
 
 def _link_first(
     ref: NicRef, candidates: Iterable[NicRef], adjacency: Adjacency, wanted: dict[NicRef, int]
-) -> None:
+) -> bool:
+    """Link a NIC that is short of peers to the first that is, too; whether there was one."""
     if len(adjacency[ref]) >= wanted[ref]:
-        return
+        return False
     for other in candidates:
         if len(adjacency[other]) < wanted[other] and _may_link(ref, other, adjacency):
             _link(ref, other, adjacency)
-            return
+            return True
+    return False
 
 
 def _may_link(a: NicRef, b: NicRef, adjacency: Adjacency) -> bool:
@@ -236,8 +238,10 @@ def _fill(adjacency: Adjacency, wanted: dict[NicRef, int], key: str) -> None:
         lacking = [ref for ref in adjacency if len(adjacency[ref]) < wanted[ref]]
         return sorted(lacking, key=lambda ref: _digest(f"{key}.fill.{ref}"))
 
-    for ref in short():
-        _link_first(ref, (other for other in short() if other != ref), adjacency, wanted)
+    progress = True
+    while progress:  # a NIC may be short of several
+        others = short()
+        progress = any(_link_first(ref, others, adjacency, wanted) for ref in others)
     progress = True
     while progress:
         # Each lack of one peer counts once: a NIC short of two may take both ends of an edge.
