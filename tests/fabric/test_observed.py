@@ -37,6 +37,8 @@ def test_labels_have_no_whole() -> None:
 
 
 def test_one_stretch_is_the_whole_already() -> None:
-    rows = ROWS | {"path_id": [0, 1, 2, 2][:3], "sent": [100, 200, 50], "lost": [1, 20, 3]}
+    rows: dict[str, list[float | str]] = {
+        "path_id": [0, 1, 2], "sent": [100, 200, 50], "lost": [1, 20, 3],
+    }  # fmt: skip
     told = counts(**rows, window=[10, 10, 10])
     assert list(told.values()) == [([100, 200, 50], [1, 20, 3])]
