@@ -370,3 +370,11 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     ran = CliRunner().invoke(solve, [str(file)])
     assert isinstance(ran.exception, InputError)
     assert ran.exception.name == "not-parquet"
+
+
+@pytest.mark.parametrize("row", [1, 7, 25, 40])
+def test_the_probe_that_goes_backwards_is_told(row: int) -> None:
+    columns = columns_of(0, 9_000)
+    columns["t_tx_ns"][row] = columns["t_tx_ns"][row - 1] - 1
+    with pytest.raises(InputError, match=rf"goes backwards \(probe {row}\)"):
+        check_probes(columns)
