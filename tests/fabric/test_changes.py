@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -182,6 +184,56 @@ def test_a_spine_that_dies_takes_its_cables_with_it() -> None:
     fabric.learn()
     told = fabric.wait(SOON_NS)
     assert set(told) == {("removed", name) for name in {*fabric.dead, "spine1"}}
+
+
+def test_a_spine_is_known_to_be_down_by_some_of_its_ways_and_over_a_restart() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    random.Random(1).shuffle(fabric.ways)
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    for way in crossing[: len(crossing) // 2]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
+    fabric.wait(S)
+    assert fabric.map.down == {"spine1": ()}
+    again = Fabric(msgspec.convert(msgspec.to_builtins(fabric.map.state()), MapState))
+    assert again.map.down == {"spine1": ()}
+    again.learn()
+    again.wait(S)
+    assert not again.map.down
+
+
+@pytest.mark.parametrize("number", [1, 9, 10])
+def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing[:number]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
+    for way in crossing[number:]:
+        fabric.map.take(way, (), fabric.now_ns + S)
+    fabric.wait(S)
+    assert bool(fabric.map.down) is (number == 10)
+
+
+def test_a_spine_that_one_way_crosses_again_is_there() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    late = fabric.heard(crossing[-1])
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing[:-1]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + 2 * S, fabric.now_ns + S)
+    fabric.map.confirm(late, fabric.now_ns + S)
+    fabric.wait(2 * S)
+    assert set(fabric.map.down) == {"spine1"}, "asked for before the others left"
+    fabric.map.confirm(late, fabric.now_ns)
+    fabric.wait(S)
+    assert not fabric.map.down
 
 
 def test_what_nobody_asks_for_is_unseen_not_gone() -> None:

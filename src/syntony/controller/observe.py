@@ -253,7 +253,8 @@ def of_switches(
     Args:
         ports: of hosts.
         homes: NIC → the switch that it is at.
-        gone: switch that no path takes any more → its cables.
+        gone: switch that no path takes any more, or it and the cables that it may be instead → its
+            cables that are known to be lost by now.
         silent: hosts whose agents say nothing.
         now_ns: fleet time.
     """
@@ -266,10 +267,16 @@ def of_switches(
                 at.append(port)
     found = [_of_ports(switch, at) for switch, at in states.items()]
     return found + [
-        Observation("switch_down", switch, 1.0, (f"no path takes any of its {cables} cables",))
+        Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
         for switch, cables in gone.items()
         if switch not in states
     ]
+
+
+def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
+    all_of_them = f": none of its {cables} cables" if cables else ""
+    seen = f"no path that took it takes it any more{all_of_them}"
+    return (seen, "no path tells these apart") if OR in subject else (seen,)
 
 
 def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from syntony.fabric.book import Way
+from syntony.fabric.departures import Departures
 from syntony.fabric.graph import Change
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
@@ -55,6 +56,8 @@ class MapState(msgspec.Struct, kw_only=True):
     lost: dict[str, int] = msgspec.field(default_factory=dict)
     """Cable between switches to when it was lost, fleet time."""
     moved: dict[str, Move] = msgspec.field(default_factory=dict)
+    down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Switch that is down → cables that it may be instead."""
 
 
 class FabricMap:
@@ -68,6 +71,8 @@ class FabricMap:
         state = state or MapState()
         self.lost = dict(state.lost)
         self.moved = dict(state.moved)
+        self.down = dict(state.down)
+        self._departures = Departures()
         self._told = set(state.cables)
         self._inherited = bool(state.cables)
         self._ways: dict[Way, tuple[str | None, ...]] = {}
@@ -95,14 +100,16 @@ class FabricMap:
 
     def state(self) -> MapState:
         """For a successor."""
-        return MapState(cables=sorted(self._told), lost=self.lost, moved=self.moved)
+        return MapState(cables=sorted(self._told), lost=self.lost, moved=self.moved, down=self.down)
 
     def homes(self) -> dict[str, str]:
         """NIC to the switch that it was told to be at; of several, the one most ways go by."""
         ends = (_ends(cable) for cable in sorted(self._told, key=lambda c: (self._count[c], c)))
         return {a: b for a, b in ends if _is_nic(a)}
 
-    def take(self, way: Way, heard: Sequence[str | None], now_ns: int) -> None:
+    def take(
+        self, way: Way, heard: Sequence[str | None], now_ns: int, learnt_ns: int | None = None
+    ) -> None:
         """A way as it is now.
 
         Args:
@@ -110,9 +117,11 @@ class FabricMap:
             heard: its sender and the devices that answered, in order, None for a silent one; empty
                 if nobody asks for it any more.
             now_ns: fleet time.
+            learnt_ns: when that was learnt, fleet time; now, if not told.
         """
         if self._began_ns is None:
             self._began_ns = now_ns
+        learnt_ns = now_ns if learnt_ns is None else learnt_ns
         old, new = self._ways.get(way, ()), tuple(heard)
         if not old:
             self._newest_ns = now_ns
@@ -131,6 +140,15 @@ class FabricMap:
             self._compare(cable, now_ns)
         if old and new and old != new:
             self._turned.setdefault(way, (old, now_ns))
+            self._departures.turned(way, old, new, learnt_ns)
+        self.confirm(new, learnt_ns)
+
+    def confirm(self, heard: Sequence[str | None], learnt_ns: int) -> None:
+        """A sender and the devices that answered it, learnt to be as they were."""
+        self._departures.crossed(heard, learnt_ns)
+        for device in self.down.keys() & set(heard):
+            if device not in self._departures:
+                del self.down[device]
 
     def settle(self, now_ns: int) -> list[Change]:
         """What has stood for long enough to be told."""
@@ -141,6 +159,7 @@ class FabricMap:
             if not quiet and now_ns - self._began_ns < LOOK_NS:
                 return []
             self._look(now_ns)
+        self.down |= self._departures.down(self._count)
         changes = [*self._cable_changes(now_ns), *self._turns(now_ns)]
         self.lost = {k: at for k, at in self.lost.items() if now_ns - at < LOST_NS}
         self.moved = {k: m for k, m in self.moved.items() if now_ns - m.at_ns < MOVED_NS}
