@@ -329,8 +329,8 @@ def test_a_hop_that_died_is_noticed_by_checks_within_a_turn_of_the_hops(spines: 
     assert found is not None
     assert sent <= spines + 2 * CHECKS
     asked = []
-    while (ask := learning.next(100 * S + (spines + CHECKS) * CHECK_NS)) is not None:
-        asked.append(ask.flow)
+    while (due := learning.next(100 * S + (spines + CHECKS) * CHECK_NS)) is not None:
+        asked.append(due.flow)
     assert found in asked, "a path that differs is asked for whole, at once"
 
 
