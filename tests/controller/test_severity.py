@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import NoReturn
 
 import pytest
 from tests.controller.judged import Control, finding
 
 from syntony.alerts.incidents import ChangeKind
+from syntony.alerts.observations import Observation
+from syntony.controller.impact import with_impact
 from syntony.controller.incidents import Slas
 
 SPINES = 4
@@ -100,3 +103,14 @@ def test_what_becomes_worse_pages_again_and_never_less(control: Control) -> None
     control.findings = (finding("leaf0->spine0", "link", loss=0.003),)
     control.tick(5)
     assert [each["severity"] for each in control.live_incidents()] == ["warning"]
+
+
+class _NotRead(dict[str, frozenset[str]]):
+    def items(self) -> NoReturn:
+        raise AssertionError("a fleet has millions of pairs")
+
+
+@pytest.mark.parametrize(("metric", "value"), [("component_delay_ns", 9.0), ("link_loss", None)])
+def test_pairs_are_gone_through_for_measured_losses_only(metric: str, value: float | None) -> None:
+    seen = Observation(metric, "leaf0->spine0", value)
+    assert with_impact([seen], _NotRead(a=frozenset()), jobs_known=True) == [seen]

@@ -76,6 +76,16 @@ def test_so_many_at_once_and_no_more() -> None:
     assert len(asked.calls) == AT_ONCE + 3
 
 
+def test_notes_may_be_read_in_another_thread_while_more_is_asked() -> None:
+    asked = Asked(Sounding((PAIR,), ()))
+    asked.desk.step([twins(0), twins(1)], (), 0)
+    reading = iter(asked.desk._asked.items())
+    next(reading)
+    asked.desk.step([twins(2)], (), 1)
+    assert len(list(reading)) == 1
+    assert len(asked.desk.notes(1)) == 3
+
+
 def test_it_says_what_is_asked_and_what_came_of_it() -> None:
     asked = Asked(Sounding((PAIR,), ()))
     asked.desk.step([twins()], (), 0)
