@@ -204,6 +204,35 @@ def test_a_spine_is_known_to_be_down_by_some_of_its_ways_and_over_a_restart() ->
     assert not again.map.down
 
 
+def test_cables_that_all_ways_left_together_are_twins_until_one_is_back() -> None:
+    fabric = Fabric()
+    rail = {f"leaf{k}": k // 2 for k in range(LEAVES)}
+    fabric.ways = [
+        way for way in fabric.ways if rail[fabric.home[way.src]] == rail[fabric.home[way.dst]]
+    ]
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    both = ("leaf0--spine1", "leaf1--spine1")
+    assert set(fabric.wait(SOON_NS)) == {("removed", cable) for cable in both}
+    assert fabric.map.twins == {both[0]: both[1:], both[1]: both[:1]}
+    assert not fabric.map.down
+    assert FabricMap(fabric.map.state()).twins == fabric.map.twins
+    fabric.dead = set()
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    assert not fabric.map.twins
+
+
+def test_a_cable_is_lost_by_itself_where_others_are_crossed_or_left_by_other_ways() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    assert fabric.map.twins == {"leaf0--spine1": ()}
+
+
 @pytest.mark.parametrize("number", [1, 9, 10])
 def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
     fabric = Fabric()

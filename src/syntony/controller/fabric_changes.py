@@ -44,6 +44,8 @@ class Standing(NamedTuple):
     lost: Mapping[str, int]
     """Cable between switches to when it was lost, fleet time."""
     misplaced: tuple[Misplaced, ...]
+    twins: Mapping[str, tuple[str, ...]]
+    """Lost cable to those that are gone with it and may be why."""
     gone: Mapping[str, int]
     """Switch that no path takes any more, or it and the cables that it may be instead, to how many
     of its cables were lost by now."""
@@ -125,7 +127,11 @@ class ChangeDesk:
                 found.append(Misplaced(nic, at, moved.before, "where it was before"))
         lost = dict(self._map.lost)
         self.homes = homes
-        return Standing(len(self._map.cables), lost, tuple(found), self._gone(lost))
+        twins = {
+            cable: tuple(each for each in those if each not in self._map.cables)
+            for cable, those in self._map.twins.items()
+        }
+        return Standing(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
 
     def _gone(self, lost: Iterable[str]) -> dict[str, int]:
         """Switches known to be down by the ways that left them, and those that have lost all of
