@@ -56,6 +56,7 @@ ELSEWHERE = {"train": frozenset({("h8/rail0", "h9/rail0")})}
         (0.004, USES, "critical"),
         (0.004, ELSEWHERE, "warning"),
         (1.0, ELSEWHERE, "critical"),
+        (0.000_02, USES, "critical"),
         (0.000_005, USES, "warning"),
     ],
 )

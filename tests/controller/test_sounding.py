@@ -166,3 +166,17 @@ def test_an_unlikely_rival_is_no_suspect(control: Control) -> None:
     )
     control.tick(5)
     assert control.pages() == ["switch-loss leaf0"]
+
+
+def test_what_came_back_for_a_moment_and_told_nobody_hides_no_other_name(control: Control) -> None:
+    control.findings = (twins(),)
+    control.tick(6)
+    control.findings = ()
+    control.tick(30)
+    assert control.live() == {}
+    control.findings = (twins(),)
+    control.tick(1)
+    assert len(control.live()) == 1
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.tick(6)
+    assert control.pages()[1:] == ["link-loss leaf0->spine0"]
