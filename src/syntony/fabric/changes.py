@@ -83,7 +83,8 @@ class FabricMap:
         self._left: Counter[str] = Counter()
         """Cable to the ways that went elsewhere, less those that came, since last told of."""
         self._left_with: dict[str, Counter[str]] = {}
-        """Cable between switches to those that the ways which left it left with it, and itself."""
+        """Cable between switches to those that the ways which left it left with it, and itself,
+        since the last that came."""
         self._differs: dict[str, int] = {}
         """Cable to since when it differs from what was told."""
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
@@ -147,6 +148,7 @@ class FabricMap:
         for cable in after - before:
             self._count[cable] += 1
             self._left[cable] = max(0, self._left[cable] - 1)
+            self._left_with.pop(cable, None)
         between = {cable for cable in before - after if new and not _is_nic(_ends(cable)[0])}
         for cable in between:
             self._left_with.setdefault(cable, Counter()).update(between)
