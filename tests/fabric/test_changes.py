@@ -259,7 +259,7 @@ def test_a_spine_that_one_way_crosses_again_is_there() -> None:
     fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
     for way in crossing[:-1]:
         fabric.map.take(way, fabric.heard(way), fabric.now_ns + 2 * S, fabric.now_ns + S)
-    fabric.map.confirm(late, fabric.now_ns + S)
+    fabric.map.confirm(late, fabric.now_ns + S - 1)
     fabric.wait(2 * S)
     assert set(fabric.map.down) == {"spine1"}, "asked for before the others left"
     fabric.map.confirm(late, fabric.now_ns)

@@ -82,7 +82,7 @@ class Departures:
         for device in filter(None, devices[1:]):
             self._heard_ns[device] = max(learnt_ns, self._heard_ns.get(device, 0))
             left = self._left.get(device)
-            if left is not None and learnt_ns > left.first_ns:
+            if left is not None and learnt_ns >= left.first_ns:
                 del self._left[device]
 
     def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
