@@ -115,3 +115,10 @@ class _NotRead(dict[str, frozenset[str]]):
 def test_pairs_are_gone_through_for_measured_losses_only(metric: str, value: float | None) -> None:
     seen = Observation(metric, "leaf0->spine0", value)
     assert with_impact([seen], _NotRead(a=frozenset()), jobs_known=True) == [seen]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_that_no_job_is_hurt_is_said_where_jobs_tell(known: bool) -> None:
+    seen = Observation("link_loss", "leaf0->spine0", 0.5)
+    (told,) = with_impact([seen], fabric(8), jobs_known=known)
+    assert any("no job" in line for line in told.evidence) is known
