@@ -312,13 +312,17 @@ def test_what_is_another_ones_evidence_goes_on_under_no_other_name() -> None:
     assert other.paged
 
 
-def test_what_is_known_better_later_goes_on_under_the_name_that_was_told() -> None:
+@pytest.mark.parametrize(
+    ("told", "later"), [("leaf0->spine0", "leaf0"), ("leaf0", "leaf0->spine0")]
+)
+def test_what_is_known_better_later_goes_on_under_the_name_that_was_told(
+    told: str, later: str
+) -> None:
     fine = rule("fine", "fine", joins=("link",))
     story = Story(LINK, SWITCH, fine)
-    loss = {"loss__leaf0->spine0": 0.1}
-    story.tick(4, **loss)
-    story.tick(6, fine__leaf0=1.0, **dict.fromkeys(loss, 0.0))
+    story.tick(4, **{f"loss__{told}": 0.1})
+    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 1.0})
     link, other = story.book.incidents
     assert (other.cause, other.pages, link.live) == (link.number, 0, True), "open while it is there"
-    story.tick(6, fine__leaf0=0.0, **dict.fromkeys(loss, 0.0))
+    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 0.0})
     assert not any(each.live for each in story.book.incidents)

@@ -250,6 +250,18 @@ def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
     assert bool(fabric.map.down) is (number == 10)
 
 
+def test_ways_that_fell_silent_elsewhere_say_nothing_of_a_spine() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    for way in fabric.ways:
+        heard = fabric.heard(way)
+        if "spine1" in heard:
+            fabric.map.take(way, (*heard[:2], None, None, heard[-1]), fabric.now_ns + S)
+    fabric.wait(S)
+    assert not fabric.map.down
+
+
 def test_a_spine_that_one_way_crosses_again_is_there() -> None:
     fabric = Fabric()
     fabric.look()
