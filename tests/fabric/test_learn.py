@@ -357,3 +357,17 @@ def test_spare_and_short_paths_are_not_checked_and_checks_keep_to_their_rate() -
     asks = [ask for at_ns in range(30 * S, 40 * S, 20 * MS) for ask in learning.checks(at_ns)]
     assert {ask.flow for ask in asks} == set(FLOWS[8:])
     assert len(asks) <= 10 * S // CHECK_NS + CHECKS
+
+
+def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:
+    """Paths that lose everything would be asked for all the time."""
+    quiet = Routers(6, silent=frozenset(name for flow in FLOWS for name in truth(flow)))
+    asked = []
+    for doubts in (False, True):
+        learning, quiet.asked = learner(), 0
+        for at_s in range(60):
+            if doubts:
+                learning.doubt(FLOWS, at_s * S)
+            quiet.run(learning, (at_s + 1) * S, at_s * S)
+        asked.append(quiet.asked)
+    assert asked[0] == asked[1] > 0
