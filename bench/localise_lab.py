@@ -1,10 +1,11 @@
 """Faults in a live lab: which incident is opened, about which part, and how soon.
 
-Every kind of fault on links, NICs, ports, hosts and whole switches, one at a time, on a lab with
-its real agents and the rules that come with Syntony, but for how long an incident lingers; before
-each, nothing may be to blame and nothing open that this fault could be taken for. Rows of the table
-are what was broken, columns what the incident was about. The clock starts when the fault is in
-force and stops when the right incident is open and is nobody's evidence.
+Every kind of fault on links, NICs, ports, hosts and whole switches, one at a time, on a lab of
+IPv4 or IPv6 with two hosts at each of three leaves, its real agents and the rules that come with
+Syntony, but for how long an incident lingers; before each, nothing may be to blame and nothing open
+that this fault could be taken for. The seed of targets, delays and family is drawn and printed.
+Rows of the table are what was broken, columns what the incident was about. The clock starts when
+the fault is in force and stops when the right incident is open and is nobody's evidence.
 
 With --out every injection is written down as it ends, and a run that was cut short goes on there;
 an interrupt prints the table of what there is.
@@ -42,7 +43,8 @@ PATIENCE_S = 45.0
 QUIET_S = 120.0
 WATCH_S = 15.0
 """A fault that should open nothing is watched for so long."""
-HOSTS, PEERS = 4, 6
+HOSTS, LEAVES, PEERS = 6, 3, 5
+DELAYS_US = (50, 200, 1_000, 5_000)
 LINGER = "2s"
 """Instead of `stable`, so that faults do not wait for each other."""
 SIDE_EFFECTS = frozenset({"link-flaps", "link-flapping", "latency-sla", "clock-unsynchronized"})
@@ -75,6 +77,8 @@ class Result(NamedTuple):
     """Seconds until localisation named the part, of faults that it can name."""
     beside: tuple[str, ...] = ()
     """What else it blamed, from the injection until the right incident was open."""
+    pages: int = 0
+    """That went out for it, whatever they named, until the next injection; side effects too."""
 
 
 def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
@@ -83,7 +87,7 @@ def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
     nic = rng.choice(plan.of_kind(LinkKind.RAIL))
     flapping = plan.of_kind(LinkKind.RAIL)[turn % len(plan.of_kind(LinkKind.RAIL))]
     host = nic.name.partition("/")[0]
-    found = [*_of_cable(cable), *_of_nic(nic), *_of_spine(plan, rng.choice(plan.spines))]
+    found = [*_of_cable(cable, rng), *_of_nic(nic), *_of_spine(plan, rng.choice(plan.spines))]
     found += [
         Case("NIC down", [("link-down", nic.name, {})], ("port-down", nic.name)),
         Case("leaf port down", [("link-down", nic.name, {"side": "leaf"})],
@@ -97,7 +101,7 @@ def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
     return found
 
 
-def _of_cable(cable: Link) -> list[Case]:
+def _of_cable(cable: Link, rng: random.Random) -> list[Case]:
     leaf, top = cable.a.node, cable.b.node
     both = ("link-loss", cable_name(leaf, top))
     up, down = ("link-loss", link_name(leaf, top)), ("link-loss", link_name(top, leaf))
@@ -110,7 +114,7 @@ def _of_cable(cable: Link) -> list[Case]:
         ),
         Case("link up, black hole", [("blackhole", cable.name, {"direction": "from"})], up),
         Case("link down, 5 %", [("loss", cable.name, {"percent": "5", "direction": "to"})], down),
-        Case("delay", [("delay", cable.name, {"add": "2ms"})], slower),
+        Case("delay", [("delay", cable.name, {"add": f"{rng.choice(DELAYS_US)}us"})], slower),
         Case(
             "cable pulled", [("link-down", cable.name, {})], ("cable-lost", cable_name(leaf, top))
         ),
@@ -135,6 +139,7 @@ def _of_spine(plan: Plan, spine: str) -> list[Case]:
     links = [link.name for link in plan.links_of(spine)]
     right = ("switch-loss", spine)
     return [
+        Case("spine dies", [("switch-down", spine, {})], ("switch-down", spine)),
         Case("spine, black hole", [("blackhole", name, {}) for name in links], right),
         Case("spine, 5 %", [("loss", name, {"percent": "5"}) for name in links], right),
     ]
@@ -185,7 +190,7 @@ class Bench:
         self._lab.clear()
         if not self.until(self.quiet, QUIET_S):
             print(f"not quiet before {case.row}: {sorted(self.open())}", file=sys.stderr)
-        before = self.open()
+        before, told = self.open(), self._pages()
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
         began = time.monotonic()
@@ -197,7 +202,18 @@ class Bench:
             blamed, seconds, beside = self._wait(case.right, began)
         also = self._fresh(before, case.right)
         right = " ".join(case.right or ("nothing",))
-        return Result(turn, case.row, right, seconds, also, blamed, beside)
+        self._lab.clear()
+        self.until(self.quiet, QUIET_S)
+        pages = self._pages() - told
+        return Result(turn, case.row, right, seconds, also, blamed, beside, pages)
+
+    def _pages(self) -> int:
+        """All that ever went out."""
+        try:
+            answer = ask(self._target, IncidentsQuery(resolved=True))
+        except RemoteError:
+            return 0
+        return sum(each["pages"] for each in answer.incidents)
 
     def _wait(
         self, right: tuple[str, str], began: float
@@ -253,7 +269,8 @@ def table(results: Iterable[Result]) -> None:
         times = took[row]
         spread = f"p50 {np.median(times):5.1f} s, largest {max(times):5.1f} s" if times else ""
         counts = "; ".join(f"{number} {name}" for name, number in told[row].most_common())
-        print(f"{row:20} {spread:33} {counts}")
+        pages = sum(each.pages for each in results if each.row == row)
+        print(f"{row:20} {spread:33} {pages:3} pages  {counts}")
     total = sum(map(Counter.total, told.values()))
     well = sum(counts["right"] + counts["nothing, rightly"] for counts in told.values())
     print(f"{total} injections, {well} exactly right")
@@ -292,7 +309,13 @@ def read(path: Path | None) -> list[Result]:
 
 def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
     done = {(each.round, each.row) for each in results}
-    options = ("--hosts", str(HOSTS), "--mesh-peers", str(PEERS))
+    family = arguments.family or random.Random(arguments.seed).choice(["ipv4", "ipv6"])
+    options = [
+        "--hosts", str(HOSTS), "--rails", "1", "--leaves", str(LEAVES), "--mesh-peers", str(PEERS),
+        "--family", family,
+    ]  # fmt: skip
+    print(f"seed {arguments.seed}: {family}, load {os.getloadavg()[0]:.0f}", file=sys.stderr)
+    end_s = time.monotonic() + arguments.minutes * 60
     with (
         tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory,
         live(
@@ -312,6 +335,8 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
             for case in cases(plan, rng, turn):
                 if (turn, case.row) in done or arguments.only not in case.row:
                     continue
+                if time.monotonic() > end_s:
+                    return
                 results.append(bench.run(case, turn))
                 line = json.dumps(results[-1]._asdict())
                 print(line, flush=True)
@@ -322,8 +347,10 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of nineteen injections")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5, help="of twenty injections")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--family", choices=["ipv4", "ipv6"], help="drawn, if not told")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="part of a row's name")
     parser.add_argument("--out", type=Path, help="append each injection here; go on from it")
     arguments = parser.parse_args()

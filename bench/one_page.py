@@ -239,7 +239,7 @@ def one_round(arguments: argparse.Namespace, number: int, tell: Callable[[Result
         time.sleep(QUIET_NS / S + 5)
         running = Round(lab, number)
         for cause in causes(plan, rng):
-            if arguments.only in cause.row:
+            if arguments.only in cause.row and time.monotonic() < arguments.end_s:
                 tell(running.run(cause))
 
 
@@ -248,7 +248,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="labs, of twelve causes each")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--only", default="", help="part of a row's name")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after so many")
     arguments = parser.parse_args()
+    arguments.end_s = time.monotonic() + arguments.minutes * 60
     results: list[Result] = []
 
     def tell(result: Result) -> None:
@@ -257,7 +259,8 @@ def main() -> int:
 
     try:
         for number in range(arguments.rounds):
-            one_round(arguments, number, tell)
+            if time.monotonic() < arguments.end_s:
+                one_round(arguments, number, tell)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     finally:

@@ -63,7 +63,7 @@ def learnt(tracer: PathTracer, count: int) -> list[tuple[str, str, int]]:
     found: list[tuple[str, str, int]] = []
 
     def enough() -> bool:
-        rows = tracer.rows(1)
+        rows = tracer.rows(1, 0)
         if rows is not None:
             ports = np.asarray(rows["sport"]).tolist()
             found.extend(zip(rows["src"], rows["dst"], ports, strict=True))
@@ -103,7 +103,7 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
     assert len(learnt(tracer, 2)) == 2
     monkeypatch.setattr(paths, "CONFIRMED_NS", 5 * S)
     tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
-    eventually(lambda: tracer.rows(10 * S) is not None, "the path once more")
+    eventually(lambda: tracer.rows(10 * S, 0) is not None, "the path once more")
     tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
-    assert tracer.rows(15 * S - 1) is None
-    eventually(lambda: tracer.rows(15 * S) is not None, "the path a third time")
+    assert tracer.rows(15 * S - 1, 0) is None
+    eventually(lambda: tracer.rows(15 * S, 0) is not None, "the path a third time")

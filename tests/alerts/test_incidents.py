@@ -27,7 +27,7 @@ from syntony.errors import UsageError
 from syntony.model import S
 
 TICK = 5 * S
-METRICS = ("loss", "switch")
+METRICS = ("loss", "switch", "fine")
 
 
 class Names:
@@ -294,3 +294,34 @@ def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> Non
     story.now_ns += KEPT_NS
     story.tick(**A)
     assert [each.number for each in story.book.incidents] == [first.number]
+
+
+def test_what_is_another_ones_evidence_goes_on_under_no_other_name() -> None:
+    """Only a page that stands for itself is continued by what is known better later."""
+    fine = rule("fine", "fine", joins=("link",))
+    slow = msgspec.structs.replace(LINK, clear_after=9)
+    story = Story(slow, SWITCH, fine)
+    loss = {"loss__leaf0->spine0": 0.1}
+    story.tick(4, **loss)
+    assert story.book.incidents[0].paged
+    story.tick(1, **loss, switch__spine0=1.0)
+    story.tick(3, switch__spine0=1.0, fine__leaf0=1.0, **dict.fromkeys(loss, 0.0))
+    link, switch, other = story.book.incidents
+    assert (link.cause, other.rule, other.cause) == (switch.number, "fine", 0)
+    assert other.paged
+
+
+@pytest.mark.parametrize(
+    ("told", "later"), [("leaf0->spine0", "leaf0"), ("leaf0", "leaf0->spine0")]
+)
+def test_what_is_known_better_later_goes_on_under_the_name_that_was_told(
+    told: str, later: str
+) -> None:
+    fine = rule("fine", "fine", joins=("link",))
+    story = Story(LINK, SWITCH, fine)
+    story.tick(4, **{f"loss__{told}": 0.1})
+    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 1.0})
+    link, other = story.book.incidents
+    assert (other.cause, other.pages, link.live) == (link.number, 0, True), "open while it is there"
+    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 0.0})
+    assert not any(each.live for each in story.book.incidents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from syntony.alerts.rules import Rule, Severity, default_rules, parse_rules, with_defaults
@@ -80,6 +81,14 @@ def rule(name: str, *explained_by: str) -> Rule:
         name=name, metric="m", severity=Severity.INFO, summary="", remedy="", above=0.0,
         explained_by=explained_by,
     )  # fmt: skip
+
+
+def test_an_unknown_rule_is_told_with_the_setting_that_names_it() -> None:
+    joins = msgspec.structs.replace(rule("a"), joins=("link-los",))
+    with pytest.raises(ConfigError, match=r"'a': joins: no rule 'link-los'; .*'link-loss'"):
+        with_defaults([joins])
+    with pytest.raises(ConfigError, match=r"'a': explained_by: no rule 'b'"):
+        with_defaults([rule("a", "b")])
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def finding(component: str, kind: str, **fields: object) -> Finding:
 
 
 def standing(**fields: object) -> Standing:
-    values: dict[str, object] = {"cables": 0, "lost": {}, "misplaced": (), "gone": {}}
+    values: dict[str, object] = {"cables": 0, "lost": {}, "misplaced": (), "twins": {}, "gone": {}}
     return Standing(**(values | fields))  # type: ignore[arg-type]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import NoReturn
 
 import pytest
 from tests.controller.judged import Control, finding
 
 from syntony.alerts.incidents import ChangeKind
+from syntony.alerts.observations import Observation
+from syntony.controller.impact import with_impact
 from syntony.controller.incidents import Slas
 
 SPINES = 4
@@ -53,6 +56,7 @@ ELSEWHERE = {"train": frozenset({("h8/rail0", "h9/rail0")})}
         (0.004, USES, "critical"),
         (0.004, ELSEWHERE, "warning"),
         (1.0, ELSEWHERE, "critical"),
+        (0.000_02, USES, "critical"),
         (0.000_005, USES, "warning"),
     ],
 )
@@ -100,3 +104,21 @@ def test_what_becomes_worse_pages_again_and_never_less(control: Control) -> None
     control.findings = (finding("leaf0->spine0", "link", loss=0.003),)
     control.tick(5)
     assert [each["severity"] for each in control.live_incidents()] == ["warning"]
+
+
+class _NotRead(dict[str, frozenset[str]]):
+    def items(self) -> NoReturn:
+        raise AssertionError("a fleet has millions of pairs")
+
+
+@pytest.mark.parametrize(("metric", "value"), [("component_delay_ns", 9.0), ("link_loss", None)])
+def test_pairs_are_gone_through_for_measured_losses_only(metric: str, value: float | None) -> None:
+    seen = Observation(metric, "leaf0->spine0", value)
+    assert with_impact([seen], _NotRead(a=frozenset()), jobs_known=True) == [seen]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_that_no_job_is_hurt_is_said_where_jobs_tell(known: bool) -> None:
+    seen = Observation("link_loss", "leaf0->spine0", 0.5)
+    (told,) = with_impact([seen], fabric(8), jobs_known=known)
+    assert any("no job" in line for line in told.evidence) is known

@@ -8,6 +8,7 @@ import pytest
 from tests.controller.judged import Control, line, port
 
 from syntony.controller.places import FLEET
+from syntony.controller.silence import TOLD, of_fleet, of_sets
 from syntony.model import ClockState, S
 
 TICK_S = 2
@@ -153,3 +154,23 @@ def test_who_stays_away_when_the_others_are_back_is_a_host_of_its_own(control: C
     control.tick(10)
     assert control.pages() == [f"fleet-silent {FLEET}", "host-silent h0"]
     assert control.live() == {"h0": "host-silent"}
+
+
+def test_what_is_told_of_a_fleet_names_those_that_are_silent_and_no_others() -> None:
+    ages = {f"h{number}": 0 for number in range(TOLD + 2)}
+    (well,) = of_fleet(ages)
+    assert (well.value, well.evidence) == (0.0, ())
+    some = of_fleet(ages | {f"h{number}": 9 * S for number in range(TOLD)})[0]
+    assert some.evidence == ("5 of 7 agents: h0, h1, h2, h3, h4",)
+    more = of_fleet(dict.fromkeys(ages, 9 * S))[0]
+    assert more.evidence == ("7 of 7 agents: h0, h1, h2, h3, h4 …",)
+
+
+@pytest.mark.parametrize(("age_s", "silent"), [(5.9, 0), (6.1, 3), (7.9, 3), (10.1, 3)])
+def test_a_known_set_lasts_while_its_agents_are_nearly_as_silent(age_s: float, silent: int) -> None:
+    """One of a set is `TOGETHER_S` younger than what made it one."""
+    hosts = ("h0", "h1", "h2")
+    ages = dict.fromkeys(hosts, int(age_s * S))
+    (seen,) = of_sets(ages, (), {"h0, h1, h2": hosts})
+    assert (seen.value, bool(seen.evidence)) == (silent, silent > 0)
+    assert seen.members == hosts

@@ -76,6 +76,16 @@ def test_so_many_at_once_and_no_more() -> None:
     assert len(asked.calls) == AT_ONCE + 3
 
 
+def test_notes_may_be_read_in_another_thread_while_more_is_asked() -> None:
+    asked = Asked(Sounding((PAIR,), ()))
+    asked.desk.step([twins(0), twins(1)], (), 0)
+    reading = iter(asked.desk._asked.items())
+    next(reading)
+    asked.desk.step([twins(2)], (), 1)
+    assert len(list(reading)) == 1
+    assert len(asked.desk.notes(1)) == 3
+
+
 def test_it_says_what_is_asked_and_what_came_of_it() -> None:
     asked = Asked(Sounding((PAIR,), ()))
     asked.desk.step([twins()], (), 0)
@@ -156,3 +166,17 @@ def test_an_unlikely_rival_is_no_suspect(control: Control) -> None:
     )
     control.tick(5)
     assert control.pages() == ["switch-loss leaf0"]
+
+
+def test_what_came_back_for_a_moment_and_told_nobody_hides_no_other_name(control: Control) -> None:
+    control.findings = (twins(),)
+    control.tick(6)
+    control.findings = ()
+    control.tick(30)
+    assert control.live() == {}
+    control.findings = (twins(),)
+    control.tick(1)
+    assert len(control.live()) == 1
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.tick(6)
+    assert control.pages()[1:] == ["link-loss leaf0->spine0"]

@@ -130,7 +130,7 @@ class Fleet:
             return
         self._runs += 1
         silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
-        standing = Standing(4, self.lost, (), self.gone)
+        standing = Standing(4, self.lost, (), {}, self.gone)
         self._desk.evaluate(self._fleet_ns, silent, (), (), fabric=standing, homes=HOMES)
         self._desk.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -182,6 +184,99 @@ def test_a_spine_that_dies_takes_its_cables_with_it() -> None:
     fabric.learn()
     told = fabric.wait(SOON_NS)
     assert set(told) == {("removed", name) for name in {*fabric.dead, "spine1"}}
+
+
+def test_a_spine_is_known_to_be_down_by_some_of_its_ways_and_over_a_restart() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    random.Random(1).shuffle(fabric.ways)
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    for way in crossing[: len(crossing) // 2]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
+    fabric.wait(S)
+    assert fabric.map.down == {"spine1": ()}
+    again = Fabric(msgspec.convert(msgspec.to_builtins(fabric.map.state()), MapState))
+    assert again.map.down == {"spine1": ()}
+    again.learn()
+    again.wait(S)
+    assert not again.map.down
+
+
+def test_cables_that_all_ways_left_together_are_twins_until_one_is_back() -> None:
+    fabric = Fabric()
+    rail = {f"leaf{k}": k // 2 for k in range(LEAVES)}
+    fabric.ways = [
+        way for way in fabric.ways if rail[fabric.home[way.src]] == rail[fabric.home[way.dst]]
+    ]
+    fabric.look()
+    for fabric.salt in range(1, 4):
+        fabric.learn()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    both = ("leaf0--spine1", "leaf1--spine1")
+    assert set(fabric.wait(SOON_NS)) == {("removed", cable) for cable in both}
+    assert fabric.map.twins == {both[0]: both[1:], both[1]: both[:1]}
+    assert not fabric.map.down
+    assert FabricMap(fabric.map.state()).twins == fabric.map.twins
+    fabric.dead = set()
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    assert not fabric.map.twins
+
+
+def test_a_cable_is_lost_by_itself_where_others_are_crossed_or_left_by_other_ways() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.dead = {"leaf0--spine1"}
+    fabric.learn()
+    fabric.wait(SOON_NS)
+    assert fabric.map.twins == {"leaf0--spine1": ()}
+
+
+@pytest.mark.parametrize("number", [1, 9, 10])
+def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing[:number]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
+    for way in crossing[number:]:
+        fabric.map.take(way, (), fabric.now_ns + S)
+    fabric.wait(S)
+    assert bool(fabric.map.down) is (number == 10)
+
+
+def test_ways_that_fell_silent_elsewhere_say_nothing_of_a_spine() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    for way in fabric.ways:
+        heard = fabric.heard(way)
+        if "spine1" in heard:
+            fabric.map.take(way, (*heard[:2], None, None, heard[-1]), fabric.now_ns + S)
+    fabric.wait(S)
+    assert not fabric.map.down
+
+
+def test_a_spine_that_one_way_crosses_again_is_there() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    late = fabric.heard(crossing[-1])
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing[:-1]:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + 2 * S, fabric.now_ns + S)
+    fabric.map.confirm(late, fabric.now_ns + S - 1)
+    fabric.wait(2 * S)
+    assert set(fabric.map.down) == {"spine1"}, "asked for before the others left"
+    fabric.map.confirm(late, fabric.now_ns)
+    fabric.wait(S)
+    assert not fabric.map.down
 
 
 def test_what_nobody_asks_for_is_unseen_not_gone() -> None:

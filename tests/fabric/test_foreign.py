@@ -137,3 +137,6 @@ def test_what_lies_between_two_devices() -> None:
     }  # fmt: skip
     assert "leaf0" in ways.between("h0/r", "h1/r")
     assert ways.between("x", "y") == set()
+    assert list(ways.shortest("leaf0", "leaf1")) == [("leaf0", "spine0", "leaf1")]
+    assert list(ways.shortest("leaf0", "leaf0")) == [("leaf0",)]
+    assert list(ways.shortest("leaf1", "leaf0")) == list(ways.shortest("x", "leaf0")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
 import random
@@ -21,7 +22,7 @@ from syntony.fabric.files import (
     guess_form,
     parse_topology,
 )
-from syntony.fabric.graph import Topology, components_of, diff
+from syntony.fabric.graph import Device, Topology, components_of, diff, make_topology
 from syntony.fabric.ibnet import parse_subnet
 from syntony.fabric.lldp import Neighbour, merge_lldp, parse_lldp
 from syntony.fabric.names import ComponentKind
@@ -113,6 +114,20 @@ def test_toml_json_and_dot_say_the_same_and_tiers_are_found_out() -> None:
     assert told.by_address == {"10.0.0.1": "a"}
     assert parse_topology(format_topology(told)) == told
     assert parse_topology(DOT) == told
+
+
+def test_an_address_names_its_device_however_it_is_written() -> None:
+    made = lab_topology(make_plan(FabricSpec(hosts=4, rails=1, leaves=2, spines=2)))
+    port = next(a for d in made.devices for a in d.addresses if a.endswith("::0"))
+    written = str(ipaddress.ip_address(port))
+    assert written != port
+    assert written in made.by_address
+    twice = [
+        Device(name=name, addresses=(address,))
+        for name, address in (("a", "fd73::1"), ("b", "FD73:0::0001"))
+    ]
+    with pytest.raises(InputError, match="belongs to a and to b"):
+        make_topology(twice, [])
 
 
 def test_dot_tells_kinds_and_addresses_that_names_do_not() -> None:

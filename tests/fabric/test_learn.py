@@ -12,6 +12,8 @@ from syntony.fabric.learn import (
     AGAIN_NS,
     ANSWER_NS,
     BURST,
+    CHECK_NS,
+    CHECKS,
     DOUBT_NS,
     Ask,
     FlowKey,
@@ -299,6 +301,62 @@ def test_after_a_pause_five_packets_go_at_once_and_then_one_in_twenty_millisecon
         assert waiting.next(at_ns - 1) is None
         assert waiting.next(at_ns) is not None
         assert waiting.next(at_ns) is None
+
+
+@pytest.mark.parametrize("spines", [2, 7, 32])
+def test_a_hop_that_died_is_noticed_by_checks_within_a_turn_of_the_hops(spines: int) -> None:
+    flows = [FLOWS[0]._replace(sport=61_000 + k) for k in range(spines * 8)]
+
+    def old(flow: FlowKey) -> tuple[str, ...]:
+        return ("leaf", f"spine{flow.sport % spines}", f"leaf-of-{flow.dst}")
+
+    def new(flow: FlowKey) -> tuple[str, ...]:
+        return ("leaf", "spine1" if flow.sport % spines == 0 else old(flow)[1], old(flow)[2])
+
+    learning = PathLearner()
+    learning.plan(flows)
+    routers = Routers(1)
+    routers.truth = old
+    routers.run(learning, 100 * S)
+    found, sent = None, 0
+    for at_ns in range(100 * S, 100 * S + (spines + CHECKS) * CHECK_NS, CHECK_NS):
+        for ask in learning.checks(at_ns):
+            sent += 1
+            assert ask.ttl == 2
+            assert learning.answer(ask.flow, ask.ttl, new(ask.flow)[1], at_ns) is None
+            if new(ask.flow) != old(ask.flow) and found is None:
+                found = ask.flow
+    assert found is not None
+    assert sent <= spines + 2 * CHECKS
+    asked = []
+    while (due := learning.next(100 * S + (spines + CHECKS) * CHECK_NS)) is not None:
+        asked.append(due.flow)
+    assert found in asked, "a path that differs is asked for whole, at once"
+
+
+def test_what_a_check_confirms_or_nobody_answers_is_left_alone() -> None:
+    learning, routers = learner(), Routers(1)
+    known = routers.run(learning, 10 * S)
+    for at_ns in range(10 * S, 12 * S, CHECK_NS):
+        for ask in learning.checks(at_ns):
+            if ask.flow.sport % 3:
+                learning.answer(ask.flow, ask.ttl, truth(ask.flow)[ask.ttl - 1], at_ns)
+    assert all(learning.hops(flow) == known[flow].hops for flow in FLOWS)
+    assert learning.answer(FLOWS[0], 2, "spine9", 12 * S) is None
+    before = [flow for flow in FLOWS if learning._flows[flow].due_ns <= 12 * S]
+    assert not before
+
+
+def test_spare_and_short_paths_are_not_checked_and_checks_keep_to_their_rate() -> None:
+    learning, routers = PathLearner(), Routers(1)
+    learning.follow((), spare=FLOWS[:6])
+    near = FLOWS[7]._replace(dst="10.0.0.9")
+    learning.plan([near, *FLOWS[8:]])
+    routers.truth = lambda flow: ("leaf",) if flow == near else truth(flow)
+    routers.run(learning, 30 * S)
+    asks = [ask for at_ns in range(30 * S, 40 * S, 20 * MS) for ask in learning.checks(at_ns)]
+    assert {ask.flow for ask in asks} == set(FLOWS[8:])
+    assert len(asks) <= 10 * S // CHECK_NS + CHECKS
 
 
 def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:

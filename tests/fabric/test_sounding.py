@@ -186,3 +186,16 @@ def test_what_was_asked_for_names_the_part(case: int) -> None:
     probed.add([pair for pair in asked.pairs if pair not in pairs])
     (found, *more) = probed.run(broken, 0.5, 12)
     assert (found.component, found.twins, more) == (broken, 0, [])
+
+
+def test_the_pair_most_of_whose_ways_tell_is_taken_first() -> None:
+    homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf1", "h8/rail0": "leaf0"}
+    links = [
+        name
+        for leaf in range(2)
+        for spine in range(2)
+        for a, b in [(f"leaf{leaf}", f"spine{spine}")]
+        for name in (link_name(a, b), link_name(b, a))
+    ]
+    found = separating(("leaf0", "leaf0->spine0"), links, homes, limit=2)
+    assert found.pairs == (("h0/rail0", "h8/rail0"), ("h1/rail0", "h0/rail0")), "half of h0 -> h1"

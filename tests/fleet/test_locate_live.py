@@ -10,6 +10,7 @@ from tests.fleet import waiting
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError
+from syntony.fabric.names import GROUP
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
@@ -36,20 +37,37 @@ class Located:
         answer = ask(self._target, FindingsQuery())
         return {each.component for each in answer.findings} if answer.ts_ns else None
 
+    def learn(self) -> None:
+        """Wait for all paths."""
+        nics = len(make_plan(self.lab.file().spec).of_kind(LinkKind.RAIL))
+        wanted = 2 * nics * PEERS * PORTS
+        await_true(lambda: len(self.paths()) == wanted, f"{wanted} paths learnt")
+
+    def name(self, faults: list[tuple[str, str, dict[str, str]]], component: str) -> None:
+        """Inject faults, wait until the part is named, and nothing else."""
+        self.lab.clear()
+        await_true(lambda: self.blamed() == set(), "a fleet with nothing to blame")
+        for kind, target, options in faults:
+            self.lab.inject(kind, target, options)
+        await_true(lambda: self.blamed() == {component}, f"{component} named, and nothing else")
+
 
 await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.2)
 
 
-@pytest.fixture(scope="module")
-def located() -> Iterator[Located]:
+@pytest.fixture(scope="module", autouse=True)
+def _labs() -> None:
     try:
         unshare_argv()
     except MissingError as error:
         pytest.skip(f"no lab here: {error}")
+
+
+@pytest.fixture(scope="module")
+def located() -> Iterator[Located]:
     with live(NAME, "--hosts", "4", "--mesh-peers", str(PEERS), agents=True) as lab:
         found = Located(lab)
-        wanted = 2 * len(make_plan(lab.file().spec).of_kind(LinkKind.RAIL)) * PEERS * PORTS
-        await_true(lambda: len(found.paths()) == wanted, f"{wanted} paths learnt")
+        found.learn()
         yield found
 
 
@@ -80,11 +98,7 @@ def test_learnt_paths_are_those_the_switches_choose(located: Located) -> None:
 def test_the_broken_part_is_named(
     located: Located, faults: list[tuple[str, str, dict[str, str]]], component: str
 ) -> None:
-    located.lab.clear()
-    await_true(lambda: located.blamed() == set(), "a fleet with nothing to blame")
-    for kind, target, options in faults:
-        located.lab.inject(kind, target, options)
-    await_true(lambda: located.blamed() == {component}, f"{component} named, and nothing else")
+    located.name(faults, component)
 
 
 def test_the_command_line_says_the_same(located: Located) -> None:
@@ -92,3 +106,12 @@ def test_the_command_line_says_the_same(located: Located) -> None:
     assert done.returncode == 0, done.stderr
     assert "h0/rail0 → leaf0-0" in done.stdout
     assert syntony("fabric", "show", "--lab", NAME).returncode in {0, 2}
+
+
+def test_an_ipv6_fabric_is_learnt_and_its_parts_are_named() -> None:
+    options = ("--hosts", "5", "--rails", "1", "--leaves", "3", "--mesh-peers", str(PEERS))
+    with live(f"{NAME}-6", *options, "--family", "ipv6", agents=True) as lab:
+        found = Located(lab)
+        found.learn()
+        assert not any(GROUP in part for path in found.paths() for part in path.components)
+        found.name([("blackhole", "leaf0-0/spine1", {})], "leaf0-0--spine1")

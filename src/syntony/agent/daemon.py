@@ -439,7 +439,7 @@ class Agent:
         links = self.parts.run("link-counters", look, now_ns)
         for table, columns in links.rows if links is not None else ():
             submit(table, columns)
-        submit(PATH, self._tracer.rows(now_ns + offset_ns))
+        submit(PATH, self._tracer.rows(now_ns + offset_ns, now_ns))
         submit(AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
         done = self._reactor.rows()
         submit(PATH_EVENTS, path_rows.columns(done, self._config.host, offset_ns) if done else None)

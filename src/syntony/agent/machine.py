@@ -24,6 +24,7 @@ from syntony.io.clocks import ClockSource
 from syntony.io.interfaces import addresses
 from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
+from syntony.io.trace_packets import is_ipv6
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
@@ -84,10 +85,9 @@ class Machine:
             "clock-page": self.clock_server.open,
             "reactor": self._reach_reactor,
             "link-events": self.links.start,
+            "path-tracing": self._trace_paths,
             "queue-pair-socket": self.queue_pairs.start,
         }
-        if config.family == "ipv4":
-            starts["path-tracing"] = self._trace_paths
         if config.discipline != DisciplineConfig():
             starts["clock-discipline"] = self._start_discipline
         if config.metrics.listen:
@@ -171,7 +171,12 @@ class Machine:
             raise MissingError(self.spool.fault)
 
     def _trace_paths(self) -> None:
-        self.tracer.start({nic.name: nic.addresses[0] for nic in self.described if nic.addresses})
+        ipv6 = self._config.family == "ipv6"
+        probed = {
+            nic.name: next((each for each in nic.addresses if is_ipv6(each) is ipv6), "")
+            for nic in self.described
+        }
+        self.tracer.start({nic: address for nic, address in probed.items() if address})
 
     def _start_discipline(self) -> None:
         if self.discipline is not None:

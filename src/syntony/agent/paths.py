@@ -14,6 +14,7 @@ import numpy as np
 
 from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, Learnt, PathLearner
 from syntony.io.process import name_thread
+from syntony.io.trace_packets import is_ipv6
 from syntony.io.traceroute import Traceroute
 from syntony.mesh.stats import Columns
 from syntony.model import S
@@ -76,7 +77,7 @@ class PathTracer:
         """Begin to ask, or again, from these addresses.
 
         Args:
-            addresses: NIC to its probed IPv4 address; none: nothing is asked.
+            addresses: NIC to its probed address; none: nothing is asked.
 
         Raises:
             MissingError: raw sockets are not allowed, or an address is not this host's.
@@ -94,14 +95,14 @@ class PathTracer:
     def plan(self, flows: Sequence[ProbeFlow], probe_port: int) -> None:
         """Learn these flows, and the replies to the same flows of their targets."""
         keys = [
-            FlowKey(flow.src, self._addresses[flow.src], flow.dst_addr, sport, dport)
+            _probe_key(flow, self._addresses[flow.src], sport, dport)
             for flow in flows
             if flow.src in self._addresses
             for sport, dport in ((flow.src_port, flow.dst_port), (probe_port, flow.src_port))
         ]
         probed = {
-            (f"{self._host}/{flow.src}", flow.dst, flow.src_port): FlowKey(
-                flow.src, self._addresses[flow.src], flow.dst_addr, flow.src_port, flow.dst_port
+            (f"{self._host}/{flow.src}", flow.dst, flow.src_port): _probe_key(
+                flow, self._addresses[flow.src], flow.src_port, flow.dst_port
             )
             for flow in flows
             if flow.src in self._addresses
@@ -135,7 +136,8 @@ class PathTracer:
             now_ns: CLOCK_MONOTONIC.
         """
         keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
-        keys = [key for key in keys if ":" not in key.src]
+        # A NIC asks by the family that it is probed by.
+        keys = [key for key in keys if is_ipv6(key.src) == is_ipv6(self._addresses[key.nic])]
         if not self._followed.issuperset(keys):
             self._hurry_until_ns = now_ns + _HURRY_NS
         self._followed = frozenset(keys)
@@ -163,14 +165,19 @@ class PathTracer:
         with self._lock:
             return self._learner.hops(_key(nic, flow)) or ()
 
-    def rows(self, fleet_ns: int) -> Columns | None:
-        """`path_learnt` rows of what was learnt and not yet told."""
+    def rows(self, fleet_ns: int, now_ns: int) -> Columns | None:
+        """`path_learnt` rows of what was learnt and not yet told.
+
+        Args:
+            fleet_ns: fleet time.
+            now_ns: CLOCK_MONOTONIC at the same instant.
+        """
         with self._lock:
             changed = any(each.changed for each in self._learnt)
             if not self._learnt or (fleet_ns < self._confirm_ns and not changed):
                 return None
             self._confirm_ns = fleet_ns + CONFIRMED_NS
-            # Of one path the newest word only: all of them are told of one instant.
+            # Of one path the newest word only.
             learnt = {each.flow: each for each in self._learnt}.values()
             self._learnt = []
             # Jobs talk to peers that nobody probes: those go by their addresses.
@@ -179,7 +186,7 @@ class PathTracer:
         if not known:
             return None
         return {
-            "ts_ns": np.full(len(known), fleet_ns, dtype=np.int64),
+            "ts_ns": np.array([each.at_ns for each in known], dtype=np.int64) + (fleet_ns - now_ns),
             "src": [f"{self._host}/{each.flow.nic}" for each in known],
             "dst": peers,
             "sport": np.array([each.flow.sport for each in known], dtype=np.uint16),
@@ -218,16 +225,23 @@ class PathTracer:
         """Send what is due, take what has come; whether anything is under way."""
         assert self._traceroute is not None  # noqa: S101 - the thread runs only then
         with self._lock:
-            asks = list(iter(lambda: self._learner.next(now_ns), None))
             learnt = self._learner.expire(now_ns)
             for answer in self._traceroute.receive(now_ns):
                 done = self._learner.answer(answer.ask.flow, answer.ask.ttl, answer.address, now_ns)
                 learnt += [done] if done is not None else []
+            asks = list(iter(lambda: self._learner.next(now_ns), None))
             self._learnt = (self._learnt + learnt)[-MAX_WAITING:]
             waiting = self._learner.waiting
-        for ask in asks:
+            checks = [] if asks else self._learner.checks(now_ns)
+        for ask in (*asks, *checks):
             self._traceroute.send(ask, now_ns)
-        return bool(asks) or waiting
+        return waiting
+
+
+def _probe_key(flow: ProbeFlow, src_addr: str, sport: int, dport: int) -> FlowKey:
+    """A probe's way, or its reply's, which has the same label."""
+    label = flow.flow_label if is_ipv6(src_addr) else 0
+    return FlowKey(flow.src, src_addr, flow.dst_addr, sport, dport, label=label)
 
 
 def _key(nic: str, flow: FourTuple) -> FlowKey:

@@ -69,8 +69,8 @@ class Incident(msgspec.Struct, kw_only=True):
     """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
     caused: float = 0.0
     """The largest value while that was there."""
-    unexplained_ns: int = 0
-    """When its cause was last over; 0 if it never had one."""
+    held_ns: int = 0
+    """From when `wait` counts: when it opened, was reopened, or its cause was last over."""
     paged: bool = False
     """Whether somebody was told that it is there, and not yet that it is over."""
     paged_as: Severity | None = None
@@ -300,6 +300,7 @@ class Book:
             self.state.next_number += 1
             self.state.incidents.append(incident)
             kind = ChangeKind.OPENED
+        incident.held_ns = now_ns
         self._live[rule.name, subject] = incident
         return Change(now_ns, kind, incident)
 
@@ -340,7 +341,7 @@ class Book:
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
             incident.cause = number
             if not number:
-                incident.unexplained_ns = now_ns
+                incident.held_ns = now_ns
             changes.append(Change(now_ns, kind, incident))
         return changes
 
@@ -418,7 +419,7 @@ class Book:
     def _stands(self, incident: Incident) -> bool:
         """Whether it can stand for others: it is there, or somebody was told of it. What vanished
         before that tells nobody of anything."""
-        return self._lasts(incident) or incident.pages > 0 or incident.cause > 0
+        return self._lasts(incident) or incident.paged or incident.cause > 0
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
@@ -428,8 +429,7 @@ class Book:
                 self.state.silences, incident.rule, incident.subject, now_ns
             )
             # What its cause left behind may still be in the window that it is measured over.
-            held_ns = max(incident.opened_ns, incident.unexplained_ns)
-            due = now_ns - held_ns >= rule.wait_ns
+            due = now_ns - incident.held_ns >= rule.wait_ns
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
             if wanted and due and self._lasts(incident) and not _is_told(incident):

@@ -109,11 +109,11 @@ def with_defaults(own: Iterable[Rule]) -> tuple[Rule, ...]:
 def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
     """Every rule named is there, and none explains itself: nobody would be told of either. What
     joins cannot: of two one is older."""
-    _check_names(rule, rule.joins, rules)
+    _check_names(rule, "joins", rule.joins, rules)
     explaining, seen = list(rule.explained_by), set()
     while explaining:
         name = explaining.pop()
-        _check_names(rule, (name,), rules)
+        _check_names(rule, "explained_by", (name,), rules)
         if name == rule.name:
             raise ConfigError(f"rule {rule.name!r}: explained_by: it would explain itself")
         if name not in seen:
@@ -121,12 +121,12 @@ def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
             explaining.extend(rules[name].explained_by)
 
 
-def _check_names(rule: Rule, names: Iterable[str], rules: dict[str, Rule]) -> None:
+def _check_names(rule: Rule, field: str, names: Iterable[str], rules: dict[str, Rule]) -> None:
     for name in names:
         if name not in rules:
             near = difflib.get_close_matches(name, rules, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"rule {rule.name!r}: explained_by: no rule {name!r}{hint}")
+            raise ConfigError(f"rule {rule.name!r}: {field}: no rule {name!r}{hint}")
 
 
 def parse_rules(text: str, where: str) -> tuple[Rule, ...]:

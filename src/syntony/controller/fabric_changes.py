@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.changes import FabricMap, MapState
 from syntony.fabric.graph import Change
-from syntony.fabric.names import link_ends
+from syntony.fabric.names import OR, link_ends
 from syntony.state import ControlState
 from syntony.state.document import Document
 from syntony.wire.arrow import arrow_schema
@@ -44,8 +44,11 @@ class Standing(NamedTuple):
     lost: Mapping[str, int]
     """Cable between switches to when it was lost, fleet time."""
     misplaced: tuple[Misplaced, ...]
+    twins: Mapping[str, tuple[str, ...]]
+    """Lost cable to those that are gone with it and may be why."""
     gone: Mapping[str, int]
-    """Switch that no path takes any more to how many of its cables were lost."""
+    """Switch that no path takes any more, or it and the cables that it may be instead, to how many
+    of its cables were lost by now."""
 
 
 class ChangeDesk:
@@ -74,9 +77,13 @@ class ChangeDesk:
         self.standing: Standing | None = self._stand() if self._map.cables else None
         """None: not known yet."""
 
-    def take(self, way: Way, at_ns: int) -> None:
+    def take(self, way: Way, now_ns: int, learnt_ns: int) -> None:
         """A way is news to the book."""
-        self._map.take(way, self._book.heard(way), at_ns)
+        self._map.take(way, self._book.heard(way), now_ns, learnt_ns)
+
+    def confirm(self, way: Way, hops: Sequence[str], learnt_ns: int) -> None:
+        """A way is no news: as it was, or less of it."""
+        self._map.confirm((way.src, *map(self._book.device, hops)), learnt_ns)
 
     def forget(self, ways: Iterable[Way], at_ns: int) -> None:
         """Ways that the book has let go of."""
@@ -88,7 +95,12 @@ class ChangeDesk:
         crash in between loses rows of the history, and tells nothing twice.
         """
         changes = self._map.settle(now_ns)
-        holds = (len(self._map.cables), tuple(self._map.lost), tuple(self._map.moved))
+        holds = (
+            len(self._map.cables),
+            tuple(self._map.lost),
+            tuple(self._map.moved),
+            *self._map.down.items(),
+        )
         if self._map.looking or (not changes and holds == self._written):
             return None
         self._written = holds
@@ -115,12 +127,29 @@ class ChangeDesk:
                 found.append(Misplaced(nic, at, moved.before, "where it was before"))
         lost = dict(self._map.lost)
         self.homes = homes
-        return Standing(len(self._map.cables), lost, tuple(found), self._gone(lost))
+        twins = {
+            cable: tuple(each for each in those if each not in self._map.cables)
+            for cable, those in self._map.twins.items()
+        }
+        return Standing(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
 
     def _gone(self, lost: Iterable[str]) -> dict[str, int]:
+        """Switches known to be down by the ways that left them, and those that have lost all of
+        their cables; where that is two, all of its ways took both, and it may be either of them."""
         there = {end for cable in self._map.cables for end in link_ends(cable) or ()}
-        ends = Counter(end for cable in lost for end in link_ends(cable) or ())
-        return {end: cables for end, cables in ends.items() if end not in there and cables > 1}
+        of: dict[str, list[str]] = defaultdict(list)
+        for cable in lost:
+            for end in link_ends(cable) or ():
+                of[end].append(cable)
+        gone = {
+            end: tuple(cables) if len(cables) == 2 else ()
+            for end, cables in of.items()
+            if end not in there and len(cables) > 1
+        }
+        gone |= self._map.down
+        return {
+            OR.join(sorted((end, *instead))): len(of.get(end, ())) for end, instead in gone.items()
+        }
 
     def _keep(self) -> None:
         if self._kept is None:

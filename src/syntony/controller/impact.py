@@ -85,8 +85,10 @@ def with_impact(
 def _with_impact(
     each: Observation, crossing: Mapping[str, frozenset[str]], jobs_known: bool
 ) -> Observation:
+    if each.metric not in LOSSES or each.value is None:
+        return each
     pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
-    if each.metric not in LOSSES or each.value is None or not pairs:
+    if not pairs:
         return each
     hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
     told = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"

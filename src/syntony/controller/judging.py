@@ -54,7 +54,7 @@ class Judging:
         """Two evaluations at a time would be two windows in a row of the same."""
         self._soundings = SoundingDesk(self._separating)
         self._blamed: set[tuple[str, str]] = set()
-        """(component, fault) of the findings when this was asked last."""
+        """(component, fault) of the findings when this was asked last, and what was gone."""
 
     async def listen(self) -> None:
         """The controller comes round: often, so that it knows when it did not."""
@@ -99,7 +99,9 @@ class Judging:
         self._fleet.sound(
             await asyncio.to_thread(self._soundings.step, findings, planned, now_ns), now_ns
         )
+        standing = self._locating.changes.standing
         blamed = {(found.component, found.fault) for found in findings}
+        blamed |= {(switch, "gone") for switch in (standing.gone if standing is not None else ())}
         if blamed != self._blamed:
             self._blamed = blamed
             await self.judge()

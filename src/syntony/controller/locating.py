@@ -223,9 +223,11 @@ class LocateLoop:
             rows = self._store.fabric.learnt_paths(first_ns, last_ns)
         for row in rows:
             with self._learning:
-                way = Way(row.src, row.dst, row.sport, row.dport)
-                if self._book.learn(way, row.hops.split(), row.ts_ns):
-                    self.changes.take(way, fleet_now_ns)
+                way, hops = Way(row.src, row.dst, row.sport, row.dport), row.hops.split()
+                if self._book.learn(way, hops, row.ts_ns):
+                    self.changes.take(way, fleet_now_ns, row.ts_ns)
+                else:
+                    self.changes.confirm(way, hops, row.ts_ns)
 
     def _forget(self, now_ns: int, ports: dict[tuple[str, str], int]) -> None:
         if now_ns - self._forgot_ns < FORGET_EVERY_NS:

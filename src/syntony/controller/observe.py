@@ -38,6 +38,7 @@ PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
+APART = "no path tells these apart"
 WORTH_JOINING = 2
 """Ports of fewer hosts that are down say nothing of their switch."""
 TOLD = 5
@@ -196,7 +197,7 @@ def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observa
     ambiguous = len(names) > 1
     subject = OR.join(names)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    apart = "no path tells these apart" if found.twins else "not told apart yet"
+    apart = APART if found.twins else "not told apart yet"
     note = notes.get(frozenset(names), Note(apart, pending=False))
     evidence = (seen, ", ".join(found.odds()), *((note.text,) if ambiguous else ()))
     if found.fault == "delay":
@@ -228,9 +229,11 @@ def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observa
 
 def of_fabric(fabric: Standing) -> list[Observation]:
     """Cables between switches that no path takes any more, NICs at another switch."""
+    subjects = {OR.join(sorted((cable, *fabric.twins.get(cable, ())))) for cable in fabric.lost}
+    seen = "paths that crossed it were learnt elsewhere"
     lost = [
-        Observation("cable_lost", cable, 1.0, ("paths that crossed it were learnt elsewhere",))
-        for cable in fabric.lost
+        Observation("cable_lost", each, 1.0, (seen, *((APART,) if OR in each else ())))
+        for each in sorted(subjects)
     ]
     return lost + [
         Observation("nic_misplaced", each.nic, 1.0, (f"at {each.at}; {each.expected} {each.why}",))
@@ -253,7 +256,8 @@ def of_switches(
     Args:
         ports: of hosts.
         homes: NIC → the switch that it is at.
-        gone: switch that no path takes any more → its cables.
+        gone: switch that no path takes any more, or it and the cables that it may be instead → its
+            cables that are known to be lost by now.
         silent: hosts whose agents say nothing.
         now_ns: fleet time.
     """
@@ -266,10 +270,16 @@ def of_switches(
                 at.append(port)
     found = [_of_ports(switch, at) for switch, at in states.items()]
     return found + [
-        Observation("switch_down", switch, 1.0, (f"no path takes any of its {cables} cables",))
+        Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
         for switch, cables in gone.items()
         if switch not in states
     ]
+
+
+def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
+    all_of_them = f": none of its {cables} cables" if cables else ""
+    seen = f"no path that took it takes it any more{all_of_them}"
+    return (seen, APART) if OR in subject else (seen,)
 
 
 def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:

@@ -6,7 +6,7 @@ What the probes show is judged by localisation as it comes: a sounding only wide
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from syntony.fabric.names import GROUP
@@ -36,7 +36,7 @@ class _Asked(NamedTuple):
 
 
 class SoundingDesk:
-    """One per controller; not thread-safe. Instants are monotonic.
+    """One per controller; `step` on one thread at a time, `notes` on any. Instants are monotonic.
 
     Args:
         separating: finds the pairs.
@@ -44,7 +44,8 @@ class SoundingDesk:
 
     def __init__(self, separating: Separating) -> None:
         self._separating = separating
-        self._asked: dict[frozenset[str], _Asked] = {}
+        self._asked: Mapping[frozenset[str], _Asked] = {}
+        """Replaced whole: `notes` may read it in another thread than `step` runs in."""
 
     def step(
         self, findings: Iterable[Finding], planned: Collection[Pair], now_ns: int
@@ -83,7 +84,7 @@ class SoundingDesk:
 
     def _ask(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
         found = self._separating(names, planned, PAIRS)
-        self._asked[names] = _Asked(now_ns, found)
+        self._asked = {**self._asked, names: _Asked(now_ns, found)}
         _log.warning(
             "suspects to be told apart names=%s further_pairs=%s together=%d",
             ",".join(sorted(names)), ",".join("->".join(pair) for pair in found.pairs) or "none",

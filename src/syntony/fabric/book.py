@@ -83,14 +83,14 @@ class PathBook:
         """The sender and the devices that answered, as heard, never as the topology says; None for
         a silent one; nothing of a way that is not known."""
         hops = self._hops.get(way)
-        return () if hops is None else (way.src, *map(self._device, hops))
+        return () if hops is None else (way.src, *map(self.device, hops))
 
     def first_switches(self) -> dict[str, str]:
         """NIC → the device that its packets meet first, by most of its paths; as heard, never as
         the topology says."""
         heard: dict[str, Counter[str]] = defaultdict(Counter)
         for way, hops in list(self._hops.items()):
-            device = self._device(hops[0]) if hops else None
+            device = self.device(hops[0]) if hops else None
             if device is not None:
                 heard[way.src][device] += 1
         return {nic: devices.most_common(1)[0][0] for nic, devices in heard.items()}
@@ -119,14 +119,15 @@ class PathBook:
             if first and first == last:
                 middle = [first]
         else:
-            middle = [self._device(hop) for hop in hops]
+            middle = [self.device(hop) for hop in hops]
             if first and middle and middle[0] is None:
                 middle[0] = first
             if last and middle and middle[-1] not in {None, last}:
                 middle += [None, last]
         return [way.src, *middle, way.dst]
 
-    def _device(self, address: str) -> str | None:
+    def device(self, address: str) -> str | None:
+        """Who answers by an address; None for `SILENT`."""
         if address in {"", SILENT}:
             return None
         if self._topology is None:

@@ -15,6 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from syntony.fabric.book import Way
+from syntony.fabric.departures import FEW, Departures
 from syntony.fabric.graph import Change
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
@@ -55,6 +56,10 @@ class MapState(msgspec.Struct, kw_only=True):
     lost: dict[str, int] = msgspec.field(default_factory=dict)
     """Cable between switches to when it was lost, fleet time."""
     moved: dict[str, Move] = msgspec.field(default_factory=dict)
+    twins: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Lost cable → others that all of its ways left as well: one of them is why."""
+    down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Switch that is down → cables that it may be instead."""
 
 
 class FabricMap:
@@ -68,12 +73,18 @@ class FabricMap:
         state = state or MapState()
         self.lost = dict(state.lost)
         self.moved = dict(state.moved)
+        self.twins = dict(state.twins)
+        self.down = dict(state.down)
+        self._departures = Departures()
         self._told = set(state.cables)
         self._inherited = bool(state.cables)
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
         """Cable to the ways that went elsewhere, less those that came, since last told of."""
+        self._left_with: dict[str, Counter[str]] = {}
+        """Cable between switches to those that the ways which left it left with it, and itself,
+        since the last that came."""
         self._differs: dict[str, int] = {}
         """Cable to since when it differs from what was told."""
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
@@ -95,14 +106,22 @@ class FabricMap:
 
     def state(self) -> MapState:
         """For a successor."""
-        return MapState(cables=sorted(self._told), lost=self.lost, moved=self.moved)
+        return MapState(
+            cables=sorted(self._told),
+            lost=self.lost,
+            moved=self.moved,
+            twins=self.twins,
+            down=self.down,
+        )
 
     def homes(self) -> dict[str, str]:
         """NIC to the switch that it was told to be at; of several, the one most ways go by."""
         ends = (_ends(cable) for cable in sorted(self._told, key=lambda c: (self._count[c], c)))
         return {a: b for a, b in ends if _is_nic(a)}
 
-    def take(self, way: Way, heard: Sequence[str | None], now_ns: int) -> None:
+    def take(
+        self, way: Way, heard: Sequence[str | None], now_ns: int, learnt_ns: int | None = None
+    ) -> None:
         """A way as it is now.
 
         Args:
@@ -110,9 +129,11 @@ class FabricMap:
             heard: its sender and the devices that answered, in order, None for a silent one; empty
                 if nobody asks for it any more.
             now_ns: fleet time.
+            learnt_ns: when that was learnt, fleet time; now, if not told.
         """
         if self._began_ns is None:
             self._began_ns = now_ns
+        learnt_ns = now_ns if learnt_ns is None else learnt_ns
         old, new = self._ways.get(way, ()), tuple(heard)
         if not old:
             self._newest_ns = now_ns
@@ -127,10 +148,23 @@ class FabricMap:
         for cable in after - before:
             self._count[cable] += 1
             self._left[cable] = max(0, self._left[cable] - 1)
+            self._left_with.pop(cable, None)
+        between = {cable for cable in before - after if new and not _is_nic(_ends(cable)[0])}
+        for cable in between:
+            self._left_with.setdefault(cable, Counter()).update(between)
         for cable in before ^ after:
             self._compare(cable, now_ns)
         if old and new and old != new:
             self._turned.setdefault(way, (old, now_ns))
+            self._departures.turned(way, old, new, learnt_ns)
+        self.confirm(new, learnt_ns)
+
+    def confirm(self, heard: Sequence[str | None], learnt_ns: int) -> None:
+        """A sender and the devices that answered it, learnt to be as they were."""
+        self._departures.crossed(heard, learnt_ns)
+        for device in self.down.keys() & set(heard):
+            if device not in self._departures:
+                del self.down[device]
 
     def settle(self, now_ns: int) -> list[Change]:
         """What has stood for long enough to be told."""
@@ -141,8 +175,10 @@ class FabricMap:
             if not quiet and now_ns - self._began_ns < LOOK_NS:
                 return []
             self._look(now_ns)
+        self.down |= self._departures.down(self._count)
         changes = [*self._cable_changes(now_ns), *self._turns(now_ns)]
         self.lost = {k: at for k, at in self.lost.items() if now_ns - at < LOST_NS}
+        self.twins = {k: twins for k, twins in self.twins.items() if k in self.lost}
         self.moved = {k: m for k, m in self.moved.items() if now_ns - m.at_ns < MOVED_NS}
         return _bounded(changes)
 
@@ -210,28 +246,42 @@ class FabricMap:
         a, b = _ends(cable)
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
             return  # it is about to be seen elsewhere
-        left = self._left[cable]
+        left, twins = self._left[cable], self._twins_of(cable)
         self._untold(cable)
         if _is_nic(a) or left < ENOUGH:
             detail = f"{left} ways go elsewhere, nobody asks for others" if left else ""
             yield Change(change="unseen", what="cable", name=cable, detail=detail)
         else:
             self.lost[cable] = now_ns
+            self.twins[cable] = twins
             detail = f"{left} ways go elsewhere"
             yield Change(change="removed", what="cable", name=cable, detail=detail)
         known = {end for c in self._told for end in _ends(c)}
         for end in (end for end in (a, b) if end not in known):
             yield Change(change="removed", what="device", name=end, detail="its last cable is gone")
 
+    def _twins_of(self, cable: str) -> tuple[str, ...]:
+        """Cables that no way crosses any more and that left with this one, but for `FEW` ways."""
+        left = self._left_with.get(cable, Counter())
+        return tuple(
+            sorted(
+                other
+                for other, ways in left.items()
+                if other != cable and not self._count[other] and ways > left[cable] - FEW
+            )
+        )
+
     def _told_of(self, cable: str) -> None:
         self._told.add(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
+        self._left_with.pop(cable, None)
 
     def _untold(self, cable: str) -> None:
         self._told.discard(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
+        self._left_with.pop(cable, None)
 
     def _turns(self, now_ns: int) -> Iterable[Change]:
         """Ways between the same two switches by others than before: one change a pair."""

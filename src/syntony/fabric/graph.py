@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,8 +77,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_address(self) -> dict[str, str]:
-        """Address to the device that answers by it."""
-        return {address: d.name for d in self.devices for address in d.addresses}
+        """Address, as a traceroute tells it, to the device that answers by it."""
+        return {canonical(address): d.name for d in self.devices for address in d.addresses}
 
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
@@ -140,11 +141,19 @@ def _check_devices(devices: Sequence[Device]) -> None:
             raise InputError("duplicate-name", f"two devices are called {device.name}")
         names.add(device.name)
         for address in device.addresses:
-            other = owners.setdefault(address, device.name)
+            other = owners.setdefault(canonical(address), device.name)
             if other != device.name:
                 raise InputError(
                     "duplicate-address", f"{address} belongs to {other} and to {device.name}"
                 )
+
+
+def canonical(address: str) -> str:
+    """An IP address as the kernel writes it; anything else as it is."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address
 
 
 def is_device_name(name: str) -> bool:

@@ -38,6 +38,14 @@ that there is reason to doubt at most so often."""
 SILENCES = 5
 """A path on which some fell silent is asked for again as soon, but at most so often in a row: an
 outage ends meanwhile, or they answer no more."""
+CHECK_NS = 200 * MS
+"""Between two checks while nothing is asked: one packet to the hop in the middle of a known path,
+where paths between the same ends differ; such hops go by turns. A switch that died without losing
+a probe is noticed within seconds, whatever the number of flows."""
+CHECKS = 3
+"""At once, of those that were due since the last."""
+MIN_CHECKED = 3
+"""Hops of a path that is checked: a shorter one has no other way."""
 SPARE_AGAIN_NS = 600 * S
 """… and this often where nothing of a job goes yet: what is used is asked for at once."""
 _GOLDEN = 0.6180339887
@@ -61,6 +69,8 @@ class FlowKey(NamedTuple):
     dport: int
     proto: str = "udp"
     """``udp`` or ``tcp``: switches hash it too, so the same ports go another way."""
+    label: int = 0
+    """IPv6 flow label, which some switches hash."""
 
 
 class Ask(NamedTuple):
@@ -78,6 +88,8 @@ class Learnt(NamedTuple):
     """Addresses of the hops, in order; empty text for one that does not answer."""
     changed: bool
     """Whether it differs from what was known before."""
+    at_ns: int
+    """CLOCK_MONOTONIC, when its last hop answered."""
 
 
 class _Flow:
@@ -96,6 +108,8 @@ class _Flow:
         self.learnt_ns = 0
         self.doubted = False
         """While it was being asked for."""
+        self.checked = 0
+        """The hop that a check asks now; 0 for none."""
         self.whole: tuple[str, ...] = ()
         """The path as last known but for what was merely silent since, …"""
         self.silences = 0
@@ -120,6 +134,10 @@ class PathLearner:
         """By rank: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
+        self._by_middle: dict[str, dict[FlowKey, None]] = {}
+        """Hop in the middle to the paths across it, by turns; the hops by turns, too. Some are of
+        before."""
+        self._check_ns = 0
         self._lengths: dict[tuple[str, str], int] = {}
         """Hops between two addresses: paths of equal cost are equally long, so that the silence
         behind the last hop is waited for once, not for every flow."""
@@ -195,6 +213,39 @@ class PathLearner:
         self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
         return Ask(flow, state.ttl)
 
+    def checks(self, now_ns: int) -> list[Ask]:
+        """Packets to send now, while nothing else is asked, to see whether known paths still go
+        where they went. `answer` takes what comes back; silence says nothing."""
+        if now_ns < self._check_ns:
+            return []
+        asks: list[Ask] = []
+        self._check_ns = max(now_ns - (CHECKS - 1) * CHECK_NS, self._check_ns)
+        for hop in list(self._by_middle):
+            if self._check_ns > now_ns:
+                break
+            flow = self._next_across(hop)
+            if flow is not None:
+                self._check_ns += CHECK_NS
+                state = self._flows[flow]
+                state.checked = _middle(state.hops).ttl
+                asks.append(Ask(flow, state.checked))
+        return asks
+
+    def _next_across(self, hop: str) -> FlowKey | None:
+        """The path across a hop that was checked least lately, and is not asked for now; the hop's
+        next turn comes after all others'."""
+        flows = self._by_middle.pop(hop)
+        for flow in list(flows):
+            del flows[flow]
+            state = self._flows.get(flow)
+            if state is None or _middle(state.hops).address != hop:
+                continue
+            flows[flow] = None
+            self._by_middle[hop] = flows
+            if not state.asked and not state.hearing and self._rank(flow) != _SPARE:
+                return flow
+        return None
+
     def _pop(self, now_ns: int) -> FlowKey | None:
         for ready in self._ready:
             while ready and ready[0][0] <= now_ns:
@@ -206,10 +257,21 @@ class PathLearner:
     def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
         """A hop answered; the path if it is complete with that."""
         state = self._flows.get(flow)
-        if state is None or state.ttl != ttl or not state.asked:
+        if state is None:
+            return None
+        if state.ttl != ttl or not state.asked:
+            self._answer_check(flow, state, ttl, address)
             return None
         state.hearing[ttl] = address
         return self._forward(flow, state, now_ns)
+
+    def _answer_check(self, flow: FlowKey, state: _Flow, ttl: int, address: str) -> None:
+        if ttl != state.checked:
+            return
+        state.checked = 0
+        turned = _middle(state.hops) != (ttl, address)
+        if turned and not state.asked and not state.hearing:
+            self._schedule(flow, 0)
 
     def expire(self, now_ns: int) -> list[Learnt]:
         """Give up on what has not answered in time; the paths complete with that."""
@@ -251,7 +313,7 @@ class PathLearner:
             pair = (flow.src, flow.dst)
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
-        state.ttl, state.hearing = 1, {}
+        state.ttl, state.hearing, state.checked = 1, {}, 0
         left = _left(flow, state.whole, heard)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
@@ -269,12 +331,27 @@ class PathLearner:
         if not heard:
             return None
         before, state.hops = state.hops, heard
+        if middle := _middle(heard).address:
+            self._by_middle.setdefault(middle, {})[flow] = None
         if left:
             self.doubt(
                 [other for other, its in self._flows.items() if left & _hops_of(other, its.whole)],
                 now_ns,
             )
-        return Learnt(flow, heard, changed=before != heard)
+        return Learnt(flow, heard, changed=before != heard, at_ns=now_ns)
+
+
+class _Hop(NamedTuple):
+    ttl: int
+    address: str
+
+
+def _middle(hops: tuple[str, ...] | None) -> _Hop:
+    """The hop that a check asks; its address is empty if there is none."""
+    if hops is None or len(hops) < MIN_CHECKED:
+        return _Hop(0, "")
+    place = len(hops) // 2
+    return _Hop(place + 1, hops[place])
 
 
 def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:

@@ -9,13 +9,14 @@ any two NICs crosses one suspect without the other, no probe can tell them apart
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name, same_place
+from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 MAX_WAYS = 64
@@ -131,11 +132,12 @@ class _Ways:
     """Shortest ways over known links, each as the components that it crosses."""
 
     def __init__(self, links: Iterable[str]) -> None:
-        self._after: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(set(links)):
-            ends = link_ends(name) if ARROW in name else None
-            if ends is not None and not any("/" in end for end in ends):
-                self._after[ends[0]].append(ends[1])
+        between = [
+            name
+            for name in links
+            if ARROW in name and not any("/" in end for end in link_ends(name) or ())
+        ]
+        self._graph = WayGraph(between, lambda _: False)
         self._known: dict[Pair, tuple[tuple[str, ...], ...]] = {}
 
     def of(self, pair: Pair, homes: Mapping[str, str]) -> list[frozenset[str]]:
@@ -146,28 +148,9 @@ class _Ways:
 
     def _between(self, near: str, far: str) -> tuple[tuple[str, ...], ...]:
         if (near, far) not in self._known:
-            self._known[near, far] = tuple(itertools.islice(self._walk(near, far), MAX_WAYS))
+            shortest = self._graph.shortest(near, far)
+            self._known[near, far] = tuple(itertools.islice(shortest, MAX_WAYS))
         return self._known[near, far]
-
-    def _walk(self, near: str, far: str) -> Iterable[tuple[str, ...]]:
-        away = {near: 0}
-        todo = deque([near])
-        while todo and far not in away:
-            here = todo.popleft()
-            for after in self._after.get(here, ()):
-                if after not in away:
-                    away[after] = away[here] + 1
-                    todo.append(after)
-        if far not in away:
-            return
-        stack: list[tuple[str, ...]] = [(near,)]
-        while stack:
-            way = stack.pop()
-            if way[-1] == far:
-                yield way
-            elif len(way) <= away[far]:
-                nexts = self._after.get(way[-1], ())
-                stack.extend((*way, each) for each in nexts if away.get(each) == len(way))
 
 
 def _components(devices: tuple[str, ...]) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name
 
@@ -47,6 +47,20 @@ class WayGraph:
         devices = {device for pair in pairs for device in pair} - {near, far}
         links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
         return devices | links
+
+    def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
+        """The shortest known ways as their devices, both ends among them, last by name first."""
+        left = self._reached(far, forward=False)
+        if near not in left:
+            return
+        stack: list[tuple[str, ...]] = [(near,)]
+        while stack:
+            way = stack.pop()
+            if way[-1] == far:
+                yield way
+                continue
+            nexts = sorted(self._after.get(way[-1], ()))
+            stack.extend((*way, each) for each in nexts if left.get(each) == left[way[-1]] - 1)
 
     def _reached(self, start: str, *, forward: bool) -> dict[str, int]:
         """Device to its distance from `start` (to it, if not forward); ends are not passed."""

@@ -37,6 +37,7 @@ _FORWARDING = {
     # Expired packets are answered as often as the control-plane policing of switches usually
     # allows, in ms between two answers to one host; the kernel's own default is 1000.
     "net/ipv4/icmp_ratelimit": "20",
+    "net/ipv6/icmp/ratelimit": "20",
     "net/ipv4/ip_forward": "1",
     "net/ipv6/conf/all/forwarding": "1",
     "net/ipv6/conf/default/forwarding": "1",

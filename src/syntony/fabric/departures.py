@@ -1,0 +1,111 @@
+"""Which switch is down, by a sample of the ways that left it. Pure.
+
+A switch that dies may lose no packet: its neighbours see the carrier go and send around it. What is
+left of it is that ways which crossed it, learnt anew, do not. Not all of them need to be learnt
+anew to know that: were it there, some of them would still cross it, or others would come to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from syntony.fabric.book import Way
+from syntony.fabric.names import cable_name, link_ends
+from syntony.model import S
+
+CERTAIN_NATS = 10.0
+"""That none of the ways crosses a switch by chance, where ways are dealt out anew over it and those
+that took its place, is less likely than e to minus this."""
+ENOUGH = 10
+"""Ways that left, where none is known to be left: whatever took their place."""
+RECENT_NS = 20 * S
+"""A switch that was not heard of for so long before is silent: ways may still cross it."""
+FEW = 3
+"""Fewer ways beside those that one cable accounts for are noise."""
+
+
+class _Left:
+    """The ways that left one switch since any crossed it."""
+
+    def __init__(self, first_ns: int) -> None:
+        self.first_ns = first_ns
+        self.cables: dict[Way, tuple[str, str]] = {}
+        """The cables that each came and left by."""
+        self.instead: set[str] = set()
+
+
+class Departures:
+    """Takes ways that turned, says which switches are down. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, _Left] = {}
+        """By switch; none has crossed it since."""
+        self._heard_ns: dict[str, int] = {}
+        """Device to when it was learnt last that it answers."""
+
+    def __contains__(self, switch: str) -> bool:
+        """Whether any way has left a switch, and none has crossed it since."""
+        return switch in self._left
+
+    def turned(
+        self, way: Way, old: Sequence[str | None], new: Sequence[str | None], learnt_ns: int
+    ) -> None:
+        """A way goes elsewhere than it did.
+
+        Args:
+            way: the way.
+            old: its sender and the devices that answered.
+            new: the same now; what is silent now may still be crossed, and proves nothing.
+            learnt_ns: when that was learnt, fleet time.
+        """
+        if not new or None in new:
+            return
+        for place in range(2, len(old) - 1):
+            before, device, after = old[place - 1 : place + 2]
+            if before is None or device is None or after is None or device in new:
+                continue
+            if device not in self._left:
+                if learnt_ns - self._heard_ns.get(device, 0) > RECENT_NS:
+                    continue
+                self._left[device] = _Left(learnt_ns)
+            left = self._left[device]
+            left.first_ns = min(left.first_ns, learnt_ns)
+            left.cables[way] = (cable_name(before, device), cable_name(device, after))
+            if len(new) == len(old):
+                left.instead.add(new[place] or "")
+
+    def crossed(self, devices: Sequence[str | None], learnt_ns: int) -> None:
+        """A way was learnt to cross these: they are there, if it was asked for since the first way
+        left."""
+        for device in filter(None, devices[1:]):
+            self._heard_ns[device] = max(learnt_ns, self._heard_ns.get(device, 0))
+            left = self._left.get(device)
+            if left is not None and learnt_ns >= left.first_ns:
+                del self._left[device]
+
+    def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Switches that are down → who else it may be: cables that all of its ways shared.
+
+        Args:
+            in_use: cables that some way is known to cross still.
+        """
+        crossed = {end for cable in in_use for end in link_ends(cable) or ()}
+        found: dict[str, tuple[str, ...]] = {}
+        for device, left in self._left.items():
+            by_cable = Counter(cable for pair in left.cables.values() for cable in pair)
+            ways = len(left.cables)
+            beside = {cable: ways - number for cable, number in by_cable.items()}
+            if device in crossed:
+                if _nats(min(beside.values()), len(left.instead)) >= CERTAIN_NATS:
+                    found[device] = ()
+            elif ways >= ENOUGH:
+                found[device] = tuple(sorted(c for c, few in beside.items() if few < FEW))
+        return found
+
+
+def _nats(ways: int, instead: int) -> float:
+    """How unlikely it is that so many ways, dealt out anew over a switch and others, all miss
+    it."""
+    return -ways * math.log1p(-1 / (instead + 1)) if instead else 0.0

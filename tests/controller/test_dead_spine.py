@@ -1,0 +1,86 @@
+"""A spine dies without losing a packet: one page, soon, by the right name, on random fabrics; and
+what only looks like it pages for no switch."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.controller.judged import Control
+from tests.controller.traced import World
+
+from syntony.fabric.names import OR
+from syntony.model import S
+
+KNOWN_S = 45
+"""All paths are learnt, and the first look at the fabric is over."""
+SOON_NS = 10 * S
+
+
+def world(control: Control, case: int, leaves: int = 0) -> World:
+    seed = case if case < 2 else random.SystemRandom().randrange(100_000)
+    made = World(control, seed, leaves)
+    print(f"seed {seed}: {made.shape}")
+    made.run(KNOWN_S)
+    assert control.pages() == []
+    return made
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_a_dead_spine_is_one_page_within_seconds(control: Control, case: int) -> None:
+    fabric = world(control, case)
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.dead, died_ns = {spine}, fabric.now_ns
+    fabric.run(40)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert fabric.paged_ns[0] - died_ns <= SOON_NS
+    print(f"told after {(fabric.paged_ns[0] - died_ns) / S:.1f} s")
+    fabric.dead = set()
+    fabric.run(60)
+    fabric.dead = set()
+    fabric.run(60)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert control.live() == {}
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
+    control: Control, case: int
+) -> None:
+    fabric = world(control, case, leaves=2)
+    spine = fabric.rng.choice(fabric.spines)
+    twins = [f"leaf0--{spine}", f"leaf1--{spine}", spine]
+    fabric.dead, died_ns = {fabric.rng.choice(twins)}, fabric.now_ns
+    fabric.run(40)
+    assert control.pages() == [f"switch-down {OR.join(twins)}"]
+    assert fabric.paged_ns[0] - died_ns <= SOON_NS
+    fabric.run(60)
+    assert len(control.pages()) == 1
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_a_cable_that_is_pulled_is_no_switch(control: Control, case: int) -> None:
+    fabric = world(control, case)
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.dead = {f"leaf{fabric.rng.randrange(fabric.leaves)}--{spine}"}
+    fabric.run(120)
+    assert not [page for page in control.pages() if page.startswith("switch-down")]
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_ways_dealt_out_anew_are_no_dead_switch(control: Control, case: int) -> None:
+    fabric = world(control, case)
+    for salt in range(1, 4):
+        fabric.salt = salt
+        fabric.run(30)
+    assert control.pages() == []
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_a_spine_that_answers_no_more_is_not_dead(control: Control, case: int) -> None:
+    fabric = world(control, case)
+    fabric.silent = {fabric.rng.choice(fabric.spines)}
+    fabric.run(60)
+    fabric.salt = 1
+    fabric.run(60)
+    assert control.pages() == []
