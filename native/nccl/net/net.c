@@ -42,7 +42,7 @@ int net_init(log_function *log)
     if (state == NEW) {
         const char *problem = config_read();
         if (problem == NULL)
-            problem = verbs_load();
+            problem = verbs_load(getenv("SYNTONY_NCCL_IBVERBS"));
         if (problem == NULL)
             problem = devices_open();
         state = problem ? FAILED : WORKS;

@@ -1,9 +1,6 @@
-#include "fake_verbs.h"
+#include "fake_inside.h"
 
 #include <errno.h>
-#include <infiniband/verbs.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,59 +12,12 @@
 #undef ibv_query_port
 #pragma GCC visibility push(default)
 
-enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
-
-struct packet {
-    struct packet *next;
-    int64_t due_ns;
-    uint32_t psn;
-    bool is_ack, is_send;
-    uint64_t address;
-    uint32_t rkey, size;
-    unsigned char data[];
-};
-
-struct entry { /* of a send queue */
-    struct entry *next;
-    uint32_t psn;
-    uint64_t wr_id, address;
-    uint32_t rkey, size;
-    const void *from;
-    bool is_send, signaled;
-};
-
-struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
-struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
-
-struct cq { struct ibv_cq base; struct cqe *first, **last; };
-
-struct pair {
-    struct ibv_qp base;
-    int port;
-    bool gone;
-    uint32_t peer, label, next_psn, expected_psn;
-    uint8_t timeout, retry_count;
-    int retries;
-    int64_t progress_ns, last_due_ns;
-    int64_t closing_ns; /* in error, and until then still writing what arrives */
-    struct entry *sends, **last_send;
-    struct receive *receives, **last_receive;
-    struct packet *out, **last_out;
-};
-
-struct device {
-    struct ibv_device base;
-    struct ibv_context context;
-    struct fake_fault fault;
-    bool active;
-    int events[8], event_count;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device devices[PORTS];
-static struct pair *pairs[MAX_PAIRS];
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+struct device fake_devices[PORTS];
+struct pair *fake_pairs[MAX_PAIRS];
+uint32_t fake_pair_count = 1;
 static struct { struct ibv_mr mr; bool used; } *regions[MAX_REGIONS];
-static uint32_t pair_count = 1, region_count = 1;
+static uint32_t region_count = 1;
 static struct fake_counts counts;
 static uint64_t random_state = 88172645463325252u;
 
@@ -79,28 +29,37 @@ static uint64_t draw(void)
     return random_state;
 }
 
-static int64_t now(void)
+int64_t fake_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
-                     enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
+void fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc, int64_t due_ns)
 {
     struct cq *cq = (struct cq *)base;
+    const struct device *device = &fake_devices[pair->port];
     struct cqe *cqe = calloc(1, sizeof *cqe);
-    cqe->due_ns = due_ns ? due_ns : now() + devices[pair->port].fault.completion_delay_ns;
-    cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
-                              .qp_num = pair->base.qp_num};
+    cqe->due_ns = due_ns ? due_ns : fake_now() + device->fault.completion_delay_ns;
+    cqe->stamp = fake_stamp(device);
+    cqe->wc = *wc;
+    cqe->wc.qp_num = pair->base.qp_num;
     *cq->last = cqe;
     cq->last = &cqe->next;
 }
 
+static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id,
+                     enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint32_t size,
+                     int64_t due_ns)
+{
+    struct ibv_wc wc = {.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size};
+    fake_complete(base, pair, &wc, due_ns);
+}
+
 static void flush(struct pair *pair, enum ibv_wc_status first)
 {
-    int64_t due_ns = now() + devices[pair->port].fault.completion_delay_ns;
+    int64_t due_ns = fake_now() + fake_devices[pair->port].fault.completion_delay_ns;
     if (pair->base.state != IBV_QPS_ERR)
         pair->closing_ns = due_ns;
     pair->base.state = IBV_QPS_ERR;
@@ -123,11 +82,11 @@ static void flush(struct pair *pair, enum ibv_wc_status first)
     pair->last_receive = &pair->receives;
 }
 
-static void transmit(struct pair *pair, struct packet *packet)
+void fake_transmit(struct pair *pair, struct packet *packet)
 {
-    const struct fake_fault *fault = &devices[pair->port].fault;
-    int64_t due_ns = now() + BASE_DELAY_NS + fault->delay_ns;
-    if (!devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
+    const struct fake_fault *fault = &fake_devices[pair->port].fault;
+    int64_t due_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
+    if (!fake_devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
         free(packet);
         return;
     }
@@ -152,7 +111,7 @@ static void send_entry(struct pair *pair, const struct entry *entry)
                               .address = entry->address, .rkey = entry->rkey, .size = entry->size};
     if (entry->size)
         memcpy(packet->data, entry->from, entry->size);
-    transmit(pair, packet);
+    fake_transmit(pair, packet);
 }
 
 static void acknowledge(struct pair *pair)
@@ -160,7 +119,7 @@ static void acknowledge(struct pair *pair)
     struct packet *ack = calloc(1, sizeof *ack);
     ack->is_ack = true;
     ack->psn = pair->expected_psn;
-    transmit(pair, ack);
+    fake_transmit(pair, ack);
 }
 
 static void take_ack(struct pair *pair, uint32_t psn)
@@ -175,7 +134,7 @@ static void take_ack(struct pair *pair, uint32_t psn)
             pair->last_send = &pair->sends;
         free(entry);
         pair->retries = 0;
-        pair->progress_ns = now();
+        pair->progress_ns = fake_now();
     }
 }
 
@@ -229,14 +188,18 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
 
 static void deliver(struct pair *from, const struct packet *packet)
 {
-    struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
-    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
+    if (packet->datagram.qpn) {
+        fake_deliver_datagram(from, packet);
+        return;
+    }
+    struct pair *to = from->peer < fake_pair_count ? fake_pairs[from->peer] : NULL;
+    if (to == NULL || to->gone || !fake_devices[to->port].active || to->peer != from->base.qp_num)
         return;
     if (packet->is_ack) {
         if (to->base.state == IBV_QPS_RTS)
             take_ack(to, packet->psn);
     } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
-               (to->base.state == IBV_QPS_ERR && now() < to->closing_ns && !packet->is_send))
+               (to->base.state == IBV_QPS_ERR && fake_now() < to->closing_ns && !packet->is_send))
         execute(from, to, packet);
 }
 
@@ -257,11 +220,11 @@ static void retransmit(struct pair *pair, int64_t now_ns)
 }
 
 /* Everything that is due. */
-static void step(void)
+void fake_step(void)
 {
-    int64_t now_ns = now();
-    for (uint32_t i = 1; i < pair_count; i++) {
-        struct pair *pair = pairs[i];
+    int64_t now_ns = fake_now();
+    for (uint32_t i = 1; i < fake_pair_count; i++) {
+        struct pair *pair = fake_pairs[i];
         if (pair == NULL)
             continue;
         while (pair->out && pair->out->due_ns <= now_ns) {
@@ -274,7 +237,7 @@ static void step(void)
         }
         retransmit(pair, now_ns);
         if (pair->gone && pair->out == NULL) {
-            pairs[i] = NULL;
+            fake_pairs[i] = NULL;
             free(pair);
         }
     }
@@ -283,12 +246,20 @@ static void step(void)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     for (; wr; wr = wr->next) {
         *bad = wr;
         if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
-            pthread_mutex_unlock(&lock);
+            pthread_mutex_unlock(&fake_lock);
             return EINVAL;
+        }
+        if (qp->qp_type == IBV_QPT_UD) {
+            int failed = fake_send_datagram(pair, wr);
+            if (failed) {
+                pthread_mutex_unlock(&fake_lock);
+                return failed;
+            }
+            continue;
         }
         struct entry *entry = calloc(1, sizeof *entry);
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
@@ -300,7 +271,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
             entry->size = wr->sg_list->length;
         }
         if (pair->sends == NULL)
-            pair->progress_ns = now();
+            pair->progress_ns = fake_now();
         *pair->last_send = entry;
         pair->last_send = &entry->next;
         if (qp->state == IBV_QPS_ERR)
@@ -308,7 +279,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         else
             send_entry(pair, entry);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -316,15 +287,17 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 {
     struct pair *pair = (struct pair *)qp;
     *bad = wr;
-    pthread_mutex_lock(&lock);
-    struct receive *receive = calloc(1, sizeof *receive);
-    *receive = (struct receive){.wr_id = wr->wr_id, .to = (void *)(uintptr_t)wr->sg_list->addr,
-                                .size = wr->sg_list->length};
-    *pair->last_receive = receive;
-    pair->last_receive = &receive->next;
+    pthread_mutex_lock(&fake_lock);
+    for (; wr; wr = wr->next) {
+        struct receive *receive = calloc(1, sizeof *receive);
+        *receive = (struct receive){.wr_id = wr->wr_id, .to = (void *)(uintptr_t)wr->sg_list->addr,
+                                    .size = wr->sg_list->length};
+        *pair->last_receive = receive;
+        pair->last_receive = &receive->next;
+    }
     if (qp->state == IBV_QPS_ERR)
         flush(pair, IBV_WC_WR_FLUSH_ERR);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -332,9 +305,9 @@ static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
 {
     struct cq *cq = (struct cq *)base;
     int got = 0;
-    pthread_mutex_lock(&lock);
-    step();
-    int64_t now_ns = now();
+    pthread_mutex_lock(&fake_lock);
+    fake_step();
+    int64_t now_ns = fake_now();
     while (got < room && cq->first && cq->first->due_ns <= now_ns) {
         struct cqe *cqe = cq->first;
         wc[got++] = cqe->wc;
@@ -343,7 +316,7 @@ static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
             cq->last = &cq->first;
         free(cqe);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return got;
 }
 
@@ -351,8 +324,8 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
     struct ibv_device **list = calloc(PORTS + 1, sizeof *list);
     for (int i = 0; i < PORTS; i++) {
-        snprintf(devices[i].base.name, sizeof devices[i].base.name, "fake%d", i);
-        list[i] = &devices[i].base;
+        snprintf(fake_devices[i].base.name, sizeof fake_devices[i].base.name, "fake%d", i);
+        list[i] = &fake_devices[i].base;
     }
     *count = PORTS;
     return list;
@@ -361,21 +334,22 @@ struct ibv_device **ibv_get_device_list(int *count)
 void ibv_free_device_list(struct ibv_device **list) { free(list); }
 const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
-static struct device *device_of(struct ibv_context *context)
+struct device *fake_device_of(struct ibv_context *context)
 {
-    return (struct device *)((char *)context - offsetof(struct device, context));
+    return (struct device *)((char *)context - offsetof(struct device, extended.context));
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
     struct device *device = (struct device *)base;
-    device->context.device = base;
-    device->context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-    device->context.ops.post_send = post_send;
-    device->context.ops.post_recv = post_recv;
-    device->context.ops.poll_cq = poll_cq;
+    device->extended.context.device = base;
+    device->extended.context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    device->extended.context.ops.post_send = post_send;
+    device->extended.context.ops.post_recv = post_recv;
+    device->extended.context.ops.poll_cq = poll_cq;
     device->active = true;
-    return &device->context;
+    fake_extend(device);
+    return &device->extended.context;
 }
 
 int ibv_close_device(struct ibv_context *context) { return close(context->async_fd); }
@@ -384,14 +358,16 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
 {
     if (number != 1)
         return EINVAL;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
-    attr->state = device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    attr->state = fake_device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attr->active_mtu = IBV_MTU_4096;
     attr->active_speed = 32;
     attr->active_width = 2;
-    attr->link_layer = IBV_LINK_LAYER_ETHERNET;
-    pthread_mutex_unlock(&lock);
+    attr->link_layer = fake_device_of(context)->machine.infiniband ? IBV_LINK_LAYER_INFINIBAND
+                                                                   : IBV_LINK_LAYER_ETHERNET;
+    attr->lid = (uint16_t)(fake_device_of(context) - fake_devices + 1);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -400,7 +376,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union 
     if (number != 1 || index != 0)
         return EINVAL;
     const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10,
-                             [15] = (uint8_t)(device_of(context) - devices + 1)};
+                             [15] = (uint8_t)(fake_device_of(context) - fake_devices + 1)};
     memcpy(gid->raw, raw, sizeof raw);
     return 0;
 }
@@ -411,7 +387,10 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     (void)flags, (void)size;
     if (room == 0)
         return -EINVAL;
-    entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
+    entries[0] = (struct ibv_gid_entry){
+        .port_num = 1,
+        .gid_type = fake_device_of(context)->machine.old_gid ? IBV_GID_TYPE_ROCE_V1
+                                                             : IBV_GID_TYPE_ROCE_V2};
     ibv_query_gid(context, 1, 0, &entries[0].gid);
     return 1;
 }
@@ -421,12 +400,12 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     uint64_t one;
     if (read(context->async_fd, &one, sizeof one) != sizeof one)
         return -1;
-    pthread_mutex_lock(&lock);
-    struct device *device = device_of(context);
+    pthread_mutex_lock(&fake_lock);
+    struct device *device = fake_device_of(context);
     event->event_type = device->events[0];
     memmove(device->events, device->events + 1, sizeof device->events - sizeof *device->events);
     device->event_count--;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -444,31 +423,37 @@ int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
 {
     (void)access;
-    pthread_mutex_lock(&lock);
+    if (fake_device_of(pd->context)->machine.no_memory) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    pthread_mutex_lock(&fake_lock);
     uint32_t key = region_count++ % MAX_REGIONS;
     if (regions[key] == NULL)
         regions[key] = calloc(1, sizeof *regions[key]);
     regions[key]->used = true;
     regions[key]->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address,
                                        .length = size, .lkey = key, .rkey = key};
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return &regions[key]->mr;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     regions[mr->rkey]->used = false;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
                              struct ibv_comp_channel *channel, int vector)
 {
-    (void)depth, (void)user, (void)channel, (void)vector;
+    (void)depth, (void)vector;
     struct cq *cq = calloc(1, sizeof *cq);
     cq->base.context = context;
+    cq->base.channel = channel;
+    cq->base.cq_context = user;
     cq->last = &cq->first;
     return &cq->base;
 }
@@ -476,6 +461,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
 int ibv_destroy_cq(struct ibv_cq *base)
 {
     struct cq *cq = (struct cq *)base;
+    fake_forget_cq(cq);
     while (cq->first) {
         struct cqe *next = cq->first->next;
         free(cq->first);
@@ -488,32 +474,36 @@ int ibv_destroy_cq(struct ibv_cq *base)
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct pair *pair = calloc(1, sizeof *pair);
-    pthread_mutex_lock(&lock);
-    if (pair_count == MAX_PAIRS) {
-        pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&fake_lock);
+    struct fake_machine *machine = &fake_device_of(pd->context)->machine;
+    if (fake_pair_count == MAX_PAIRS ||
+        (machine->few_queues && machine->queues_left-- <= 0)) {
+        pthread_mutex_unlock(&fake_lock);
         free(pair);
         errno = ENOMEM;
         return NULL;
     }
     pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
-                                 .recv_cq = attr->recv_cq, .qp_num = pair_count,
+                                 .recv_cq = attr->recv_cq, .qp_num = fake_pair_count, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
-    pair->port = (int)(device_of(pd->context) - devices);
+    pair->port = (int)(fake_device_of(pd->context) - fake_devices);
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
-    pairs[pair_count++] = pair;
-    pthread_mutex_unlock(&lock);
+    fake_pairs[fake_pair_count++] = pair;
+    pthread_mutex_unlock(&fake_lock);
     return &pair->base;
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     if (attr->qp_state == IBV_QPS_ERR)
         flush(pair, IBV_WC_WR_FLUSH_ERR);
     qp->state = attr->qp_state;
+    if (mask & IBV_QP_QKEY)
+        pair->label = attr->qkey;
     if (mask & IBV_QP_DEST_QPN) {
         pair->peer = attr->dest_qp_num;
         pair->label = attr->ah_attr.grh.flow_label;
@@ -522,7 +512,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->timeout = attr->timeout;
         pair->retry_count = attr->retry_cnt;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -530,7 +520,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     pair->base.state = IBV_QPS_RESET;
     pair->gone = true;
     while (pair->sends) {
@@ -543,7 +533,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
         free(pair->receives);
         pair->receives = next;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
@@ -554,55 +544,62 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 
 void fake_set_fault(int port, const struct fake_fault *fault)
 {
-    pthread_mutex_lock(&lock);
-    devices[port].fault = *fault;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&fake_lock);
+    fake_devices[port].fault = *fault;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_set_machine(int port, const struct fake_machine *machine)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_devices[port].machine = *machine;
+    pthread_mutex_unlock(&fake_lock);
 }
 
 void fake_set_active(int port, int active)
 {
     uint64_t one = 1;
-    pthread_mutex_lock(&lock);
-    struct device *device = &devices[port];
+    pthread_mutex_lock(&fake_lock);
+    struct device *device = &fake_devices[port];
     if (device->active != (active != 0) && device->event_count < 8) {
         device->active = active;
         device->events[device->event_count++] = active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-        if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
+        if (write(device->extended.context.async_fd, &one, sizeof one) != sizeof one)
             abort();
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 void fake_fail_queues(int port)
 {
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 1; i < pair_count; i++)
-        if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
-            flush(pairs[i], IBV_WC_LOC_PROT_ERR);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&fake_lock);
+    for (uint32_t i = 1; i < fake_pair_count; i++)
+        if (fake_pairs[i] && fake_pairs[i]->port == port && fake_pairs[i]->base.state == IBV_QPS_RTS)
+            flush(fake_pairs[i], IBV_WC_LOC_PROT_ERR);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 void fake_counts(struct fake_counts *to)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     *to = counts;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 int fake_flow_labels(uint32_t *labels, int room)
 {
     int count = 0;
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 1; i < pair_count && count < room; i++)
-        if (pairs[i] && pairs[i]->base.state == IBV_QPS_RTS)
-            labels[count++] = pairs[i]->label;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&fake_lock);
+    for (uint32_t i = 1; i < fake_pair_count && count < room; i++)
+        if (fake_pairs[i] && fake_pairs[i]->base.state == IBV_QPS_RTS)
+            labels[count++] = fake_pairs[i]->label;
+    pthread_mutex_unlock(&fake_lock);
     return count;
 }
 
 void fake_seed(uint64_t seed)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     random_state = seed * 0x9e3779b97f4a7c15u | 1;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
 }

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct verbs verbs;
 
@@ -18,14 +17,15 @@ static const struct {
     FUNCTION(get_async_event), FUNCTION(ack_async_event), FUNCTION(alloc_pd), FUNCTION(dealloc_pd),
     FUNCTION(reg_mr), {"ibv_reg_dmabuf_mr", offsetof(struct verbs, reg_dmabuf_mr), 1},
     FUNCTION(dereg_mr), FUNCTION(create_cq), FUNCTION(destroy_cq), FUNCTION(create_qp),
-    FUNCTION(modify_qp), FUNCTION(destroy_qp), FUNCTION(wc_status_str),
+    FUNCTION(modify_qp), FUNCTION(destroy_qp), FUNCTION(wc_status_str), FUNCTION(create_ah),
+    FUNCTION(destroy_ah), FUNCTION(create_comp_channel), FUNCTION(destroy_comp_channel),
+    FUNCTION(get_cq_event), FUNCTION(ack_cq_events), FUNCTION(fork_init),
 #undef FUNCTION
 };
 
-const char *verbs_load(void)
+const char *verbs_load(const char *name)
 {
     static char problem[256];
-    const char *name = getenv("SYNTONY_NCCL_IBVERBS");
     void *library = dlopen(name && *name ? name : "libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(problem, sizeof problem, "%s", dlerror());

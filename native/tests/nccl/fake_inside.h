@@ -1,0 +1,93 @@
+/* Inside of the fake provider, shared by its files. */
+#ifndef FAKE_INSIDE_H
+#define FAKE_INSIDE_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "fake_verbs.h"
+
+enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
+
+struct fake_datagram {
+    uint32_t qpn, qkey, label;
+    uint8_t gid[16], traffic_class, sl;
+};
+
+struct packet {
+    struct packet *next;
+    int64_t due_ns;
+    uint32_t psn;
+    bool is_ack, is_send;
+    struct fake_datagram datagram; /* qpn 0: it is none */
+    uint64_t address;
+    uint32_t rkey, size;
+    unsigned char data[];
+};
+
+struct entry { /* of a send queue */
+    struct entry *next;
+    uint32_t psn;
+    uint64_t wr_id, address;
+    uint32_t rkey, size;
+    const void *from;
+    bool is_send, signaled;
+};
+
+struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
+struct cqe { struct cqe *next; int64_t due_ns, stamp; struct ibv_wc wc; };
+
+struct cq {
+    union {
+        struct ibv_cq base;
+        struct ibv_cq_ex extended;
+    };
+    struct cqe *first, **last;
+    bool armed;
+    struct cq *next; /* of those with a channel */
+};
+
+struct pair {
+    struct ibv_qp base;
+    int port;
+    bool gone;
+    uint32_t peer, label, next_psn, expected_psn;
+    uint8_t timeout, retry_count;
+    int retries;
+    int64_t progress_ns, last_due_ns;
+    int64_t closing_ns; /* in error, and until then still writing what arrives */
+    struct entry *sends, **last_send;
+    struct receive *receives, **last_receive;
+    struct packet *out, **last_out;
+};
+
+struct device {
+    struct ibv_device base;
+    struct verbs_context extended;
+    struct fake_fault fault;
+    struct fake_machine machine;
+    bool active;
+    int events[8], event_count;
+};
+
+extern pthread_mutex_t fake_lock;
+extern struct device fake_devices[PORTS];
+extern struct pair *fake_pairs[MAX_PAIRS];
+extern uint32_t fake_pair_count;
+
+/* fake_verbs.c; all with the lock held */
+int64_t fake_now(void);
+void fake_step(void);
+void fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc, int64_t due_ns);
+void fake_transmit(struct pair *pair, struct packet *packet);
+struct device *fake_device_of(struct ibv_context *context);
+
+/* fake_datagrams.c */
+void fake_extend(struct device *device);
+int fake_send_datagram(struct pair *pair, const struct ibv_send_wr *wr);
+void fake_deliver_datagram(struct pair *from, const struct packet *packet);
+int64_t fake_stamp(const struct device *device);
+void fake_forget_cq(struct cq *cq);
+
+#endif
