@@ -293,12 +293,13 @@ static int query_device_ex(struct ibv_context *context,
     return 0;
 }
 
-void fake_extend(struct device *device)
+void fake_extend(struct opened *opened)
 {
-    device->extended.context.ops.req_notify_cq = arm;
-    device->extended.context.abi_compat = device->machine.stamps ? __VERBS_ABI_IS_EXTENDED : NULL;
-    device->extended.sz = sizeof device->extended;
-    device->extended.create_cq_ex = create_cq_ex;
-    device->extended.query_rt_values = query_rt_values;
-    device->extended.query_device_ex = query_device_ex;
+    struct verbs_context *extended = &opened->extended;
+    extended->context.ops.req_notify_cq = arm;
+    extended->context.abi_compat = opened->device->machine.stamps ? __VERBS_ABI_IS_EXTENDED : NULL;
+    extended->sz = sizeof *extended;
+    extended->create_cq_ex = create_cq_ex;
+    extended->query_rt_values = query_rt_values;
+    extended->query_device_ex = query_device_ex;
 }

@@ -64,11 +64,18 @@ struct pair {
 
 struct device {
     struct ibv_device base;
-    struct verbs_context extended;
     struct fake_fault fault;
     struct fake_machine machine;
-    bool active;
+    bool active, known;
+    struct opened *opened;
+};
+
+/* Once for each time that the device was opened. */
+struct opened {
+    struct opened *next;
+    struct device *device;
     int events[8], event_count;
+    struct verbs_context extended; /* last, as the library has it */
 };
 
 extern pthread_mutex_t fake_lock;
@@ -84,7 +91,7 @@ void fake_transmit(struct pair *pair, struct packet *packet);
 struct device *fake_device_of(struct ibv_context *context);
 
 /* fake_datagrams.c */
-void fake_extend(struct device *device);
+void fake_extend(struct opened *opened);
 int fake_send_datagram(struct pair *pair, const struct ibv_send_wr *wr);
 void fake_deliver_datagram(struct pair *from, const struct packet *packet);
 int64_t fake_stamp(const struct device *device);

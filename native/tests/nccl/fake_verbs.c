@@ -334,25 +334,62 @@ struct ibv_device **ibv_get_device_list(int *count)
 void ibv_free_device_list(struct ibv_device **list) { free(list); }
 const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
+static struct opened *opened_of(struct ibv_context *context)
+{
+    return (struct opened *)((char *)context - offsetof(struct opened, extended.context));
+}
+
 struct device *fake_device_of(struct ibv_context *context)
 {
-    return (struct device *)((char *)context - offsetof(struct device, extended.context));
+    return opened_of(context)->device;
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
-    struct device *device = (struct device *)base;
-    device->extended.context.device = base;
-    device->extended.context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-    device->extended.context.ops.post_send = post_send;
-    device->extended.context.ops.post_recv = post_recv;
-    device->extended.context.ops.poll_cq = poll_cq;
-    device->active = true;
-    fake_extend(device);
-    return &device->extended.context;
+    struct opened *opened = calloc(1, sizeof *opened);
+    struct ibv_context *context = &opened->extended.context;
+    context->device = base;
+    context->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    context->ops.post_send = post_send;
+    context->ops.post_recv = post_recv;
+    context->ops.poll_cq = poll_cq;
+    pthread_mutex_lock(&fake_lock);
+    struct device *device = opened->device = (struct device *)base;
+    device->active |= !device->known;
+    device->known = true;
+    fake_extend(opened);
+    opened->next = device->opened;
+    device->opened = opened;
+    pthread_mutex_unlock(&fake_lock);
+    return context;
 }
 
-int ibv_close_device(struct ibv_context *context) { return close(context->async_fd); }
+int ibv_close_device(struct ibv_context *context)
+{
+    struct opened *opened = opened_of(context);
+    pthread_mutex_lock(&fake_lock);
+    struct opened **at = &opened->device->opened;
+    while (*at != opened)
+        at = &(*at)->next;
+    *at = opened->next;
+    pthread_mutex_unlock(&fake_lock);
+    close(context->async_fd);
+    free(opened);
+    return 0;
+}
+
+/* With the lock held. */
+static void happen(struct device *device, enum ibv_event_type event)
+{
+    uint64_t one = 1;
+    for (struct opened *at = device->opened; at; at = at->next) {
+        if (at->event_count == 8)
+            continue;
+        at->events[at->event_count++] = event;
+        if (write(at->extended.context.async_fd, &one, sizeof one) != sizeof one)
+            abort();
+    }
+}
 
 int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_ibv_port_attr *to)
 {
@@ -401,10 +438,10 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     if (read(context->async_fd, &one, sizeof one) != sizeof one)
         return -1;
     pthread_mutex_lock(&fake_lock);
-    struct device *device = fake_device_of(context);
-    event->event_type = device->events[0];
-    memmove(device->events, device->events + 1, sizeof device->events - sizeof *device->events);
-    device->event_count--;
+    struct opened *opened = opened_of(context);
+    event->event_type = opened->events[0];
+    memmove(opened->events, opened->events + 1, sizeof opened->events - sizeof *opened->events);
+    opened->event_count--;
     pthread_mutex_unlock(&fake_lock);
     return 0;
 }
@@ -558,15 +595,19 @@ void fake_set_machine(int port, const struct fake_machine *machine)
 
 void fake_set_active(int port, int active)
 {
-    uint64_t one = 1;
     pthread_mutex_lock(&fake_lock);
     struct device *device = &fake_devices[port];
-    if (device->active != (active != 0) && device->event_count < 8) {
+    if (device->active != (active != 0)) {
         device->active = active;
-        device->events[device->event_count++] = active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-        if (write(device->extended.context.async_fd, &one, sizeof one) != sizeof one)
-            abort();
+        happen(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     }
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_fail_device(int port)
+{
+    pthread_mutex_lock(&fake_lock);
+    happen(&fake_devices[port], IBV_EVENT_DEVICE_FATAL);
     pthread_mutex_unlock(&fake_lock);
 }
 

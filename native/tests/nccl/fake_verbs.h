@@ -44,6 +44,7 @@ void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_machine(int port, const struct fake_machine *machine);
 void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
+void fake_fail_device(int port);            /* its event; it stays open */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 void fake_counts(struct fake_counts *counts);
 /* Of the queue pairs that are connected now: their flow labels. Returns how many. */
