@@ -357,12 +357,21 @@ static void take_in(struct syn_probe_engine *engine, struct syn_socket *socket,
         syn_accept_reply(engine, &arrival);
 }
 
+/* Everything that is there was received into a full queue: what came after it was dropped here, not
+ * by the network. */
+static void note_full(struct syn_probe_engine *engine)
+{
+    engine->counters.rx_overflow++;
+    engine->stall.mark++;
+}
+
 void syn_verbs_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
 {
     struct syn_verbs_done done[SYN_BATCH];
-    unsigned count, total = 0;
+    unsigned count, received = 0;
     if (socket->queue == NULL)
         return;
+    unsigned depth = syn_verbs_queue_depth(socket->queue);
     int failed = !syn_verbs_queue_arm(socket->queue);
     do {
         count = syn_verbs_queue_poll(socket->queue, done, SYN_BATCH);
@@ -371,11 +380,12 @@ void syn_verbs_receive(struct syn_probe_engine *engine, struct syn_socket *socke
             failed = done[i].failed;
             if (failed)
                 break;
-            /* So many at once: the queue was full, and others were dropped. */
-            take_in(engine, socket, &done[i], now_ns, total + i >= SYN_SENT_RING / 2);
+            received += !done[i].sent;
+            if (received == depth)
+                note_full(engine);
+            take_in(engine, socket, &done[i], now_ns, received >= depth);
             syn_verbs_queue_give_back(socket->queue, &done[i]);
         }
-        total += count;
     } while (count == SYN_BATCH && !failed);
     if (failed) /* it is opened again with its NIC, which is found not to be whole */
         syn_verbs_close_socket(socket);

@@ -14,7 +14,7 @@ enum {
     QKEY = 0x53594e50, /* the same everywhere: packets are authenticated by their tag */
     GRH_BYTES = 40,
     REFLECTOR_DEPTH = 512,
-    DEPTH = 64,
+    DEPTH = 128,
     SEND_STRIDE = 128,
     RECEIVED = 1 << 16, /* of a work request's id; the rest is its slot */
     POLL_BATCH = 32,
@@ -165,6 +165,11 @@ void syn_verbs_queue_close(struct syn_verbs_queue *queue)
 int syn_verbs_queue_fd(const struct syn_verbs_queue *queue)
 {
     return queue->channel->fd;
+}
+
+unsigned syn_verbs_queue_depth(const struct syn_verbs_queue *queue)
+{
+    return queue->depth;
 }
 
 uint32_t syn_verbs_queue_number(const struct syn_verbs_queue *queue)

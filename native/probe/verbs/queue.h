@@ -35,6 +35,7 @@ struct syn_verbs_queue *syn_verbs_queue_open(struct syn_verbs_port *port, int re
 void syn_verbs_queue_close(struct syn_verbs_queue *queue);
 int syn_verbs_queue_fd(const struct syn_verbs_queue *queue); /* readable after `arm` */
 uint32_t syn_verbs_queue_number(const struct syn_verbs_queue *queue);
+unsigned syn_verbs_queue_depth(const struct syn_verbs_queue *queue); /* slots each way */
 /* Be told of what is done from now on. */
 int syn_verbs_queue_arm(struct syn_verbs_queue *queue);
 unsigned syn_verbs_queue_poll(struct syn_verbs_queue *queue, struct syn_verbs_done *done,
