@@ -284,6 +284,7 @@ int syn_tell(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arr
 void syn_be_told(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arrival *arrival);
 
 /* verbs/plane.c, or without_verbs.c; the engine is one over verbs */
+/* SYN_OK, or an error with a sentence. */
 int syn_verbs_attach(struct syn_probe_engine *engine, uint32_t nic, char *message);
 void syn_verbs_detach(struct syn_probe_engine *engine, uint32_t nic);
 int syn_verbs_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket,

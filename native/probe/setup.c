@@ -176,8 +176,9 @@ static int attach(struct syn_probe_engine *engine, uint32_t at, const struct syn
     nic->ifindex = if_nametoindex(nic->config.ifname);
     if (!is_over_verbs(engine))
         syn_stamps_prepare(&nic->config, &nic->status);
-    else if (!syn_verbs_attach(engine, at, message))
-        return SYN_ERROR_MISSING;
+    int failed = is_over_verbs(engine) ? syn_verbs_attach(engine, at, message) : SYN_OK;
+    if (failed)
+        return failed;
     struct syn_socket *reflector = reflector_of(engine, at, message);
     if (reflector == NULL || !syn_reopen_socket(engine, reflector, message)) {
         detach(engine, at);

@@ -19,6 +19,7 @@ enum {
     SYN_OK = 0,
     SYN_ERROR_USAGE = 1,   /* a value that does not fit */
     SYN_ERROR_MISSING = 2, /* the machine lacks something, or it is taken */
+    SYN_ERROR_ABSENT = 3,  /* over verbs: the NIC has no RDMA port */
 };
 
 /* What is known about one probe. A lost probe with a STALL flag says nothing about the network. */
@@ -170,7 +171,8 @@ struct syn_verbs_endpoint {
     uint8_t gid[16];
     uint16_t lid;
     uint8_t known; /* whether its host has told */
-    uint8_t reserved[5];
+    uint8_t infiniband;
+    uint8_t reserved[4];
 };
 
 /* How packets of one class and flow label get to a remote NIC. */

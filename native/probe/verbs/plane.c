@@ -162,9 +162,10 @@ static void drop_routes(struct syn_verbs_routes *routes, uint32_t nic)
 int syn_verbs_attach(struct syn_probe_engine *engine, uint32_t at, char *message)
 {
     struct syn_nic *nic = &engine->nics[at];
+    int error = SYN_ERROR_MISSING;
     snprintf(message, SYN_MESSAGE_BYTES, "out of memory for an RDMA port");
-    nic->port = syn_verbs_port_open(&nic->config, &nic->status, message);
-    return nic->port != NULL;
+    nic->port = syn_verbs_port_open(&nic->config, &nic->status, &error, message);
+    return nic->port != NULL ? SYN_OK : error;
 }
 
 void syn_verbs_detach(struct syn_probe_engine *engine, uint32_t at)

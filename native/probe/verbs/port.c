@@ -137,13 +137,16 @@ static void set_status(const struct syn_verbs_port *port, struct syn_probe_nic_s
 }
 
 struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
-                                           struct syn_probe_nic_status *status, char *message)
+                                           struct syn_probe_nic_status *status, int *error,
+                                           char *message)
 {
     struct wanted wanted = {.count = 0};
     int devices = 0, old = 0;
     *status = (struct syn_probe_nic_status){.nic_id = nic->nic_id, .phc_index = -1};
+    *error = SYN_ERROR_ABSENT;
     if (!load(message))
         return NULL;
+    *error = SYN_ERROR_MISSING;
     struct syn_verbs_port *port = calloc(1, sizeof *port);
     if (port == NULL)
         return NULL;
@@ -154,6 +157,7 @@ struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
                  : old ? "the RDMA device of %s knows its address for RoCE v1 only, not v2"
                  : "no RDMA device has the address of %s among its GIDs", nic->ifname);
         free(port);
+        *error = old ? SYN_ERROR_MISSING : SYN_ERROR_ABSENT;
         return NULL;
     }
     int flags = fcntl(port->context->async_fd, F_GETFL);
@@ -226,6 +230,7 @@ void syn_verbs_port_address(const struct syn_verbs_port *port, struct syn_verbs_
 {
     memcpy(out->gid, port->gid.raw, sizeof out->gid);
     out->lid = port->lid;
+    out->infiniband = (uint8_t)port->infiniband;
 }
 
 /* --- addresses ------------------------------------------------------------------------------ */

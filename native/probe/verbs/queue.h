@@ -21,9 +21,10 @@ struct syn_verbs_done {
     int64_t stamp_ns;    /* CLOCK_REALTIME, by the NIC; 0: it gives none */
 };
 
-/* The RDMA port of a NIC, or NULL with a sentence. On success the status says what it is. */
+/* The RDMA port of a NIC, or NULL with an error and a sentence. On success the status says what it is. */
 struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
-                                           struct syn_probe_nic_status *status, char *message);
+                                           struct syn_probe_nic_status *status, int *error,
+                                           char *message);
 void syn_verbs_port_close(struct syn_verbs_port *port);
 /* Whether it still is what was opened; if not, why. */
 int syn_verbs_port_check(struct syn_verbs_port *port, char *message);

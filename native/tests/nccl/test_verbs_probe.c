@@ -384,7 +384,7 @@ static void missing(void)
     char message[256] = "";
     struct syn_probe_nic nic = nic_of(100, SYN_PLANE_VERBS, 1);
     ends[0].verbs = open_engine(SYN_PLANE_VERBS);
-    CHECK_EQUAL(syn_probe_attach(ends[0].verbs, 0, &nic, message), SYN_ERROR_MISSING);
+    CHECK_EQUAL(syn_probe_attach(ends[0].verbs, 0, &nic, message), SYN_ERROR_ABSENT);
     CHECK(strstr(message, "no RDMA device has the address of lo") != NULL);
     /* Queue pairs for the reflector and one source port: flows of the others are refused whole. */
     fake.set_machine(0, &(struct fake_machine){.few_queues = 1, .queues_left = 2});

@@ -32,6 +32,8 @@ MIGRATIONS = (
     Migration(1),
     # Findings have probabilities and twins: columns are added.
     Migration(2),
+    # Probes over verbs: tables are added.
+    Migration(3),
 )
 
 
