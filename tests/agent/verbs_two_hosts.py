@@ -1,7 +1,6 @@
 """Two hosts' planes over a fake provider, in a process of its own: what they measured, as JSON.
 
-Usage: python -m tests.agent.verbs_two_hosts [restart|gone], with SYNTONY_IBVERBS naming the provider
-and libfake of the same path giving faults.
+Usage: python -m tests.agent.verbs_two_hosts [restart|gone], with SYNTONY_IBVERBS naming the provider.
 """
 
 from __future__ import annotations
@@ -113,7 +112,9 @@ def main(case: str) -> None:
             _until(lambda host=host: host.answered() == ALL, "answered again")  # type: ignore[misc]
     if case == "gone":
         fake.fake_fail_device(0)
-        _until(lambda: any(part.state is not PartState.RUNNING for part in _parts(hosts[0])), "part")
+        _until(
+            lambda: any(part.state is not PartState.RUNNING for part in _parts(hosts[0])), "part"
+        )
         failed = _parts(hosts[0])[0]
         _until(lambda: _parts(hosts[0])[0].state is PartState.RUNNING, "it is tried again")
         time.sleep(1.5)
@@ -125,7 +126,7 @@ def main(case: str) -> None:
     records = np.frombuffer(hosts[0].plane.drain(), RECORD)
     flags = records["flags"]
     rtt_ns = records["t4_ns"] - records["t1_ns"] - (records["t3_ns"] - records["t2_ns"])
-    stamped = (records[["t1_ns", "t2_ns", "t3_ns", "t4_ns"]].tolist() and True) or False
+    whole = np.all([records[name] != 0 for name in ("t1_ns", "t2_ns", "t3_ns", "t4_ns")], axis=0)
     status = hosts[0].plane.status()
     print(
         json.dumps(
@@ -133,7 +134,7 @@ def main(case: str) -> None:
                 "answered": int((records["t4_ns"] != 0).sum()),
                 "lost": int(((flags & int(LOST)) != 0).sum()),
                 "not_sent": int(((flags & int(ProbeFlag.NOT_SENT)) != 0).sum()),
-                "least_rtt_ns": int(rtt_ns[records["t4_ns"] != 0].min()) if stamped else 0,
+                "least_rtt_ns": int(rtt_ns[whole].min()),
                 "layers": status.layers,
                 "parts": [[part.name, part.state.value] for part in status.parts],
                 "heard": len(status.heard) > 0,

@@ -93,6 +93,8 @@ class VerbsPlane:
         """That are probed."""
         self.probing = 0
         """How many times others have been."""
+        self.turns = 0
+        """How many times the NICs have been looked at."""
 
     def start(self) -> None:
         """Begin to look for RDMA ports."""
@@ -152,6 +154,7 @@ class VerbsPlane:
         while not self._stop:
             try:
                 known = self._turn(engine, time.monotonic_ns())
+                self.turns += 1
             except SyntonyError as error:
                 _log.warning("probing over verbs reason=%s", error)
                 known = True
