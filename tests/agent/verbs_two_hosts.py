@@ -1,6 +1,6 @@
 """Two hosts' planes over a fake provider, in a process of its own: what they measured, as JSON.
 
-Usage: python -m tests.agent.verbs_two_hosts [restart|gone], with SYNTONY_IBVERBS naming the provider.
+Usage: python -m tests.agent.verbs_two_hosts [restart|gone]; SYNTONY_IBVERBS names the provider.
 """
 
 from __future__ import annotations

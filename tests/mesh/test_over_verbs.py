@@ -7,7 +7,7 @@ import random
 import pytest
 
 from syntony.mesh.plan import MeshNic, VerbsClass, make_plan, over_verbs
-from syntony.model import MS, NicRef
+from syntony.model import MS, NicRef, S
 
 
 def nic(number: int, rdma: str) -> MeshNic:
@@ -36,7 +36,7 @@ def test_every_pair_of_one_kind_in_every_class_and_no_other(trial: int) -> None:
     plan = make_plan(
         nics, peers=4, ecmp_paths=rng.choice([1, 2, 4]), interval_ns=100 * MS, seed=seed
     )
-    verbs = over_verbs(plan, by_ref, classes)
+    verbs = over_verbs(plan, by_ref, classes, 700 * MS)
     wanted = {
         (host, flow.dst, flow.src_port, each.dscp, each.sl)
         for host, flows in plan.items()
@@ -51,6 +51,7 @@ def test_every_pair_of_one_kind_in_every_class_and_no_other(trial: int) -> None:
     ]
     assert len(found) == len(set(found))
     assert set(found) == wanted
+    assert {flow.interval_ns for flows in verbs.values() for flow in flows} <= {700 * MS}
     for flows in verbs.values():
         assert len({flow.flow_id for flow in flows}) == len(flows)
 
@@ -60,7 +61,7 @@ def test_paths_have_source_ports_of_their_own_where_the_label_makes_them() -> No
     plan = make_plan(nics, peers=1, ecmp_paths=16, interval_ns=100 * MS, seed=1)
     there, back = (
         sorted(flow.flow_label for flow in flows)
-        for flows in over_verbs(plan, {each.ref: each for each in nics}, [VerbsClass()]).values()
+        for flows in over_verbs(plan, {each.ref: each for each in nics}, [VerbsClass()], S).values()
     )
     assert there == back, "a reply finds the way back with its request's label"
     assert all(0 < label < 1 << 20 for label in there)

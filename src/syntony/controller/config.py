@@ -105,7 +105,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
     verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
-    """What NICs with RDMA are probed in over verbs, each as often as over UDP; empty: none."""
+    """What NICs with RDMA are probed in over verbs; empty: they are not."""
+    verbs_interval_ns: int = 1_000_000_000
+    """Between two pairs over verbs on one path in one class."""
     probe_key_period: str = "24h"
     """Between two rotations of the probe keys, for example ``12h``; empty: only by order."""
     state_dir: str = ""

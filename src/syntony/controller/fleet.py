@@ -203,7 +203,7 @@ class Fleet:
             further=[(_ref(a), _ref(b)) for a, b in sorted(self._further)],
         )
         generation = max(generation, self.mesh.generation + 1)
-        verbs = over_verbs(flows, nics, config.verbs_classes)
+        verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
         plans = self._plans(generation, nics, flows, verbs)
         self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows, verbs), verbs)
         return self.mesh

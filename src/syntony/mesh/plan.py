@@ -110,6 +110,7 @@ def over_verbs(
     plan: Mapping[str, Sequence[ProbeFlow]],
     nics: Mapping[NicRef, MeshNic],
     classes: Sequence[VerbsClass],
+    interval_ns: int,
 ) -> dict[str, tuple[ProbeFlow, ...]]:
     """Every host's flows over verbs: what `make_plan` probes, between RDMA ports of one kind.
 
@@ -123,6 +124,7 @@ def over_verbs(
                 flow_label=_label(flow.src_port),
                 dscp=each.dscp,
                 sl=each.sl,
+                interval_ns=interval_ns,
             )
             for flow in flows
             for each in classes
