@@ -2,11 +2,11 @@
 
     .venv/bin/python bench/verbs_probe.py [--seconds 3] [--rate 20000] [--json]
 
-Two engines of one process probe each other, over queue pairs of the native tests' fake provider and
-over UDP on loopback: what is measured is the engine, not a NIC. A *probe* is one packet whose one-way
-delay is measured: requests and replies count alike. Processor time is that of the two engines'
-threads, without the fake provider's own. Both ends have one clock, so that an honest estimate of the
-offset between them is 0: its median error, and that of the worst hundredth, are printed.
+Two engines of one process probe each other, over queue pairs of the native tests' fake provider
+and over UDP on loopback: what is measured is the engine, not a NIC. A *probe* is one packet whose
+one-way delay is measured: requests and replies count alike. Processor time is that of the two
+engines' threads, without the fake provider's own. Both ends have one clock, so that an honest
+estimate of the offset between them is 0: its median error and 99th percentile are printed.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def main() -> None:
         return
     for plane, row in found.items():
         print(
-            f"{plane:5}  {row['probes_per_s']:8.0f} probes/s  {row['cores']:.2f} cores, both engines"
+            f"{plane:5}  {row['probes_per_s']:8.0f} probes/s"
+            f"  {row['cores']:.2f} cores, both engines"
             f"  {row['answered']:.1%} answered"
             f"  offset off by {row['clock_error_p50_ns'] / 1e3:.1f} µs median,"
             f" {row['clock_error_p99_ns'] / 1e3:.1f} µs p99  load {row['load']:.0f}"
