@@ -13,10 +13,10 @@ import sys
 import time
 
 import numpy as np
+from bench.tallies import LossTally, merge, tally_losses
 from numpy.typing import NDArray
 
 from syntony.fabric.loss import find_losses
-from syntony.fabric.tally import LossTally, merge, tally_losses
 from syntony.sim.fabric import Clos3, Flows, prices, probe
 
 FLOWS = 64

@@ -38,7 +38,9 @@ KEYS = {number: PeerKeys((1, b"sixteen byte key")) for number in (1, 2)}
 def provider(directory: str) -> None:
     """Build the fake provider and name it, before anything loads another."""
     made = Path(directory) / "libfake.so"
-    sources = [str(ROOT / f"native/tests/nccl/fake_{name}.c") for name in ("verbs", "datagrams")]
+    sources = [
+        str(ROOT / f"native/tests/nccl/fake_{name}.c") for name in ("verbs", "network", "datagrams")
+    ]
     options = ["-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-pthread"]
     subprocess.run(["cc", *options, "-o", str(made), *sources], check=True)
     os.environ["SYNTONY_IBVERBS"] = str(made)

@@ -20,7 +20,9 @@ from syntony.lab.testing import eventually
 from syntony.wire.parts import PartState
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "native/tests/nccl" / f"fake_{name}.c" for name in ("verbs", "datagrams")]
+SOURCES = [
+    ROOT / "native/tests/nccl" / f"fake_{name}.c" for name in ("verbs", "network", "datagrams")
+]
 
 
 @pytest.fixture(scope="module")

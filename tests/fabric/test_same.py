@@ -13,6 +13,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from bench.tallies import LossTally, tally_losses
 from tests.fabric import foreign
 from tests.fabric.flow_rows import FlowCounts, add
 
@@ -25,7 +26,6 @@ from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
-from syntony.fabric.tally import LossTally, tally_losses
 from syntony.fabric.watch import MIN_CHANGE_NS, SLACK, SLACK_S, Watch, reply
 from syntony.model.findings import Finding
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch, find_losses
-from syntony.fabric.tally import LossTally, PartlyLearnt, merge, tally_losses
+from syntony.fabric.tally import PartlyLearnt
 
 CANDIDATES = 23
 PRICE = np.full(CANDIDATES, math.log(CANDIDATES))

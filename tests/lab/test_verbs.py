@@ -71,7 +71,7 @@ def test_the_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:
 
 
 def test_what_lacks_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "search_path", lambda: "/nonexistent")
+    monkeypatch.setattr("syntony.lab.world.search_path", lambda: "/nonexistent")
     with pytest.raises(MissingError, match=r"qemu-system-x86_64.* not found; .*apt install .*kmod"):
         image.image()
 
@@ -125,6 +125,7 @@ def guest() -> Iterator[str]:
     code = "import asyncio, sys; from syntony.lab.verbs.guest import serve; "
     code += "asyncio.run(serve(sys.argv[1]))"
     with subprocess.Popen([sys.executable, "-c", code, address], stdout=subprocess.DEVNULL) as it:
+        assert inside(address, "true").returncode == 0, "it listens"
         yield address
         it.kill()
 

@@ -12,6 +12,7 @@ import pytest
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.testing import SYNTONY, eventually, syntony
 from syntony.lab.verbs import image
+from syntony.lab.world import missing_tools
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "test-verbs"
@@ -23,8 +24,9 @@ TIMED_OUT = 124
 
 @pytest.fixture(scope="module")
 def lab(able: None) -> Iterator[Lab]:
-    if image.missing():
-        pytest.skip(f"no machines here: {', '.join(image.missing())} (see syntony doctor)")
+    missing = missing_tools(image.TOOLS)
+    if missing:
+        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
     words = ("lab", "verbs", "up", "--name", NAME, "--detach", "--seed", "3")
     subprocess.run([*SYNTONY, *words], check=True, timeout=BOOT_S)
     yield open_lab(NAME)

@@ -14,7 +14,7 @@ from syntony.io.nccl_plugin import net_plugin
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.testing import SYNTONY, syntony
 from syntony.lab.verbs import image
-from syntony.lab.world import unshare_argv
+from syntony.lab.world import missing_tools, unshare_argv
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "test-nccl"
@@ -36,8 +36,9 @@ FAULTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     unshare_argv()
-    if image.missing():
-        pytest.skip(f"no machines here: {', '.join(image.missing())} (see syntony doctor)")
+    missing = missing_tools(image.TOOLS)
+    if missing:
+        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
     words = ("lab", "verbs", "up", "--name", NAME, "--detach", "--no-agents")
     subprocess.run([*SYNTONY, *words], check=True, timeout=300)
     yield open_lab(NAME)

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fake_inside.h"
+#include "fake_network.h"
 
 #pragma GCC visibility push(default)
 
@@ -35,7 +35,7 @@ static void *tell(void *unused)
 {
     for (;;) {
         nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
-        pthread_mutex_lock(&fake_lock);
+        pthread_mutex_lock(&lock);
         fake_step();
         int64_t now_ns = fake_now();
         for (struct cq *cq = watched; cq; cq = cq->next) {
@@ -46,7 +46,7 @@ static void *tell(void *unused)
             if (write(cq->base.channel->fd, &one, sizeof one) != sizeof one)
                 abort();
         }
-        pthread_mutex_unlock(&fake_lock);
+        pthread_mutex_unlock(&lock);
     }
     return unused;
 }
@@ -63,7 +63,7 @@ static int arm(struct ibv_cq *base, int solicited)
 {
     (void)solicited;
     struct cq *cq = (struct cq *)base;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct cq *at = watched;
     while (at && at != cq)
         at = at->next;
@@ -72,25 +72,25 @@ static int arm(struct ibv_cq *base, int solicited)
         watched = cq;
     }
     cq->armed = true;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
 void fake_forget_cq(struct cq *cq)
 {
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     for (struct cq **at = &watched; *at; at = &(*at)->next)
         if (*at == cq) {
             *at = cq->next;
             break;
         }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 int fake_send_datagram(struct pair *pair, const struct ibv_send_wr *wr)
 {
     const struct address *to = (const struct address *)wr->wr.ud.ah;
-    if (fake_devices[pair->port].machine.refusing || to->base.context != pair->base.context)
+    if (devices[pair->port].machine.refusing || to->base.context != pair->base.context)
         return EIO;
     struct packet *packet = calloc(1, sizeof *packet + wr->sg_list->length);
     packet->size = wr->sg_list->length;
@@ -113,10 +113,10 @@ int fake_send_datagram(struct pair *pair, const struct ibv_send_wr *wr)
 void fake_deliver_datagram(struct pair *from, const struct packet *packet)
 {
     const struct fake_datagram *datagram = &packet->datagram;
-    struct pair *to = datagram->qpn < fake_pair_count ? fake_pairs[datagram->qpn] : NULL;
+    struct pair *to = datagram->qpn < pair_count ? pairs[datagram->qpn] : NULL;
     struct fake_datagrams *count = &datagrams[from->port];
     if (to == NULL || to->gone || to->base.qp_type != IBV_QPT_UD ||
-        datagram->gid[15] != to->port + 1 || !fake_devices[to->port].active) {
+        datagram->gid[15] != to->port + 1 || !devices[to->port].active) {
         count->astray++;
         return;
     }
@@ -176,11 +176,11 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **base, voi
     uint64_t one;
     if (read(channel->fd, &one, sizeof one) != sizeof one)
         return -1;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct cq *cq = watched;
     while (cq && cq->base.channel != channel)
         cq = cq->next;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     if (cq == NULL)
         abort();
     *base = &cq->base;
@@ -193,9 +193,9 @@ int ibv_fork_init(void) { return 0; }
 
 void fake_datagrams(int port, struct fake_datagrams *to)
 {
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     *to = datagrams[port];
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 /* --- stamps --------------------------------------------------------------------------------- */
@@ -214,10 +214,10 @@ static int show(struct ibv_cq_ex *extended)
 static int start_poll(struct ibv_cq_ex *extended, struct ibv_poll_cq_attr *attr)
 {
     (void)attr;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     int none = show(extended);
     if (none)
-        pthread_mutex_unlock(&fake_lock);
+        pthread_mutex_unlock(&lock);
     return none;
 }
 
@@ -244,7 +244,7 @@ static void end_poll(struct ibv_cq_ex *extended)
     if (!extended->comp_mask)
         drop_first((struct cq *)extended);
     extended->comp_mask = 0;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 static const struct ibv_wc *shown(struct ibv_cq_ex *extended)

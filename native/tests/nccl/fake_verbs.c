@@ -1,262 +1,32 @@
-#include "fake_inside.h"
+#include "fake_network.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "fake_network.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
 #pragma GCC visibility push(default)
 
-pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
-struct device fake_devices[PORTS];
-struct pair *fake_pairs[MAX_PAIRS];
-uint32_t fake_pair_count = 1;
-static struct { struct ibv_mr mr; bool used; } *regions[MAX_REGIONS];
-static uint32_t region_count = 1;
-static struct fake_counts counts;
-static uint64_t random_state = 88172645463325252u;
-
-static uint64_t draw(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
-int64_t fake_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-void fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc, int64_t due_ns)
-{
-    struct cq *cq = (struct cq *)base;
-    const struct device *device = &fake_devices[pair->port];
-    struct cqe *cqe = calloc(1, sizeof *cqe);
-    cqe->due_ns = due_ns ? due_ns : fake_now() + device->fault.completion_delay_ns;
-    cqe->stamp = fake_stamp(device);
-    cqe->wc = *wc;
-    cqe->wc.qp_num = pair->base.qp_num;
-    *cq->last = cqe;
-    cq->last = &cqe->next;
-}
-
-static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id,
-                     enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint32_t size,
-                     int64_t due_ns)
-{
-    struct ibv_wc wc = {.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size};
-    fake_complete(base, pair, &wc, due_ns);
-}
-
-static void flush(struct pair *pair, enum ibv_wc_status first)
-{
-    int64_t due_ns = fake_now() + fake_devices[pair->port].fault.completion_delay_ns;
-    if (pair->base.state != IBV_QPS_ERR)
-        pair->closing_ns = due_ns;
-    pair->base.state = IBV_QPS_ERR;
-    while (pair->sends) {
-        struct entry *entry = pair->sends;
-        complete(pair->base.send_cq, pair, entry->wr_id, first,
-                 entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
-        first = IBV_WC_WR_FLUSH_ERR;
-        pair->sends = entry->next;
-        free(entry);
-    }
-    pair->last_send = &pair->sends;
-    while (pair->receives) {
-        struct receive *receive = pair->receives;
-        complete(pair->base.recv_cq, pair, receive->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0,
-                 due_ns);
-        pair->receives = receive->next;
-        free(receive);
-    }
-    pair->last_receive = &pair->receives;
-}
-
-void fake_transmit(struct pair *pair, struct packet *packet)
-{
-    const struct fake_fault *fault = &fake_devices[pair->port].fault;
-    int64_t due_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
-    if (!fake_devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
-        free(packet);
-        return;
-    }
-    packet->due_ns = due_ns > pair->last_due_ns ? due_ns : pair->last_due_ns;
-    pair->last_due_ns = packet->due_ns;
-    *pair->last_out = packet;
-    pair->last_out = &packet->next;
-    if ((int)(draw() % 1000) < fault->duplicated_permille) {
-        struct packet *twin = malloc(sizeof *twin + packet->size);
-        memcpy(twin, packet, sizeof *twin + packet->size);
-        twin->next = NULL;
-        *pair->last_out = twin;
-        pair->last_out = &twin->next;
-    }
-}
-
-/* The NIC reads memory when it sends, also when it sends again. */
-static void send_entry(struct pair *pair, const struct entry *entry)
-{
-    struct packet *packet = calloc(1, sizeof *packet + entry->size);
-    *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
-                              .address = entry->address, .rkey = entry->rkey, .size = entry->size};
-    if (entry->size)
-        memcpy(packet->data, entry->from, entry->size);
-    fake_transmit(pair, packet);
-}
-
-static void acknowledge(struct pair *pair)
-{
-    struct packet *ack = calloc(1, sizeof *ack);
-    ack->is_ack = true;
-    ack->psn = pair->expected_psn;
-    fake_transmit(pair, ack);
-}
-
-static void take_ack(struct pair *pair, uint32_t psn)
-{
-    while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
-        struct entry *entry = pair->sends;
-        if (entry->signaled)
-            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS,
-                     entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, 0);
-        pair->sends = entry->next;
-        if (pair->sends == NULL)
-            pair->last_send = &pair->sends;
-        free(entry);
-        pair->retries = 0;
-        pair->progress_ns = fake_now();
-    }
-}
-
-static bool may_write(const struct packet *packet)
-{
-    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
-        !regions[packet->rkey]->used)
-        return false;
-    const struct ibv_mr *mr = &regions[packet->rkey]->mr;
-    uint64_t start = (uint64_t)(uintptr_t)mr->addr;
-    return packet->address >= start && packet->size <= mr->length &&
-           packet->address - start <= mr->length - packet->size;
-}
-
-/* A request arrives at its responder. */
-static void execute(struct pair *from, struct pair *to, const struct packet *packet)
-{
-    if (packet->psn != to->expected_psn) {
-        if ((int32_t)(packet->psn - to->expected_psn) < 0) {
-            counts.duplicates++;
-            acknowledge(to);
-        }
-        return;
-    }
-    if (packet->is_send) {
-        struct receive *receive = to->receives;
-        if (receive == NULL) {
-            counts.not_ready++;
-            return;
-        }
-        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
-                                                                       : receive->size);
-        complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, packet->size,
-                 0);
-        to->receives = receive->next;
-        if (to->receives == NULL)
-            to->last_receive = &to->receives;
-        free(receive);
-    } else if (packet->size && !may_write(packet)) {
-        counts.wrong_key++;
-        flush(from, IBV_WC_REM_ACCESS_ERR);
-        return;
-    } else if (packet->size) {
-        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
-        counts.writes++;
-    }
-    counts.after_end += from->base.state != IBV_QPS_RTS;
-    to->expected_psn++;
-    acknowledge(to);
-}
-
-static void deliver(struct pair *from, const struct packet *packet)
-{
-    if (packet->datagram.qpn) {
-        fake_deliver_datagram(from, packet);
-        return;
-    }
-    struct pair *to = from->peer < fake_pair_count ? fake_pairs[from->peer] : NULL;
-    if (to == NULL || to->gone || !fake_devices[to->port].active || to->peer != from->base.qp_num)
-        return;
-    if (packet->is_ack) {
-        if (to->base.state == IBV_QPS_RTS)
-            take_ack(to, packet->psn);
-    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
-               (to->base.state == IBV_QPS_ERR && fake_now() < to->closing_ns && !packet->is_send))
-        execute(from, to, packet);
-}
-
-static void retransmit(struct pair *pair, int64_t now_ns)
-{
-    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL ||
-        now_ns - pair->progress_ns < INT64_C(4096) << pair->timeout)
-        return;
-    if (pair->retries++ >= pair->retry_count) {
-        flush(pair, IBV_WC_RETRY_EXC_ERR);
-        return;
-    }
-    pair->progress_ns = now_ns;
-    for (struct entry *entry = pair->sends; entry; entry = entry->next) {
-        counts.retransmitted++;
-        send_entry(pair, entry);
-    }
-}
-
-/* Everything that is due. */
-void fake_step(void)
-{
-    int64_t now_ns = fake_now();
-    for (uint32_t i = 1; i < fake_pair_count; i++) {
-        struct pair *pair = fake_pairs[i];
-        if (pair == NULL)
-            continue;
-        while (pair->out && pair->out->due_ns <= now_ns) {
-            struct packet *packet = pair->out;
-            pair->out = packet->next;
-            if (pair->out == NULL)
-                pair->last_out = &pair->out;
-            deliver(pair, packet);
-            free(packet);
-        }
-        retransmit(pair, now_ns);
-        if (pair->gone && pair->out == NULL) {
-            fake_pairs[i] = NULL;
-            free(pair);
-        }
-    }
-}
-
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     for (; wr; wr = wr->next) {
         *bad = wr;
         if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) {
-            pthread_mutex_unlock(&fake_lock);
+            pthread_mutex_unlock(&lock);
             return EINVAL;
         }
         if (qp->qp_type == IBV_QPT_UD) {
             int failed = fake_send_datagram(pair, wr);
             if (failed) {
-                pthread_mutex_unlock(&fake_lock);
+                pthread_mutex_unlock(&lock);
                 return failed;
             }
             continue;
@@ -275,11 +45,11 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         *pair->last_send = entry;
         pair->last_send = &entry->next;
         if (qp->state == IBV_QPS_ERR)
-            flush(pair, IBV_WC_WR_FLUSH_ERR);
+            fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
         else
-            send_entry(pair, entry);
+            fake_send_entry(pair, entry);
     }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -287,7 +57,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 {
     struct pair *pair = (struct pair *)qp;
     *bad = wr;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     for (; wr; wr = wr->next) {
         struct receive *receive = calloc(1, sizeof *receive);
         *receive = (struct receive){.wr_id = wr->wr_id, .to = (void *)(uintptr_t)wr->sg_list->addr,
@@ -296,8 +66,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
         pair->last_receive = &receive->next;
     }
     if (qp->state == IBV_QPS_ERR)
-        flush(pair, IBV_WC_WR_FLUSH_ERR);
-    pthread_mutex_unlock(&fake_lock);
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -305,7 +75,7 @@ static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
 {
     struct cq *cq = (struct cq *)base;
     int got = 0;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     fake_step();
     int64_t now_ns = fake_now();
     while (got < room && cq->first && cq->first->due_ns <= now_ns) {
@@ -316,7 +86,7 @@ static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
             cq->last = &cq->first;
         free(cqe);
     }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return got;
 }
 
@@ -324,8 +94,8 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
     struct ibv_device **list = calloc(PORTS + 1, sizeof *list);
     for (int i = 0; i < PORTS; i++) {
-        snprintf(fake_devices[i].base.name, sizeof fake_devices[i].base.name, "fake%d", i);
-        list[i] = &fake_devices[i].base;
+        snprintf(devices[i].base.name, sizeof devices[i].base.name, "fake%d", i);
+        list[i] = &devices[i].base;
     }
     *count = PORTS;
     return list;
@@ -353,26 +123,26 @@ struct ibv_context *ibv_open_device(struct ibv_device *base)
     context->ops.post_send = post_send;
     context->ops.post_recv = post_recv;
     context->ops.poll_cq = poll_cq;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct device *device = opened->device = (struct device *)base;
     device->active |= !device->known;
     device->known = true;
     fake_extend(opened);
     opened->next = device->opened;
     device->opened = opened;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return context;
 }
 
 int ibv_close_device(struct ibv_context *context)
 {
     struct opened *opened = opened_of(context);
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct opened **at = &opened->device->opened;
     while (*at != opened)
         at = &(*at)->next;
     *at = opened->next;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     close(context->async_fd);
     free(opened);
     return 0;
@@ -395,7 +165,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
 {
     if (number != 1)
         return EINVAL;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
     attr->state = fake_device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attr->active_mtu = IBV_MTU_4096;
@@ -403,8 +173,8 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
     attr->active_width = 2;
     attr->link_layer = fake_device_of(context)->machine.infiniband ? IBV_LINK_LAYER_INFINIBAND
                                                                    : IBV_LINK_LAYER_ETHERNET;
-    attr->lid = (uint16_t)(fake_device_of(context) - fake_devices + 1);
-    pthread_mutex_unlock(&fake_lock);
+    attr->lid = (uint16_t)(fake_device_of(context) - devices + 1);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -413,7 +183,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union 
     if (number != 1 || index != 0)
         return EINVAL;
     const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10,
-                             [15] = (uint8_t)(fake_device_of(context) - fake_devices + 1)};
+                             [15] = (uint8_t)(fake_device_of(context) - devices + 1)};
     memcpy(gid->raw, raw, sizeof raw);
     return 0;
 }
@@ -437,12 +207,12 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     uint64_t one;
     if (read(context->async_fd, &one, sizeof one) != sizeof one)
         return -1;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct opened *opened = opened_of(context);
     event->event_type = opened->events[0];
     memmove(opened->events, opened->events + 1, sizeof opened->events - sizeof *opened->events);
     opened->event_count--;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -464,22 +234,22 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int acc
         errno = ENOMEM;
         return NULL;
     }
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     uint32_t key = region_count++ % MAX_REGIONS;
     if (regions[key] == NULL)
         regions[key] = calloc(1, sizeof *regions[key]);
     regions[key]->used = true;
     regions[key]->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address,
                                        .length = size, .lkey = key, .rkey = key};
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return &regions[key]->mr;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     regions[mr->rkey]->used = false;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -511,33 +281,33 @@ int ibv_destroy_cq(struct ibv_cq *base)
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct pair *pair = calloc(1, sizeof *pair);
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     struct fake_machine *machine = &fake_device_of(pd->context)->machine;
-    if (fake_pair_count == MAX_PAIRS ||
+    if (pair_count == MAX_PAIRS ||
         (machine->few_queues && machine->queues_left-- <= 0)) {
-        pthread_mutex_unlock(&fake_lock);
+        pthread_mutex_unlock(&lock);
         free(pair);
         errno = ENOMEM;
         return NULL;
     }
     pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
-                                 .recv_cq = attr->recv_cq, .qp_num = fake_pair_count, .qp_type = attr->qp_type,
+                                 .recv_cq = attr->recv_cq, .qp_num = pair_count, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
-    pair->port = (int)(fake_device_of(pd->context) - fake_devices);
+    pair->port = (int)(fake_device_of(pd->context) - devices);
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
-    fake_pairs[fake_pair_count++] = pair;
-    pthread_mutex_unlock(&fake_lock);
+    pairs[pair_count++] = pair;
+    pthread_mutex_unlock(&lock);
     return &pair->base;
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     if (attr->qp_state == IBV_QPS_ERR)
-        flush(pair, IBV_WC_WR_FLUSH_ERR);
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     qp->state = attr->qp_state;
     if (mask & IBV_QP_QKEY)
         pair->label = attr->qkey;
@@ -549,7 +319,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->timeout = attr->timeout;
         pair->retry_count = attr->retry_cnt;
     }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -557,7 +327,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct pair *pair = (struct pair *)qp;
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     pair->base.state = IBV_QPS_RESET;
     pair->gone = true;
     while (pair->sends) {
@@ -570,7 +340,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
         free(pair->receives);
         pair->receives = next;
     }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -581,66 +351,66 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 
 void fake_set_fault(int port, const struct fake_fault *fault)
 {
-    pthread_mutex_lock(&fake_lock);
-    fake_devices[port].fault = *fault;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_lock(&lock);
+    devices[port].fault = *fault;
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_set_machine(int port, const struct fake_machine *machine)
 {
-    pthread_mutex_lock(&fake_lock);
-    fake_devices[port].machine = *machine;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_lock(&lock);
+    devices[port].machine = *machine;
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_set_active(int port, int active)
 {
-    pthread_mutex_lock(&fake_lock);
-    struct device *device = &fake_devices[port];
+    pthread_mutex_lock(&lock);
+    struct device *device = &devices[port];
     if (device->active != (active != 0)) {
         device->active = active;
         happen(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     }
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_fail_device(int port)
 {
-    pthread_mutex_lock(&fake_lock);
-    happen(&fake_devices[port], IBV_EVENT_DEVICE_FATAL);
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_lock(&lock);
+    happen(&devices[port], IBV_EVENT_DEVICE_FATAL);
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_fail_queues(int port)
 {
-    pthread_mutex_lock(&fake_lock);
-    for (uint32_t i = 1; i < fake_pair_count; i++)
-        if (fake_pairs[i] && fake_pairs[i]->port == port && fake_pairs[i]->base.state == IBV_QPS_RTS)
-            flush(fake_pairs[i], IBV_WC_LOC_PROT_ERR);
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count; i++)
+        if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
+            fake_flush(pairs[i], IBV_WC_LOC_PROT_ERR);
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_counts(struct fake_counts *to)
 {
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     *to = counts;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }
 
 int fake_flow_labels(uint32_t *labels, int room)
 {
     int count = 0;
-    pthread_mutex_lock(&fake_lock);
-    for (uint32_t i = 1; i < fake_pair_count && count < room; i++)
-        if (fake_pairs[i] && fake_pairs[i]->base.state == IBV_QPS_RTS)
-            labels[count++] = fake_pairs[i]->label;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count && count < room; i++)
+        if (pairs[i] && pairs[i]->base.state == IBV_QPS_RTS)
+            labels[count++] = pairs[i]->label;
+    pthread_mutex_unlock(&lock);
     return count;
 }
 
 void fake_seed(uint64_t seed)
 {
-    pthread_mutex_lock(&fake_lock);
+    pthread_mutex_lock(&lock);
     random_state = seed * 0x9e3779b97f4a7c15u | 1;
-    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&lock);
 }

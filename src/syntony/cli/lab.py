@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from syntony.cli import _labview, drill, verbs
+from syntony.cli._labup import bring_up
 from syntony.errors import UsageError
 from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
@@ -22,11 +21,8 @@ from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.rates import parse_rate_bps
 from syntony.lab.scrape import scrape_config
-from syntony.lab.world import World, new_lab
+from syntony.lab.world import new_lab
 from syntony.model import S, parse_duration_ns
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -90,29 +86,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
     Example: syntony lab up --hosts 8 --detach
     """
-    file = _lab_file(name, options)
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
-    began_s = time.monotonic()
-    with World(file, detach=detach) as world:
-        world.wait_ready()
-        status = Lab(world.directory).status()
-        took_s = time.monotonic() - began_s
-        if as_json:
-            click.echo(msgspec.json.encode(status))
-        else:
-            click.echo(f"lab {name} is up ({took_s:.2f} s): {_labview.size(status)}", err=True)
-        if detach:
-            world.let_go()
-            return
-        click.echo("Ctrl-C ends it.", err=True)
-        for event in world.events():
-            click.echo(event.text, err=True)
-        click.echo(f"lab {name} has ended", err=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    bring_up(_lab_file(name, options), detach=detach, as_json=as_json)
 
 
 def _lab_file(name: str, options: dict[str, Any]) -> LabFile:

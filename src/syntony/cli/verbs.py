@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from syntony.cli import _labview
+from syntony.cli._labup import bring_up
 from syntony.errors import MissingError
 from syntony.lab import state
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
 from syntony.lab.verbs.image import image
-from syntony.lab.world import World, new_lab
+from syntony.lab.world import new_lab
+
+if TYPE_CHECKING:
+    from syntony.lab.messages import Status
 
 DEFAULT_NAME = "verbs"
 
@@ -70,27 +70,13 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
         options={"probe_interval_ns": options["probe_interval_ms"] * 1_000_000},
         image=str(image()),
     )
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
-    began_s = time.monotonic()
-    with World(file, detach=detach) as world:
-        world.wait_ready()
-        lab = Lab(world.directory)
-        status = lab.status()
-        click.echo(f"{len(status.hosts)} machines boot", err=True)
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(partial(_wait_for, lab), status.hosts))
-        took_s = time.monotonic() - began_s
-        if as_json:
-            click.echo(msgspec.json.encode(status))
-        else:
-            click.echo(f"lab {name} is up ({took_s:.1f} s): {_labview.size(status)}", err=True)
-        if detach:
-            world.let_go()
-            return
-        click.echo("Ctrl-C ends it.", err=True)
-        for event in world.events():
-            click.echo(event.text, err=True)
+    bring_up(file, detach=detach, as_json=as_json, booted=_wait_for_machines)
+
+
+def _wait_for_machines(lab: Lab, status: Status) -> None:
+    click.echo(f"{len(status.hosts)} machines boot", err=True)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(_wait_for, lab), status.hosts))
 
 
 def _wait_for(lab: Lab, host: str) -> None:
@@ -101,7 +87,3 @@ def _wait_for(lab: Lab, host: str) -> None:
         said = log.read_text(errors="replace").strip().splitlines()
         raise MissingError(f"{host} did not boot: {said[-1] if said else done.stderr.decode()}")
     click.echo(f"{host} is ready", err=True)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from syntony.errors import MissingError
 from syntony.lab import relay
 from syntony.lab.commands import SEED_SYSCTL
 from syntony.lab.verbs import image
-from syntony.lab.world import TOOLS, missing_tools, search_path, unshare_argv
+from syntony.lab.world import TOOLS, missing_tools, need, search_path, unshare_argv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,10 +135,11 @@ def _tun() -> Check:
 
 def _machines() -> Check:
     name = "machines with Soft-RoCE (lab verbs)"
-    missing = image.missing()
-    if missing:
-        packages = " ".join(sorted({image.TOOLS[tool] for tool in missing}))
-        return _check(name, Level.WARNING, f"no {', '.join(missing)}", f"apt install {packages}")
+    try:
+        need(image.TOOLS)
+    except MissingError as error:
+        detail, _, remedy = str(error).partition("; ")
+        return _check(name, Level.WARNING, detail, remedy.removeprefix("install with: "))
     return _check(name, Level.OK, "all programs found")
 
 

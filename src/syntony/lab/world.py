@@ -27,7 +27,7 @@ from syntony.lab.messages import Event, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
     from syntony.traffic.classes import JobClass
@@ -51,9 +51,17 @@ def search_path() -> str:
     return os.pathsep.join([*have, *(place for place in _SBIN if place not in have)])
 
 
-def missing_tools() -> list[str]:
-    """Commands of `TOOLS` that are not installed."""
-    return [name for name in TOOLS if shutil.which(name, path=search_path()) is None]
+def missing_tools(tools: Mapping[str, str] = TOOLS) -> list[str]:
+    """Commands of these, each with its Debian package, that are not installed."""
+    return [name for name in tools if shutil.which(name, path=search_path()) is None]
+
+
+def need(tools: Mapping[str, str] = TOOLS) -> None:
+    """Raises `MissingError`, with how to install them, unless all these commands are there."""
+    missing = missing_tools(tools)
+    if missing:
+        packages = " ".join(sorted({tools[name] for name in missing}))
+        raise MissingError(f"{', '.join(missing)} not found; install with: apt install {packages}")
 
 
 def unshare_argv() -> list[str]:
@@ -62,10 +70,7 @@ def unshare_argv() -> list[str]:
     Raises:
         MissingError: a tool is missing, or neither user namespaces nor root are to be had.
     """
-    missing = missing_tools()
-    if missing:
-        packages = " ".join(sorted({TOOLS[name] for name in missing}))
-        raise MissingError(f"{', '.join(missing)} not found; install with: apt install {packages}")
+    need()
     rest = ["--kill-child", "--mount-proc", "--propagation", "private", "--"]
     for flags in ("-Urnmpf", "-nmpf"):
         argv = ["unshare", flags, *rest]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from syntony.errors import MissingError
-from syntony.lab.world import search_path
+from syntony.lab.world import need, search_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,21 +74,13 @@ class Image(NamedTuple):
         return cls(place / "vmlinuz", place / "initrd.gz")
 
 
-def missing() -> list[str]:
-    """Commands of `TOOLS` that are not installed."""
-    return [name for name in TOOLS if shutil.which(name, path=search_path()) is None]
-
-
 def image() -> Path:
     """Folder of the image, from the cache or made now (a minute, 70 MB fetched).
 
     Raises:
         MissingError: a program is missing, or Debian's package cannot be had.
     """
-    lack = missing()
-    if lack:
-        packages = " ".join(sorted({TOOLS[name] for name in lack}))
-        raise MissingError(f"{', '.join(lack)} not found; install with: apt install {packages}")
+    need(TOOLS)
     package = _newest_kernel()
     recipe = hashlib.sha256(f"{package} {INIT} {MODULES}".encode()).hexdigest()[:12]
     place = _cache() / f"{package}-{recipe}"

@@ -1,6 +1,6 @@
-/* Inside of the fake provider, shared by its files. */
-#ifndef FAKE_INSIDE_H
-#define FAKE_INSIDE_H
+/* The fake provider's NICs and the packets between them. One lock for all; callers hold it. */
+#ifndef FAKE_NETWORK_H
+#define FAKE_NETWORK_H
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -78,16 +78,26 @@ struct opened {
     struct verbs_context extended; /* last, as the library has it */
 };
 
-extern pthread_mutex_t fake_lock;
-extern struct device fake_devices[PORTS];
-extern struct pair *fake_pairs[MAX_PAIRS];
-extern uint32_t fake_pair_count;
+struct region { struct ibv_mr mr; bool used; };
 
-/* fake_verbs.c; all with the lock held */
+extern pthread_mutex_t lock;
+extern struct device devices[PORTS];
+extern struct pair *pairs[MAX_PAIRS];
+extern struct region *regions[MAX_REGIONS];
+extern uint32_t pair_count, region_count;
+extern struct fake_counts counts;
+extern uint64_t random_state;
+
 int64_t fake_now(void);
-void fake_step(void);
+/* The pair is in error: everything outstanding completes, the oldest send with `first`. */
+void fake_flush(struct pair *pair, enum ibv_wc_status first);
+/* The NIC reads memory when it sends, also when it sends again. */
+void fake_send_entry(struct pair *pair, const struct entry *entry);
+void fake_step(void); /* everything that is due */
 void fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc, int64_t due_ns);
 void fake_transmit(struct pair *pair, struct packet *packet);
+
+/* fake_verbs.c */
 struct device *fake_device_of(struct ibv_context *context);
 
 /* fake_datagrams.c */

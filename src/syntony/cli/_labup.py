@@ -1,0 +1,60 @@
+"""Bringing a lab up, for every command that does."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from syntony.cli import _labview
+from syntony.lab.client import Lab
+from syntony.lab.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from syntony.lab.messages import LabFile, Status
+
+
+def bring_up(
+    file: LabFile,
+    *,
+    detach: bool,
+    as_json: bool,
+    booted: Callable[[Lab, Status], None] | None = None,
+) -> None:
+    """Until it is ready if detached, else until it ends or Ctrl-C, telling what happens in it.
+
+    Args:
+        booted: waits for what takes longer than the lab itself.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    began_s = time.monotonic()
+    with World(file, detach=detach) as world:
+        world.wait_ready()
+        lab = Lab(world.directory)
+        status = lab.status()
+        if booted:
+            booted(lab, status)
+        took_s = time.monotonic() - began_s
+        if as_json:
+            click.echo(msgspec.json.encode(status))
+        else:
+            size = _labview.size(status)
+            click.echo(f"lab {status.name} is up ({took_s:.2f} s): {size}", err=True)
+        if detach:
+            world.let_go()
+            return
+        click.echo("Ctrl-C ends it.", err=True)
+        for event in world.events():
+            click.echo(event.text, err=True)
+        click.echo(f"lab {status.name} has ended", err=True)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
