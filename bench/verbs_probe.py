@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,27 +22,16 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tests.nccl import provider
 
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import RECORD, PeerKeys, ProbeEngine, ProbeNic, Route
 from syntony.model import S
 from syntony.wire.probes import Plane, ProbeFlow
 
-ROOT = Path(__file__).parents[1]
 PORTS = 8
 FLOWS = 64
 KEYS = {number: PeerKeys((1, b"sixteen byte key")) for number in (1, 2)}
-
-
-def provider(directory: str) -> None:
-    """Build the fake provider and name it, before anything loads another."""
-    made = Path(directory) / "libfake.so"
-    sources = [
-        str(ROOT / f"native/tests/nccl/fake_{name}.c") for name in ("verbs", "network", "datagrams")
-    ]
-    options = ["-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-pthread"]
-    subprocess.run(["cc", *options, "-o", str(made), *sources], check=True)
-    os.environ["SYNTONY_IBVERBS"] = str(made)
 
 
 def engines(plane: Plane) -> list[ProbeEngine]:
@@ -139,7 +127,8 @@ def main() -> None:
     asked = options.parse_args()
     threading.stack_size(256 << 10)
     with tempfile.TemporaryDirectory() as directory:
-        provider(directory)
+        # Named before anything loads another.
+        os.environ["SYNTONY_IBVERBS"] = str(provider.build(Path(directory)))
         found = {str(plane): measure(plane, asked.rate, asked.seconds) for plane in Plane}
     if asked.json:
         json.dump(found, sys.stdout)

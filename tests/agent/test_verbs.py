@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.nccl import provider as fake
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
 from syntony.agent.verbs import VerbsPlane
@@ -20,30 +21,13 @@ from syntony.lab.testing import eventually
 from syntony.wire.parts import PartState
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [
-    ROOT / "native/tests/nccl" / f"fake_{name}.c" for name in ("verbs", "network", "datagrams")
-]
 
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None or not Path("/usr/include/infiniband/verbs.h").exists():
+    if shutil.which("cc") is None or not Path("/usr/include/infiniband/verbs.h").exists():
         pytest.skip("no C compiler, or no infiniband/verbs.h (libibverbs-dev)")
-    made = tmp_path_factory.mktemp("verbs") / "libfake.so"
-    words = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-D_GNU_SOURCE",
-        "-o",
-        made,
-        *SOURCES,
-        "-lpthread",
-    ]
-    subprocess.run(words, check=True)
-    return made
+    return fake.build(tmp_path_factory.mktemp("verbs"))
 
 
 def two_hosts(provider: Path, case: str = "") -> dict[str, Any]:

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.nccl import provider
 
 from syntony.errors import MissingError
 from syntony.io.nccl_plugin import net_plugin, plugin_environment
@@ -39,25 +40,7 @@ def plugin() -> Path:
 
 @pytest.fixture(scope="module")
 def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("verbs") / "libfake_verbs.so"
-    subprocess.run(
-        [
-            "cc",
-            "-std=c11",
-            "-D_GNU_SOURCE",
-            "-fvisibility=hidden",
-            "-fPIC",
-            "-shared",
-            "-pthread",
-            str(NET / "fake_verbs.c"),
-            str(NET / "fake_network.c"),
-            "-o",
-            str(library),
-        ],
-        check=True,
-        timeout=60,
-    )
-    return library
+    return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
 def _library(requirement: str, directory: Path) -> Path:
