@@ -142,5 +142,5 @@ def test_questions_and_answers_have_no_room_for_more() -> None:
         whole = encode(packet, KEY)
         assert decode(whole, (KEY,)).type == kind
         for at in (6, first, 95):
-            with pytest.raises(WireError, match="not a probe packet|malformed"):
+            with pytest.raises(WireError, match=r"not a probe packet|malformed"):
                 decode(whole[:at] + b"\1" + whole[at + 1 :], (KEY,))
