@@ -85,7 +85,7 @@ class VerbsPlane:
         self._parts = Parts()
         self._attached: dict[str, tuple[str, int]] = {}
         self._layers: dict[str, str] = {}
-        self._started_for: tuple[object, ...] = ()
+        self._started_for: tuple[object, ...] = ((), ())
         self._routed_for: tuple[object, ...] = ()
         # Set by the thread, replaced as wholes.
         self._part_statuses: tuple[PartStatus, ...] = ()

@@ -330,10 +330,10 @@ class Reactor:
         kept.save(self._directory, now)
 
     def _tell_probing(self) -> None:
-        """Other flows are probed than before."""
-        self._probing += 1
+        """Other flows are probed than before, by the same plan or another."""
         if self._probed is not None:
             self._probed = msgspec.structs.replace(self._probed, verbs=self.verbs.flows)
+            self._probing += 1
 
     def _log_plan_faults(self, plan: Plan, faults: Sequence[str]) -> None:
         self._plan_faults += len(faults)
