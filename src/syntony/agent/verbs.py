@@ -40,6 +40,8 @@ TURN_NS = 1 * S
 """Between two looks at the NICs and two questions to peers."""
 HASTY_NS = 250 * MS
 """The same while a peer that is to be probed has not told yet."""
+ABSENT_NS = 10 * S
+"""A driver that is loaded later is found within so long."""
 
 
 class Status(NamedTuple):
@@ -85,6 +87,8 @@ class VerbsPlane:
         self._parts = Parts()
         self._attached: dict[str, tuple[str, int]] = {}
         self._layers: dict[str, str] = {}
+        self._without: dict[str, tuple[tuple[str, int], int]] = {}
+        """NICs that had no RDMA port, as they were, and when they are looked at again."""
         self._started_for: tuple[object, ...] = ((), ())
         self._routed_for: tuple[object, ...] = ()
         # Set by the thread, replaced as wholes.
@@ -199,11 +203,15 @@ class VerbsPlane:
             self._parts.fail(_part(name), fault, now_ns)
         if wanted is None or name in self._attached or self._parts.has(_part(name)):
             return
+        absent, until_ns = self._without.get(name, (None, 0))
+        if wanted == absent and now_ns < until_ns:
+            return
         attach = partial(self._attach, engine, name)
         if self._mode is VerbsMode.AUTO:
             try:
                 attach()
             except NoRdmaPortError:
+                self._without[name] = (wanted, now_ns + ABSENT_NS)
                 return  # there is nothing amiss
             except SyntonyError:
                 pass  # it is told of its part
