@@ -19,6 +19,8 @@ enum {
     SYN_PEER_KEYS = 2,
 };
 
+#define SYN_NO_SESSION UINT32_MAX
+
 /* The keys shared with the host of a remote NIC. */
 struct syn_peer {
     uint32_t nic_id;
@@ -30,11 +32,16 @@ struct syn_peer {
 struct syn_sent {
     uint32_t flow_id;
     uint32_t seq;
-    uint32_t session;
+    uint32_t session; /* SYN_NO_SESSION: nobody's */
 };
+
+struct syn_verbs_port;
+struct syn_verbs_queue;
+struct syn_verbs_routes;
 
 struct syn_socket {
     int fd; /* -1: closed, as its NIC is not attached or another program has the port */
+    struct syn_verbs_queue *queue; /* over verbs; fd is its completion channel's */
     uint32_t nic;
     int reflector;
     int wanted; /* by the flows being set */
@@ -55,6 +62,8 @@ struct syn_engine_flow {
 
 struct syn_nic {
     struct syn_probe_nic config;
+    struct syn_verbs_port *port;        /* over verbs, while attached */
+    struct syn_verbs_endpoint endpoint; /* offered; over UDP */
     struct syn_probe_nic_status status;
     unsigned ifindex;
     int attached;  /* its reflector is open */
@@ -116,6 +125,21 @@ struct syn_watches {
     size_t told, taken;
 };
 
+/* A packet that is authentic and for the NIC it came to. */
+struct syn_arrival {
+    const struct syn_peer *peer;
+    struct syn_packet packet;
+    int64_t stamp_ns;
+    int late; /* this engine came to read it late */
+};
+
+/* A NIC that is asked where it takes probes over verbs. */
+struct syn_meeting {
+    uint32_t nic, dst_nic_id;
+    uint32_t seq; /* of the question; 0: it has been answered */
+    struct syn_verbs_endpoint told;
+};
+
 struct syn_probe_engine {
     /* Held by the loop except while it waits. It passes on priority: who waits for it gets it when
      * it is released, even from a thread of higher priority that wants it back at once. */
@@ -159,6 +183,12 @@ struct syn_probe_engine {
     int calm; /* nobody waits for what is sent in this turn: no watch of ours, none of a peer's */
     uint64_t turns;
 
+    struct syn_meeting *meetings;
+    size_t meeting_count;
+    uint32_t asked;
+    uint64_t asked_epoch;
+    struct syn_verbs_routes *routes;
+
     struct syn_inbox inbox;
     struct syn_outbox outbox;
 };
@@ -197,6 +227,7 @@ const struct syn_peer *syn_find_peer(const struct syn_probe_engine *engine, uint
 /* A closed one; NULL with a sentence in message. */
 struct syn_socket *syn_add_socket(struct syn_probe_engine *engine, uint32_t nic, uint16_t port,
                                   int reflector, char *message);
+void syn_close_socket(struct syn_socket *socket);
 /* 0 with a sentence: it stays closed. */
 int syn_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket, char *message);
 
@@ -233,11 +264,45 @@ int64_t syn_phase_ns(const struct syn_probe_flow *flow);
 /* Every flow's first slot lies ahead: time without keys or thread was nobody's delay. */
 void syn_begin_sending(struct syn_probe_engine *engine);
 
+/* exchange.c */
+struct syn_packet syn_request(const struct syn_flow *flow); /* all but its sequence number */
+const struct syn_packet_key *syn_key_of(const struct syn_peer *peer, uint32_t id);
+/* Whether this is an authentic packet for that NIC: then all but stamp and lateness is filled in. */
+int syn_admit(struct syn_probe_engine *engine, uint32_t nic, const uint8_t *data, size_t length,
+              struct syn_arrival *arrival);
+/* Whether `out` now holds the reply, as a packet, and `sent` whose it is. */
+int syn_reflect(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arrival *arrival,
+                uint8_t *out, struct syn_sent *sent);
+void syn_accept_reply(struct syn_probe_engine *engine, const struct syn_arrival *arrival);
+/* The transmit stamp of what was sent from that socket. */
+void syn_stamp_sent(struct syn_probe_engine *engine, const struct syn_socket *socket,
+                    const struct syn_sent *sent, int64_t stamp_ns);
+
+/* meeting.c */
+int syn_tell(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arrival *arrival,
+             uint8_t *out, struct syn_sent *sent);
+void syn_be_told(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arrival *arrival);
+
+/* verbs/plane.c, or without_verbs.c; the engine is one over verbs */
+/* SYN_OK, or an error with a sentence. */
+int syn_verbs_attach(struct syn_probe_engine *engine, uint32_t nic, char *message);
+void syn_verbs_detach(struct syn_probe_engine *engine, uint32_t nic);
+int syn_verbs_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket,
+                            char *message);
+void syn_verbs_close_socket(struct syn_socket *socket);
+void syn_verbs_close(struct syn_probe_engine *engine);
+void syn_verbs_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow,
+                         int64_t now_ns);
+void syn_verbs_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
+
 /* transfer.c */
 void syn_address_message(struct syn_outbox *box, unsigned at, struct sockaddr_storage *to,
                          socklen_t length, const struct syn_packet *packet);
 /* The kernel neither stamps nor numbers message `at`, which has been addressed. */
 void syn_without_stamp(struct syn_outbox *box, unsigned at);
+/* A packet that the kernel neither stamps nor numbers. */
+void syn_send_unstamped(struct syn_probe_engine *engine, const struct syn_socket *socket,
+                        const uint8_t *data, struct sockaddr_storage *to, socklen_t length);
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns);
 void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
 /* The number of messages taken off the socket's error queue. */

@@ -102,10 +102,16 @@ static int64_t next_of_flows(struct syn_probe_engine *engine, int64_t now_ns)
     return syn_lesser(next_pair_ns(engine), engine->next_sweep_ns);
 }
 
+/* What the kernel or the NIC has stamped can be read later. */
+static int may_rest(const struct syn_probe_engine *engine)
+{
+    return engine->options.plane == SYN_PLANE_UDP;
+}
+
 static int is_calm(const struct syn_probe_engine *engine, int64_t now_ns)
 {
     int behind = may_send(engine) && due(engine, 0) <= now_ns;
-    return engine->watches.count == 0 && !engine->loaded && !behind &&
+    return may_rest(engine) && engine->watches.count == 0 && !engine->loaded && !behind &&
            now_ns >= engine->hasty_until_ns;
 }
 
@@ -176,7 +182,7 @@ static void note_load(struct syn_probe_engine *engine, int64_t now_ns)
 {
     if (now_ns < engine->window_end_ns)
         return;
-    engine->loaded = engine->taken_in >= GATHER_PACKETS &&
+    engine->loaded = may_rest(engine) && engine->taken_in >= GATHER_PACKETS &&
                      now_ns < engine->window_end_ns + GATHER_WINDOW_NS;
     engine->taken_in = 0;
     engine->window_end_ns = now_ns + GATHER_WINDOW_NS;

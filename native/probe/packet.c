@@ -17,6 +17,10 @@ enum {
     AT_SEQ = 32,
     AT_LABEL = 36,
     AT_T2 = 40,
+    AT_GID = 40,
+    AT_QPN = 56,
+    AT_LID = 60,
+    AT_TOLD = 62, /* end of what a tell has */
     AT_FOLLOW_SEQ = 48,
     AT_FOLLOW_T3 = 56,
     AT_COUNT = 72,
@@ -29,6 +33,27 @@ enum {
     MAX_DSCP = 63,
     MAX_LABEL = 0xfffff,
 };
+
+static void write_reply_part(const struct syn_packet *packet, uint8_t *out)
+{
+    syn_store_be64(out + AT_T2, (uint64_t)packet->t2_ns);
+    for (int i = 0; i < 2; i++) {
+        syn_store_be32(out + AT_FOLLOW_SEQ + 4 * i, packet->follow_seq[i]);
+        syn_store_be64(out + AT_FOLLOW_T3 + 8 * i, (uint64_t)packet->follow_t3_ns[i]);
+    }
+    syn_store_be32(out + AT_COUNT, packet->count);
+    syn_store_be32(out + AT_HIGH, packet->high_seq);
+    syn_store_be64(out + AT_BITMAP, packet->bitmap);
+    syn_store_be32(out + AT_FIRST, packet->first_seq);
+}
+
+static void write_address(const struct syn_packet *packet, uint8_t *out)
+{
+    memcpy(out + AT_GID, packet->gid, sizeof packet->gid);
+    syn_store_be32(out + AT_QPN, packet->qpn);
+    out[AT_LID] = (uint8_t)(packet->lid >> 8);
+    out[AT_LID + 1] = (uint8_t)packet->lid;
+}
 
 void syn_packet_encode(const struct syn_packet *packet, const struct syn_packet_key *key,
                        uint8_t *out)
@@ -46,17 +71,10 @@ void syn_packet_encode(const struct syn_packet *packet, const struct syn_packet_
     syn_store_be64(out + AT_EPOCH, packet->epoch);
     syn_store_be32(out + AT_SEQ, packet->seq);
     syn_store_be32(out + AT_LABEL, packet->flow_label);
-    if (packet->type == SYN_PACKET_REPLY) {
-        syn_store_be64(out + AT_T2, (uint64_t)packet->t2_ns);
-        for (int i = 0; i < 2; i++) {
-            syn_store_be32(out + AT_FOLLOW_SEQ + 4 * i, packet->follow_seq[i]);
-            syn_store_be64(out + AT_FOLLOW_T3 + 8 * i, (uint64_t)packet->follow_t3_ns[i]);
-        }
-        syn_store_be32(out + AT_COUNT, packet->count);
-        syn_store_be32(out + AT_HIGH, packet->high_seq);
-        syn_store_be64(out + AT_BITMAP, packet->bitmap);
-        syn_store_be32(out + AT_FIRST, packet->first_seq);
-    }
+    if (packet->type == SYN_PACKET_REPLY)
+        write_reply_part(packet, out);
+    else if (packet->type == SYN_PACKET_TELL)
+        write_address(packet, out);
     syn_store_be64(out + AT_TAG, syn_siphash24(key->bytes, out, AT_TAG));
 }
 
@@ -74,8 +92,10 @@ static int well_formed(const uint8_t *data, size_t length)
         data[AT_VERSION] != SYN_PACKET_VERSION || data[AT_DSCP] > MAX_DSCP ||
         syn_load_be32(data + AT_LABEL) > MAX_LABEL || !is_zero(data + AT_RESERVED, 4))
         return 0;
-    if (data[AT_TYPE] == SYN_PACKET_REQUEST)
+    if (data[AT_TYPE] == SYN_PACKET_REQUEST || data[AT_TYPE] == SYN_PACKET_ASK)
         return data[AT_FLAGS] == 0 && is_zero(data + REPLY_PART, AT_TAG - REPLY_PART);
+    if (data[AT_TYPE] == SYN_PACKET_TELL)
+        return data[AT_FLAGS] == 0 && is_zero(data + AT_TOLD, AT_TAG - AT_TOLD);
     return data[AT_TYPE] == SYN_PACKET_REPLY &&
            (data[AT_FLAGS] & ~(SYN_PACKET_LATE | SYN_PACKET_HARDWARE)) == 0;
 }
@@ -102,11 +122,16 @@ static void read_reply_part(const uint8_t *data, struct syn_packet *packet)
     packet->first_seq = syn_load_be32(data + AT_FIRST);
 }
 
+int syn_packet_is_answer(uint8_t type)
+{
+    return type == SYN_PACKET_REPLY || type == SYN_PACKET_TELL;
+}
+
 uint32_t syn_packet_remote(const uint8_t *data, size_t length)
 {
     if (length != SYN_PACKET_BYTES)
         return 0;
-    return syn_load_be32(data + (data[AT_TYPE] == SYN_PACKET_REPLY ? AT_DST : AT_SRC));
+    return syn_load_be32(data + (syn_packet_is_answer(data[AT_TYPE]) ? AT_DST : AT_SRC));
 }
 
 int syn_packet_decode(const uint8_t *data, size_t length, const struct syn_packet_key *keys,
@@ -130,5 +155,10 @@ int syn_packet_decode(const uint8_t *data, size_t length, const struct syn_packe
     };
     if (packet->type == SYN_PACKET_REPLY)
         read_reply_part(data, packet);
+    else if (packet->type == SYN_PACKET_TELL) {
+        memcpy(packet->gid, data + AT_GID, sizeof packet->gid);
+        packet->qpn = syn_load_be32(data + AT_QPN);
+        packet->lid = (uint16_t)(data[AT_LID] << 8 | data[AT_LID + 1]);
+    }
     return SYN_PACKET_OK;
 }

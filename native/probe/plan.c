@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine.h"
 
@@ -35,8 +34,7 @@ static void close_unwanted(struct syn_probe_engine *engine)
             engine->sockets[kept++] = at;
             continue;
         }
-        if (at->fd >= 0)
-            close(at->fd);
+        syn_close_socket(at);
         free(at);
         engine->generation++;
     }

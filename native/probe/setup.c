@@ -28,9 +28,16 @@ void syn_engine_wake(struct syn_probe_engine *engine)
     (void)!write(engine->wake_fd, &one, sizeof one);
 }
 
-static void close_socket(struct syn_socket *socket)
+static int is_over_verbs(const struct syn_probe_engine *engine)
 {
-    if (socket->fd >= 0)
+    return engine->options.plane == SYN_PLANE_VERBS;
+}
+
+void syn_close_socket(struct syn_socket *socket)
+{
+    if (socket->queue)
+        syn_verbs_close_socket(socket);
+    else if (socket->fd >= 0)
         close(socket->fd);
     socket->fd = -1;
 }
@@ -38,7 +45,9 @@ static void close_socket(struct syn_socket *socket)
 int syn_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket, char *message)
 {
     const struct syn_nic *nic = &engine->nics[socket->nic];
-    close_socket(socket);
+    syn_close_socket(socket);
+    if (is_over_verbs(engine))
+        return syn_verbs_reopen_socket(engine, socket, message);
     int fd = syn_probe_socket(&nic->config, socket->port, nic->status.hardware, message);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = socket};
     if (fd >= 0 && epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
@@ -152,7 +161,9 @@ static void detach(struct syn_probe_engine *engine, uint32_t nic)
     engine->nics[nic].attached = 0;
     for (size_t i = 0; i < engine->socket_count; i++)
         if (engine->sockets[i]->nic == nic)
-            close_socket(engine->sockets[i]);
+            syn_close_socket(engine->sockets[i]);
+    if (is_over_verbs(engine))
+        syn_verbs_detach(engine, nic);
 }
 
 static int attach(struct syn_probe_engine *engine, uint32_t at, const struct syn_probe_nic *config,
@@ -163,10 +174,16 @@ static int attach(struct syn_probe_engine *engine, uint32_t at, const struct syn
     nic->config = *config;
     nic->config.ifname[sizeof nic->config.ifname - 1] = '\0';
     nic->ifindex = if_nametoindex(nic->config.ifname);
-    syn_stamps_prepare(&nic->config, &nic->status);
+    if (!is_over_verbs(engine))
+        syn_stamps_prepare(&nic->config, &nic->status);
+    int failed = is_over_verbs(engine) ? syn_verbs_attach(engine, at, message) : SYN_OK;
+    if (failed)
+        return failed;
     struct syn_socket *reflector = reflector_of(engine, at, message);
-    if (reflector == NULL || !syn_reopen_socket(engine, reflector, message))
+    if (reflector == NULL || !syn_reopen_socket(engine, reflector, message)) {
+        detach(engine, at);
         return SYN_ERROR_MISSING;
+    }
     nic->attached = 1;
     for (size_t i = 0; i < engine->flow_count; i++)
         if (engine->flows[i]->flow.config.nic == at)
@@ -199,7 +216,8 @@ static int options_fit(const struct syn_probe_options *options)
 {
     uint32_t records = options->ring_records;
     return options->timeout_ns > 0 && options->min_gap_ns >= 0 && options->stall_ns > 0 &&
-           records > 0 && (records & (records - 1)) == 0;
+           records > 0 && (records & (records - 1)) == 0 &&
+           options->plane <= SYN_PLANE_VERBS;
 }
 
 static void open_lock(pthread_mutex_t *lock)
@@ -272,9 +290,12 @@ void syn_probe_close(struct syn_probe_engine *engine)
     for (size_t i = 0; i < engine->flow_count; i++)
         syn_free_flow(engine->flows[i]);
     for (size_t i = 0; i < engine->socket_count; i++) {
-        close_socket(engine->sockets[i]);
+        syn_close_socket(engine->sockets[i]);
         free(engine->sockets[i]);
     }
+    engine->socket_count = 0;
+    if (is_over_verbs(engine))
+        syn_verbs_close(engine);
     if (engine->epoll_fd >= 0)
         close(engine->epoll_fd);
     if (engine->wake_fd >= 0)
@@ -287,6 +308,7 @@ void syn_probe_close(struct syn_probe_engine *engine)
     free(engine->nics);
     free(engine->peers);
     free(engine->heard);
+    free(engine->meetings);
     free(engine->ring.records);
     pthread_mutex_destroy(&engine->lock);
     free(engine);

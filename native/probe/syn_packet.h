@@ -15,7 +15,12 @@ enum {
     SYN_PACKET_VERSION = 1,
 };
 
-enum { SYN_PACKET_REQUEST = 1, SYN_PACKET_REPLY = 2 };
+enum {
+    SYN_PACKET_REQUEST = 1,
+    SYN_PACKET_REPLY = 2,
+    SYN_PACKET_ASK = 3,  /* where a NIC takes probes over verbs; goes over UDP */
+    SYN_PACKET_TELL = 4, /* there */
+};
 
 /* Packet flags; only replies carry any. */
 enum {
@@ -50,6 +55,10 @@ struct syn_packet {
     int64_t t2_ns;      /* request's receive stamp, reflector's clock; 0 if it has none */
     uint32_t follow_seq[2];
     int64_t follow_t3_ns[2]; /* transmit stamps of earlier replies; 0 if unknown */
+    /* Of SYN_PACKET_TELL only: the reflector's address. */
+    uint8_t gid[16];
+    uint32_t qpn; /* 0: it has none */
+    uint16_t lid;
 };
 
 struct syn_packet_key {
@@ -62,6 +71,8 @@ void syn_packet_encode(const struct syn_packet *packet, const struct syn_packet_
                        uint8_t *out);
 /* The NIC at the other end of a packet that came off the wire, whose key it must have; 0: none. */
 uint32_t syn_packet_remote(const uint8_t *data, size_t length);
+/* Whether packets of this type come from the reflector. */
+int syn_packet_is_answer(uint8_t type);
 /* Read a packet that came off the wire; it is filled in only if SYN_PACKET_OK is returned. */
 int syn_packet_decode(const uint8_t *data, size_t length, const struct syn_packet_key *keys,
                       size_t key_count, struct syn_packet *packet);

@@ -9,6 +9,9 @@
 #pragma GCC visibility push(default)
 
 /* --- declarations --- */
+/* What an engine probes over. Over verbs a source port is a queue pair (docs/decisions/0228). */
+enum { SYN_PLANE_UDP = 0, SYN_PLANE_VERBS = 1 };
+
 enum { SYN_STAMP_AUTO = 0, SYN_STAMP_HARDWARE = 1, SYN_STAMP_KERNEL = 2 };
 
 /* What went wrong; a sentence comes with it. */
@@ -16,6 +19,7 @@ enum {
     SYN_OK = 0,
     SYN_ERROR_USAGE = 1,   /* a value that does not fit */
     SYN_ERROR_MISSING = 2, /* the machine lacks something, or it is taken */
+    SYN_ERROR_ABSENT = 3,  /* over verbs: the NIC has no RDMA port */
 };
 
 /* What is known about one probe. A lost probe with a STALL flag says nothing about the network. */
@@ -71,7 +75,7 @@ struct syn_probe_options {
     int64_t min_gap_ns; /* between two pairs of this engine, whatever the flows ask for */
     int64_t stall_ns;   /* the engine counts itself late beyond this */
     uint32_t ring_records; /* power of two */
-    uint32_t reserved;
+    uint32_t plane;        /* SYN_PLANE_... */
 };
 
 struct syn_probe_record {
@@ -160,6 +164,29 @@ struct syn_probe_nic_status {
     char reason[119];   /* one phrase for a person */
 };
 
+/* Where a NIC takes probes over verbs. */
+struct syn_verbs_endpoint {
+    uint32_t nic_id;
+    uint32_t qpn; /* of its reflector; 0: there is none */
+    uint8_t gid[16];
+    uint16_t lid;
+    uint8_t known; /* whether its host has told */
+    uint8_t infiniband;
+    uint8_t reserved[4];
+};
+
+/* How packets of one class and flow label get to a remote NIC. */
+struct syn_verbs_route {
+    uint32_t nic; /* index of the local NIC */
+    uint32_t dst_nic_id;
+    uint32_t flow_label;
+    uint32_t qpn;
+    uint8_t gid[16];
+    uint16_t lid;
+    uint8_t dscp;
+    uint8_t sl;
+};
+
 struct syn_probe_engine;
 
 /* An engine for `count` NICs, none attached, or NULL with *error and a sentence in message[256].
@@ -208,6 +235,31 @@ size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
 int syn_probe_scheduling(struct syn_probe_engine *engine);
 size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_status *out,
                               size_t room);
+
+/* Of an engine over verbs. One caller of these two, of attach, detach and close at a time. */
+
+/* Replace all routes; each is made once, and what is not made is made at the next call. Making one
+ * may take a second (the kernel looks for the neighbour) and holds nothing up. Flows without a route
+ * are not sent, and requests from where there is none are not answered. How many there are now. */
+size_t syn_probe_set_routes(struct syn_probe_engine *engine, const struct syn_verbs_route *routes,
+                            size_t count, char *message);
+/* Whether NIC `at` is as it was when it was attached; if not, why. */
+int syn_probe_check(struct syn_probe_engine *engine, size_t at, char *message);
+/* Fills at most `room` rows, one for each NIC; what is not attached has no queue pair. */
+size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
+                                size_t room);
+
+/* Of an engine over UDP: it tells peers where this host's NICs take probes over verbs, and asks. */
+
+/* Of this host's NICs, instead of before; those not listed have none. */
+void syn_probe_offer(struct syn_probe_engine *engine, const struct syn_verbs_endpoint *own,
+                     size_t count);
+/* Ask once where these flows' destinations are; what others have told is forgotten. */
+int syn_probe_ask(struct syn_probe_engine *engine, const struct syn_probe_flow *flows, size_t count,
+                  char *message);
+/* What they have told; rows as `syn_probe_ask` had flows. */
+size_t syn_probe_read_told(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
+                           size_t room);
 /* --- end of declarations --- */
 
 #pragma GCC visibility pop

@@ -7,8 +7,6 @@
 enum {
     /* Longest that a packet can wait in a host's queues and still be stamped. */
     STALE_STAMPS_NS = 100000000,
-    /* Replies stay prompt for so long after the last request of whoever watches a path. */
-    HASTE_NS = 1000000000,
 };
 
 static int64_t local_stamp(const struct syn_probe_engine *engine, const struct syn_socket *socket,
@@ -49,16 +47,7 @@ static void assign_stamp(struct syn_probe_engine *engine, struct syn_socket *soc
     int64_t stamp_ns = local_stamp(engine, socket, stamps);
     if (stamp_ns == 0)
         return;
-    const struct syn_sent *sent = &socket->sent[stamps->id % SYN_SENT_RING];
-    if (socket->reflector) {
-        syn_session_stamp(&engine->sessions.table[sent->session], sent->flow_id, sent->seq,
-                          stamp_ns);
-        return;
-    }
-    struct syn_engine_flow *flow = syn_find_flow(engine, sent->flow_id);
-    struct syn_sink sink = syn_sink_of(engine);
-    if (flow != NULL && flow->socket == socket)
-        syn_flow_stamp(&flow->flow, sent->seq, stamp_ns, &sink);
+    syn_stamp_sent(engine, socket, &socket->sent[stamps->id % SYN_SENT_RING], stamp_ns);
 }
 
 static int read_error_queue(struct syn_probe_engine *engine, struct syn_socket *socket,
@@ -171,18 +160,26 @@ void syn_without_stamp(struct syn_outbox *box, unsigned at)
     memset(CMSG_DATA(control), 0, sizeof(uint32_t));
 }
 
+void syn_send_unstamped(struct syn_probe_engine *engine, const struct syn_socket *socket,
+                        const uint8_t *data, struct sockaddr_storage *to, socklen_t length)
+{
+    const struct syn_packet plain = {0};
+    struct syn_outbox *box = &engine->outbox;
+    memcpy(box->data[0], data, SYN_PACKET_BYTES);
+    syn_address_message(box, 0, to, length, &plain);
+    syn_without_stamp(box, 0);
+    int sent = sendmmsg(socket->fd, box->messages, 1, 0) == 1;
+    engine->counters.send_errors += !sent;
+}
+
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns)
 {
+    if (engine->options.plane == SYN_PLANE_VERBS) {
+        syn_verbs_send_pair(engine, flow, now_ns);
+        return;
+    }
     const struct syn_probe_flow *config = &flow->flow.config;
-    struct syn_packet packet = {
-        .type = SYN_PACKET_REQUEST,
-        .dscp = config->dscp,
-        .src_nic = flow->flow.nic_id,
-        .dst_nic = config->dst_nic_id,
-        .flow_id = config->flow_id,
-        .epoch = flow->flow.epoch,
-        .flow_label = config->flow_label,
-    };
+    struct syn_packet packet = syn_request(&flow->flow);
     const struct syn_peer *peer = syn_find_peer(engine, packet.dst_nic);
     for (unsigned i = 0; i < 2 && peer != NULL; i++) {
         packet.seq = flow->flow.next_seq + i;
@@ -203,71 +200,6 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
 
 /* --- reflecting ----------------------------------------------------------------------------- */
 
-static void count_heard(struct syn_probe_engine *engine, const struct syn_packet *request)
-{
-    size_t at = syn_flow_hash(request->src_nic ^ request->dst_nic * 31u);
-    for (size_t i = 0; i < SYN_HEARD_ROWS; i++) {
-        struct syn_probe_heard *row = &engine->heard[(at + i) % SYN_HEARD_ROWS];
-        if (row->requests == 0) {
-            row->src_nic_id = request->src_nic;
-            row->dst_nic_id = request->dst_nic;
-        } else if (row->src_nic_id != request->src_nic || row->dst_nic_id != request->dst_nic) {
-            continue;
-        }
-        row->requests++;
-        return;
-    }
-    engine->counters.evicted++;
-}
-
-static const struct syn_packet_key *key_of(const struct syn_peer *peer, uint32_t id)
-{
-    return peer->keys[0].id == id ? &peer->keys[0] : &peer->keys[1];
-}
-
-struct arrival {
-    const struct syn_peer *peer;
-    struct syn_packet packet;
-    int64_t stamp_ns;
-    int late; /* this engine came to read it late */
-    struct sockaddr_storage *from;
-    socklen_t from_length;
-};
-
-/* Whether message `at` of the outbox now holds a reply. */
-static int reflect(struct syn_probe_engine *engine, const struct syn_socket *socket,
-                   struct arrival *arrival, unsigned at)
-{
-    struct syn_probe_counters *counters = &engine->counters;
-    const struct syn_packet *request = &arrival->packet;
-    if (request->type != SYN_PACKET_REQUEST) {
-        counters->unsolicited++;
-        return 0;
-    }
-    int64_t now_ns = syn_clock_read(CLOCK_MONOTONIC_COARSE);
-    struct syn_session *session = syn_sessions_accept(
-        &engine->sessions, request, arrival->peer->keys[0].id, now_ns, &counters->evicted);
-    if (session == NULL) {
-        counters->replayed++;
-        return 0;
-    }
-    if (syn_session_is_hasty(session))
-        engine->hasty_until_ns = now_ns + HASTE_NS;
-    counters->received++;
-    count_heard(engine, request);
-    struct syn_packet reply;
-    counters->tx_stamp_missing += (uint64_t)syn_session_reply(session, request, &reply);
-    reply.t2_ns = arrival->stamp_ns;
-    reply.flags = (arrival->late ? SYN_PACKET_LATE : 0) |
-                  (engine->nics[socket->nic].status.hardware ? SYN_PACKET_HARDWARE : 0);
-    struct syn_outbox *box = &engine->outbox;
-    syn_packet_encode(&reply, key_of(arrival->peer, request->key_id), box->data[at]);
-    syn_address_message(box, at, arrival->from, arrival->from_length, request);
-    box->sent[at] = (struct syn_sent){request->flow_id, request->seq,
-                                      (uint32_t)(session - engine->sessions.table)};
-    return 1;
-}
-
 /* A refused reply (no route back, say) does not hold up the others. */
 static void send_replies(struct syn_probe_engine *engine, struct syn_socket *socket, unsigned count)
 {
@@ -283,37 +215,6 @@ static void send_replies(struct syn_probe_engine *engine, struct syn_socket *soc
 
 /* --- receiving ------------------------------------------------------------------------------ */
 
-static void accept_reply(struct syn_probe_engine *engine, const struct arrival *arrival)
-{
-    struct syn_probe_counters *counters = &engine->counters;
-    const struct syn_packet *reply = &arrival->packet;
-    struct syn_engine_flow *flow = syn_find_flow(engine, reply->flow_id);
-    if (reply->type != SYN_PACKET_REPLY || flow == NULL || reply->epoch != flow->flow.epoch) {
-        if (reply->type != SYN_PACKET_REPLY || !syn_watches_reply(engine, reply))
-            counters->unsolicited++;
-        return;
-    }
-    if (reply->src_nic != flow->flow.nic_id || reply->dst_nic != flow->flow.config.dst_nic_id) {
-        counters->misdelivered++;
-        return;
-    }
-    struct syn_sink sink = syn_sink_of(engine);
-    switch (syn_flow_reply(&flow->flow, reply, arrival->stamp_ns, &engine->stall, &sink)) {
-    case SYN_ACCEPTED:
-        counters->received++;
-        break;
-    case SYN_LATE:
-        counters->late++;
-        break;
-    case SYN_DUPLICATE:
-        counters->replayed++;
-        break;
-    case SYN_UNSOLICITED:
-        counters->unsolicited++;
-        break;
-    }
-}
-
 static void note_overflow(struct syn_probe_engine *engine, struct syn_socket *socket,
                           const struct syn_stamps *stamps)
 {
@@ -324,25 +225,20 @@ static void note_overflow(struct syn_probe_engine *engine, struct syn_socket *so
     engine->stall.mark++;
 }
 
-/* Whether message `i` of the inbox is an authentic packet for this socket's NIC. */
-static int admit(struct syn_probe_engine *engine, const struct syn_socket *socket, int i,
-                 struct arrival *arrival)
+/* Whether message `at` of the outbox now holds an answer, but for its address. */
+static int answer(struct syn_probe_engine *engine, uint32_t nic, const struct syn_arrival *arrival,
+                  unsigned at)
 {
-    struct syn_packet *packet = &arrival->packet;
-    const struct mmsghdr *message = &engine->inbox.messages[i];
-    size_t length = message->msg_hdr.msg_flags & MSG_TRUNC ? 0 : message->msg_len;
-    const uint8_t *data = engine->inbox.data[i];
-    arrival->peer = syn_find_peer(engine, syn_packet_remote(data, length));
-    const struct syn_peer none = {0}, *peer = arrival->peer != NULL ? arrival->peer : &none;
-    int worth = syn_packet_decode(data, length, peer->keys, peer->key_count, packet);
-    engine->counters.malformed += worth == SYN_PACKET_MALFORMED;
-    engine->counters.foreign += worth == SYN_PACKET_FOREIGN;
-    if (worth != SYN_PACKET_OK)
+    struct syn_outbox *box = &engine->outbox;
+    switch (arrival->packet.type) {
+    case SYN_PACKET_ASK:
+        return syn_tell(engine, nic, arrival, box->data[at], &box->sent[at]);
+    case SYN_PACKET_TELL:
+        syn_be_told(engine, nic, arrival);
         return 0;
-    uint32_t own = engine->nics[socket->nic].config.nic_id;
-    uint32_t addressee = packet->type == SYN_PACKET_REQUEST ? packet->dst_nic : packet->src_nic;
-    engine->counters.misdelivered += addressee != own;
-    return addressee == own;
+    default:
+        return syn_reflect(engine, nic, arrival, box->data[at], &box->sent[at]);
+    }
 }
 
 static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *socket, int count)
@@ -355,16 +251,19 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
         syn_stamps_read(header, &stamps);
         int overflowed = stamps.has_overflow && stamps.overflow != socket->overflow;
         note_overflow(engine, socket, &stamps);
-        struct arrival arrival = {.from = header->msg_name, .from_length = header->msg_namelen};
-        if (!admit(engine, socket, i, &arrival))
+        size_t length = header->msg_flags & MSG_TRUNC ? 0 : engine->inbox.messages[i].msg_len;
+        struct syn_arrival arrival;
+        if (!syn_admit(engine, socket->nic, engine->inbox.data[i], length, &arrival))
             continue;
         arrival.stamp_ns = local_stamp(engine, socket, &stamps);
         arrival.late = overflowed || (stamps.software_ns != 0 &&
                                       now_ns - stamps.software_ns > syn_grave_stall_ns(engine));
-        if (socket->reflector)
-            replies += (unsigned)reflect(engine, socket, &arrival, replies);
-        else
-            accept_reply(engine, &arrival);
+        if (!socket->reflector)
+            syn_accept_reply(engine, &arrival);
+        else if (answer(engine, socket->nic, &arrival, replies)) {
+            syn_address_message(&engine->outbox, replies++, header->msg_name, header->msg_namelen,
+                                &arrival.packet);
+        }
     }
     return replies;
 }
@@ -372,6 +271,10 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
 void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
 {
     int count;
+    if (engine->options.plane == SYN_PLANE_VERBS) {
+        syn_verbs_receive(engine, socket);
+        return;
+    }
     do {
         open_inbox(&engine->inbox, SYN_BATCH, socket->reflector);
         count = recvmmsg(socket->fd, engine->inbox.messages, SYN_BATCH, MSG_DONTWAIT, NULL);

@@ -222,6 +222,10 @@ int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_prob
         snprintf(message, SYN_MESSAGE_BYTES, "at most %d paths can be watched", SYN_MAX_WATCHES);
         return SYN_ERROR_USAGE;
     }
+    if (count > 0 && engine->options.plane != SYN_PLANE_UDP) {
+        snprintf(message, SYN_MESSAGE_BYTES, "only paths over UDP can be watched");
+        return SYN_ERROR_USAGE;
+    }
     snprintf(message, SYN_MESSAGE_BYTES, "out of memory for watched paths");
     struct syn_watch **set = calloc(count + 1, sizeof *set);
     struct syn_watch_pair *before = calloc(SYN_MAX_WATCHES, sizeof *before);

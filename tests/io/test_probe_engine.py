@@ -6,7 +6,7 @@ import random
 import socket
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -60,7 +60,7 @@ class Pair:
         self.remote = self.engine(REMOTE, self.port, self.remote_clock, {})
 
     def engine(
-        self, nic_id: int, port: int, clock: ClockSource, options: dict[str, int]
+        self, nic_id: int, port: int, clock: ClockSource, options: dict[str, Any]
     ) -> ProbeEngine:
         nic = ProbeNic(name="lo", nic_id=nic_id, address=self.address, port=port)
         engine = self.stack.enter_context(ProbeEngine([nic], clock, **options))
@@ -338,7 +338,7 @@ def test_a_taken_reflector_port_is_one_clear_line() -> None:
 
 
 @pytest.mark.parametrize("options", [{"ring_records": 1000}, {"timeout_ns": 0}, {"stall_ns": -1}])
-def test_wrong_options_are_refused(options: dict[str, int]) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
     nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_port())
     with pytest.raises(UsageError, match="out of range"):
         ProbeEngine([nic], KernelClock("h"), **options)

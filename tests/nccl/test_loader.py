@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.nccl import provider
 from tests.nccl.wheels import nccl_library
 
 from syntony.errors import MissingError
@@ -36,25 +37,7 @@ def plugin() -> Path:
 
 @pytest.fixture(scope="module")
 def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("verbs") / "libfake_verbs.so"
-    subprocess.run(
-        [
-            "cc",
-            "-std=c11",
-            "-D_GNU_SOURCE",
-            "-fvisibility=hidden",
-            "-fPIC",
-            "-shared",
-            "-pthread",
-            str(NET / "fake_verbs.c"),
-            str(NET / "fake_network.c"),
-            "-o",
-            str(library),
-        ],
-        check=True,
-        timeout=60,
-    )
-    return library
+    return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
 def _load(library: Path, **environment: str) -> str:

@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "config.h"
 #include "setup.h"
+#include "watched.h"
 
 log_function *nccl_log;
 
@@ -60,9 +61,11 @@ int net_init(log_function *log)
     if (state == NEW) {
         const char *problem = pthread_atfork(NULL, NULL, after_fork) ? "no memory" : config_read();
         if (problem == NULL)
-            problem = verbs_load();
-        if (problem == NULL)
+            problem = verbs_load(getenv("SYNTONY_NCCL_IBVERBS"));
+        if (problem == NULL) {
+            watched_verbs();
             problem = devices_open();
+        }
         state = problem ? FAILED : WORKS;
         if (problem)
             WARN("not used, NCCL's own transport is: %s", problem);

@@ -46,19 +46,29 @@ void fake_free_entry(struct entry *entry)
     free(entry);
 }
 
-static struct cqe *complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
-                     enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
+struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc,
+                          int64_t due_ns)
 {
     struct cq *cq = (struct cq *)base;
+    const struct device *device = &devices[pair->port];
     struct cqe *cqe = calloc(1, sizeof *cqe);
-    cqe->due_ns = due_ns ? due_ns : fake_now() + devices[pair->port].fault.completion_delay_ns;
-    cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
-                              .qp_num = pair->base.qp_num};
+    cqe->due_ns = due_ns ? due_ns : fake_now() + device->fault.completion_delay_ns;
+    cqe->stamp = fake_stamp(device);
+    cqe->wc = *wc;
+    cqe->wc.qp_num = pair->base.qp_num;
     if (cq->first == NULL)
         atomic_store(&cq->ready_ns, cqe->due_ns);
     *cq->last = cqe;
     cq->last = &cqe->next;
     return cqe;
+}
+
+static struct cqe *complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id,
+                            enum ibv_wc_status status, enum ibv_wc_opcode opcode, uint32_t size,
+                            int64_t due_ns)
+{
+    struct ibv_wc wc = {.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size};
+    return fake_complete(base, pair, &wc, due_ns);
 }
 
 void fake_flush(struct pair *pair, enum ibv_wc_status first)
@@ -86,7 +96,7 @@ void fake_flush(struct pair *pair, enum ibv_wc_status first)
     pair->last_receive = &pair->receives;
 }
 
-static void transmit(struct pair *pair, struct packet *packet)
+void fake_transmit(struct pair *pair, struct packet *packet)
 {
     const struct fake_fault *fault = &devices[pair->port].fault;
     int64_t at_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
@@ -122,7 +132,7 @@ void fake_send_entry(struct pair *pair, const struct entry *entry)
     if (entry->size)
         memcpy(packet->data, entry->from, entry->size);
     soon(timeout_ns(pair));
-    transmit(pair, packet);
+    fake_transmit(pair, packet);
 }
 
 static void acknowledge(struct pair *pair)
@@ -130,7 +140,7 @@ static void acknowledge(struct pair *pair)
     struct packet *ack = calloc(1, sizeof *ack);
     ack->is_ack = true;
     ack->psn = pair->expected_psn;
-    transmit(pair, ack);
+    fake_transmit(pair, ack);
 }
 
 static void take_ack(struct pair *pair, uint32_t psn)
@@ -210,6 +220,10 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
 
 static void deliver(struct pair *from, const struct packet *packet)
 {
+    if (packet->datagram.qpn) {
+        fake_deliver_datagram(from, packet);
+        return;
+    }
     struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
     if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
         return;

@@ -11,11 +11,17 @@
 
 enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, BASE_DELAY_NS = 5000 };
 
+struct fake_datagram {
+    uint32_t qpn, qkey, label;
+    uint8_t gid[16], traffic_class, sl;
+};
+
 struct packet {
     struct packet *next;
     int64_t due_ns;
     uint32_t psn;
     bool is_ack, is_send, has_immediate;
+    struct fake_datagram datagram; /* qpn 0: it is none */
     uint64_t address;
     uint32_t rkey, size, immediate;
     unsigned char data[];
@@ -33,12 +39,17 @@ struct entry { /* of a send queue */
 };
 
 struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
-struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
+struct cqe { struct cqe *next; int64_t due_ns, stamp; struct ibv_wc wc; };
 
 struct cq { /* `ready_ns`: when the first is due */
-    struct ibv_cq base;
+    union {
+        struct ibv_cq base;
+        struct ibv_cq_ex extended;
+    };
     struct cqe *first, **last;
     atomic_int_least64_t ready_ns;
+    bool armed;
+    struct cq *next; /* of those with a channel */
 };
 
 struct pair {
@@ -57,11 +68,19 @@ struct pair {
 
 struct device {
     struct ibv_device base;
-    struct ibv_context context;
     struct fake_fault fault;
-    bool active;
+    struct fake_machine machine;
+    bool active, known;
     atomic_bool gone;
+    struct opened *opened;
+};
+
+/* Once for each time that the device was opened. */
+struct opened {
+    struct opened *next;
+    struct device *device;
     int events[8], event_count;
+    struct verbs_context extended; /* last, as the library has it */
 };
 
 struct region { struct ibv_mr mr; bool used; };
@@ -84,5 +103,18 @@ void fake_step(void); /* everything that is due */
 /* Without the lock: whether `fake_step` would do anything. A poll of a real queue that is empty reads
  * a word. */
 bool fake_is_due(int64_t now_ns);
+struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc,
+                          int64_t due_ns);
+void fake_transmit(struct pair *pair, struct packet *packet);
+
+/* fake_verbs.c */
+struct device *fake_device_of(struct ibv_context *context);
+
+/* fake_datagrams.c */
+void fake_extend(struct opened *opened);
+int fake_send_datagram(struct pair *pair, const struct ibv_send_wr *wr);
+void fake_deliver_datagram(struct pair *from, const struct packet *packet);
+int64_t fake_stamp(const struct device *device);
+void fake_forget_cq(struct cq *cq);
 
 #endif

@@ -32,11 +32,6 @@ static bool take_one(int *left)
     return true;
 }
 
-static struct device *device_of(struct ibv_context *context)
-{
-    return (struct device *)((char *)context - offsetof(struct device, context));
-}
-
 static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
@@ -44,9 +39,17 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
     for (; wr; wr = wr->next) {
         *bad = wr;
         if ((qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) ||
-            device_of(qp->context)->gone) {
+            fake_device_of(qp->context)->gone) {
             pthread_mutex_unlock(&lock);
             return EINVAL;
+        }
+        if (qp->qp_type == IBV_QPT_UD) {
+            int failed = fake_send_datagram(pair, wr);
+            if (failed) {
+                pthread_mutex_unlock(&lock);
+                return failed;
+            }
+            continue;
         }
         struct entry *entry = calloc(1, sizeof *entry);
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
@@ -100,7 +103,7 @@ static int do_poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
     struct cq *cq = (struct cq *)base;
     int got = 0;
     int64_t now_ns = fake_now();
-    if (device_of(base->context)->gone)
+    if (fake_device_of(base->context)->gone)
         return -1;
     if (!fake_is_due(now_ns) && now_ns < atomic_load(&cq->ready_ns))
         return 0;
@@ -182,34 +185,79 @@ struct ibv_device **ibv_get_device_list(int *count)
 void ibv_free_device_list(struct ibv_device **list) { free(list); }
 const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
-struct ibv_context *ibv_open_device(struct ibv_device *base)
+static struct opened *opened_of(struct ibv_context *context)
 {
-    struct device *device = (struct device *)base;
-    device->context.device = base;
-    device->context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-    device->context.ops.post_send = post_send;
-    device->context.ops.post_recv = post_recv;
-    device->context.ops.poll_cq = poll_cq;
-    device->active = true;
-    return &device->context;
+    return (struct opened *)((char *)context - offsetof(struct opened, extended.context));
 }
 
-int ibv_close_device(struct ibv_context *context) { return close(context->async_fd); }
+struct device *fake_device_of(struct ibv_context *context)
+{
+    return opened_of(context)->device;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *base)
+{
+    struct opened *opened = calloc(1, sizeof *opened);
+    struct ibv_context *context = &opened->extended.context;
+    context->device = base;
+    context->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    context->ops.post_send = post_send;
+    context->ops.post_recv = post_recv;
+    context->ops.poll_cq = poll_cq;
+    pthread_mutex_lock(&lock);
+    struct device *device = opened->device = (struct device *)base;
+    device->active |= !device->known;
+    device->known = true;
+    fake_extend(opened);
+    opened->next = device->opened;
+    device->opened = opened;
+    pthread_mutex_unlock(&lock);
+    return context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+    struct opened *opened = opened_of(context);
+    pthread_mutex_lock(&lock);
+    struct opened **at = &opened->device->opened;
+    while (*at != opened)
+        at = &(*at)->next;
+    *at = opened->next;
+    pthread_mutex_unlock(&lock);
+    close(context->async_fd);
+    free(opened);
+    return 0;
+}
+
+/* With the lock held. */
+static void happen(struct device *device, enum ibv_event_type event)
+{
+    uint64_t one = 1;
+    for (struct opened *at = device->opened; at; at = at->next) {
+        if (at->event_count == 8)
+            continue;
+        at->events[at->event_count++] = event;
+        if (write(at->extended.context.async_fd, &one, sizeof one) != sizeof one)
+            abort();
+    }
+}
 
 int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_ibv_port_attr *to)
 {
     if (number != 1)
         return EINVAL;
-    if (device_of(context)->gone)
+    if (fake_device_of(context)->gone)
         return ENODEV;
     pthread_mutex_lock(&lock);
     struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
-    attr->state = device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-    int mtu = limits.mtu[device_of(context) - devices];
+    attr->state = fake_device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    int mtu = limits.mtu[fake_device_of(context) - devices];
     attr->active_mtu = mtu < 0 ? IBV_MTU_4096 : (enum ibv_mtu)mtu;
     attr->active_speed = 32;
     attr->active_width = 2;
-    attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+    attr->link_layer = fake_device_of(context)->machine.infiniband ? IBV_LINK_LAYER_INFINIBAND
+                                                                   : IBV_LINK_LAYER_ETHERNET;
+    attr->lid = (uint16_t)(fake_device_of(context) - devices + 1);
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -217,7 +265,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     *attr = (struct ibv_device_attr){
-        .sys_image_guid = (uint64_t)(device_of(context) - devices + 1), .max_mr_size = UINT64_MAX,
+        .sys_image_guid = (uint64_t)(fake_device_of(context) - devices + 1), .max_mr_size = UINT64_MAX,
         .max_qp = MAX_PAIRS, .max_qp_wr = 8192, .max_cq = MAX_PAIRS, .max_cqe = 1 << 20,
         .max_mr = MAX_REGIONS, .max_qp_rd_atom = 16, .phys_port_cnt = 1};
     attr->node_guid = attr->sys_image_guid;
@@ -229,7 +277,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union 
     if (number != 1 || index != 0)
         return EINVAL;
     const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10,
-                             [15] = (uint8_t)(device_of(context) - devices + 1)};
+                             [15] = (uint8_t)(fake_device_of(context) - devices + 1)};
     memcpy(gid->raw, raw, sizeof raw);
     return 0;
 }
@@ -240,8 +288,11 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     (void)flags, (void)size;
     if (room == 0)
         return -EINVAL;
-    entries[0] = (struct ibv_gid_entry){.port_num = 1};
-    entries[0].gid_type = limits.gid_type < 0 ? IBV_GID_TYPE_ROCE_V2 : (uint32_t)limits.gid_type;
+    entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
+    if (fake_device_of(context)->machine.old_gid)
+        entries[0].gid_type = IBV_GID_TYPE_ROCE_V1;
+    else if (limits.gid_type >= 0)
+        entries[0].gid_type = (uint32_t)limits.gid_type;
     ibv_query_gid(context, 1, 0, &entries[0].gid);
     return 1;
 }
@@ -252,10 +303,10 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     if (read(context->async_fd, &one, sizeof one) != sizeof one)
         return -1;
     pthread_mutex_lock(&lock);
-    struct device *device = device_of(context);
-    event->event_type = device->events[0];
-    memmove(device->events, device->events + 1, sizeof device->events - sizeof *device->events);
-    device->event_count--;
+    struct opened *opened = opened_of(context);
+    event->event_type = opened->events[0];
+    memmove(opened->events, opened->events + 1, sizeof opened->events - sizeof *opened->events);
+    opened->event_count--;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -274,6 +325,10 @@ int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
 {
     (void)access;
+    if (fake_device_of(pd->context)->machine.no_memory) {
+        errno = ENOMEM;
+        return NULL;
+    }
     pthread_mutex_lock(&lock);
     if (!take_one(&limits.regions)) {
         pthread_mutex_unlock(&lock);
@@ -301,9 +356,11 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
                              struct ibv_comp_channel *channel, int vector)
 {
-    (void)depth, (void)user, (void)channel, (void)vector;
+    (void)depth, (void)vector;
     struct cq *cq = calloc(1, sizeof *cq);
     cq->base.context = context;
+    cq->base.channel = channel;
+    cq->base.cq_context = user;
     cq->last = &cq->first;
     atomic_store(&cq->ready_ns, INT64_MAX);
     return &cq->base;
@@ -312,6 +369,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
 int ibv_destroy_cq(struct ibv_cq *base)
 {
     struct cq *cq = (struct cq *)base;
+    fake_forget_cq(cq);
     while (cq->first) {
         struct cqe *next = cq->first->next;
         free(cq->first);
@@ -325,16 +383,18 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct pair *pair = calloc(1, sizeof *pair);
     pthread_mutex_lock(&lock);
-    if (pair_count == MAX_PAIRS || !take_one(&limits.queue_pairs)) {
+    struct fake_machine *machine = &fake_device_of(pd->context)->machine;
+    if (pair_count == MAX_PAIRS || !take_one(&limits.queue_pairs) ||
+        (machine->few_queues && machine->queues_left-- <= 0)) {
         pthread_mutex_unlock(&lock);
         free(pair);
         errno = ENOMEM;
         return NULL;
     }
     pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
-                                 .recv_cq = attr->recv_cq, .qp_num = pair_count,
+                                 .recv_cq = attr->recv_cq, .qp_num = pair_count, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
-    pair->port = (int)(device_of(pd->context) - devices);
+    pair->port = (int)(fake_device_of(pd->context) - devices);
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
@@ -355,6 +415,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (attr->qp_state == IBV_QPS_ERR)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     qp->state = attr->qp_state;
+    if (mask & IBV_QP_QKEY)
+        pair->label = attr->qkey;
     if (mask & IBV_QP_DEST_QPN) {
         pair->peer = attr->dest_qp_num;
         pair->label = attr->ah_attr.grh.flow_label;
@@ -423,21 +485,20 @@ void fake_set_fault(int port, const struct fake_fault *fault)
     pthread_mutex_unlock(&lock);
 }
 
-static void tell(struct device *device, int event)
+void fake_set_machine(int port, const struct fake_machine *machine)
 {
-    uint64_t one = 1;
-    device->events[device->event_count++] = event;
-    if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
-        abort();
+    pthread_mutex_lock(&lock);
+    devices[port].machine = *machine;
+    pthread_mutex_unlock(&lock);
 }
 
 void fake_set_active(int port, int active)
 {
     pthread_mutex_lock(&lock);
     struct device *device = &devices[port];
-    if (device->active != (active != 0) && device->event_count < 8) {
+    if (device->active != (active != 0)) {
         device->active = active;
-        tell(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+        happen(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -447,7 +508,14 @@ void fake_vanish(int port)
     pthread_mutex_lock(&lock);
     devices[port].active = false;
     atomic_store(&devices[port].gone, true);
-    tell(&devices[port], IBV_EVENT_DEVICE_FATAL);
+    happen(&devices[port], IBV_EVENT_DEVICE_FATAL);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_fail_device(int port)
+{
+    pthread_mutex_lock(&lock);
+    happen(&devices[port], IBV_EVENT_DEVICE_FATAL);
     pthread_mutex_unlock(&lock);
 }
 

@@ -16,6 +16,23 @@ struct fake_fault { /* for what this port sends */
     int64_t completion_delay_ns; /* completions at this port come so much after what they tell of */
 };
 
+struct fake_machine { /* what this device is; before it is opened, but for the last three */
+    int old_gid;    /* of RoCE v1 */
+    int infiniband;
+    int stamps;     /* completions have stamps of its clock: */
+    int64_t offset; /* its ticks of 6.4 ns at CLOCK_REALTIME 0, */
+    int64_t drift_ppb;
+    int few_queues, queues_left; /* queue pairs that can still be made */
+    int no_memory;               /* none can be registered */
+    int refusing;                /* work requests */
+};
+
+struct fake_datagrams { /* what a device has sent in datagrams, of the newest that arrived */
+    uint64_t sent, arrived, no_room, wrong_qkey, astray;
+    uint32_t label;
+    uint8_t traffic_class, sl;
+};
+
 struct fake_counts {
     uint64_t writes, retransmitted, duplicates, after_end; /* after_end: late packets that arrived
                                                               after their sender's queue pair ended */
@@ -31,7 +48,10 @@ struct fake_limits { /* -1: none */
 void fake_limit(const struct fake_limits *limits);
 void fake_vanish(int port); /* the device is gone, as after its removal */
 void fake_set_fault(int port, const struct fake_fault *fault);
+void fake_set_machine(int port, const struct fake_machine *machine);
+void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
+void fake_fail_device(int port);            /* its event; it stays open */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 void fake_counts(struct fake_counts *counts);
 /* ns that threads spent in posting and polling, and how often they were called. */

@@ -57,6 +57,22 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Step a clock further off than this; 0: always slew, at most 20 µs a second."""
 
 
+class VerbsMode(enum.StrEnum):
+    """Whether NICs are probed over verbs, too."""
+
+    AUTO = "auto"
+    """Those that have an RDMA port."""
+    ON = "on"
+    """All; one without an RDMA port is a part that waits."""
+    OFF = "off"
+
+
+class VerbsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[verbs]``: probes over queue pairs (docs/reference/verbs-probes.md)."""
+
+    mode: VerbsMode = VerbsMode.AUTO
+
+
 class AuditMode(enum.StrEnum):
     """Which audits the controller may order here."""
 
@@ -100,6 +116,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""
     audit: AuditConfig = AuditConfig()
+    verbs: VerbsConfig = VerbsConfig()
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""
 

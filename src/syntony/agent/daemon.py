@@ -42,7 +42,17 @@ from syntony.wire.enrol import Revocations
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
-from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, Table
+from syntony.wire.probes import Plane
+from syntony.wire.tables import (
+    AGENT,
+    HEARD,
+    PATH,
+    PATH_EVENTS,
+    PROBE,
+    VERBS,
+    VERBS_HEARD,
+    Table,
+)
 from syntony.wire.traffic import Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
@@ -250,6 +260,7 @@ class Agent:
         elif self._reactor.connections != self._connections:
             self._connections = self._reactor.connections
             self._pipeline.hear_from(self._reactor.heard())
+            self._pipeline.hear_from(self._reactor.verbs_heard(), Plane.VERBS)
             self._take_probing()
         elif self._seen.probing != self._probing:
             self._take_probing()
@@ -332,6 +343,7 @@ class Agent:
         """Take the probe records, if there are so many."""
         if self._seen.pending >= at_least:
             self._pipeline.add(self._reactor.drain())
+            self._pipeline.add_verbs(self._reactor.drained_verbs())
 
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
         self._drain()
@@ -420,6 +432,7 @@ class Agent:
         self._drain()
         probes = self._pipeline.probe_rows(fleet_ns)
         self._submit(uplink, PROBE, probes)
+        self._submit(uplink, VERBS, self._pipeline.verbs_rows(fleet_ns))
         if probes is not None:
             self._tracer.doubt(probes, time.monotonic_ns())
 
@@ -435,6 +448,8 @@ class Agent:
             now_ns, offset_ns = self._offset(fleet_ns)
             second_ns = fleet_ns // S * S
         submit(HEARD, self._pipeline.heard_rows(self._reactor.heard(), second_ns - S))
+        heard = self._reactor.verbs_heard()
+        submit(VERBS_HEARD, self._pipeline.heard_rows(heard, second_ns - S, Plane.VERBS))
         look = partial(self._links.report, now_ns, now_ns + offset_ns)
         links = self.parts.run("link-counters", look, now_ns)
         for table, columns in links.rows if links is not None else ():

@@ -14,11 +14,11 @@ import numpy as np
 
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.wire.tables import AGENT, HEARD, Table
+from syntony.wire.tables import AGENT, HEARD, VERBS_HEARD, Table
 
 MAX_WAITING = 600
 """Rounds of each table, one a second at most: ten minutes. Older ones are dropped and counted."""
-_OF_SECONDS = (AGENT, HEARD)
+_OF_SECONDS = (AGENT, HEARD, VERBS_HEARD)
 """Tables whose instants are starts of seconds."""
 
 

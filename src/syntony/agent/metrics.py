@@ -87,6 +87,7 @@ def put_reactor(sheet: Sheet, state: State) -> None:
     sheet.put("reactor_resident_memory_bytes", state.rss_bytes)
     sheet.put("reactor_connections_total", state.connections)
     _put_engine(sheet, state)
+    _put_verbs(sheet, state)
     _put_jobs(sheet, state)
     _put_paths(sheet, state)
 
@@ -106,6 +107,19 @@ def _put_engine(sheet: Sheet, state: State) -> None:
     sheet.put("probe_stall_seconds_total", counters["stall_ns"] / S)
     sheet.put("probe_receive_overflow_total", counters["rx_overflow"])
     sheet.put("probe_stamps_missing_total", counters["tx_stamp_missing"])
+
+
+def _put_verbs(sheet: Sheet, state: State) -> None:
+    counters = state.verbs
+    if not counters:
+        return
+    sheet.put("verbs_probe_flows", state.verbs_flows)
+    sheet.put("verbs_probe_requests_sent_total", counters["sent"])
+    sheet.put("verbs_probe_packets_received_total", counters["received"])
+    rejected = ("malformed", "foreign", "replayed", "misdelivered")
+    sheet.put("verbs_probe_packets_rejected_total", sum(counters[each] for each in rejected))
+    sheet.put("verbs_probe_send_errors_total", counters["send_errors"])
+    sheet.put("verbs_probe_receive_overflow_total", counters["rx_overflow"])
 
 
 def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:

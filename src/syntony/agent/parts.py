@@ -94,6 +94,10 @@ class Parts:
             self.fail(name, error, now_ns)
             return None
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a part."""
+        return name in self._parts
+
     def is_running(self, name: str) -> bool:
         """Whether the part has started and not failed since."""
         part = self._parts.get(name)

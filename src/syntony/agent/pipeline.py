@@ -14,7 +14,7 @@ from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
-from syntony.wire.probes import Plan
+from syntony.wire.probes import Plan, Plane
 
 
 class Pipeline:
@@ -31,16 +31,18 @@ class Pipeline:
         self.utc: Utc | None = None
         """Where UTC is on the fleet timeline, as last heard; None without anchors."""
         self._seconds = PathSeconds()
+        self._verbs = PathSeconds()
+        """Over verbs: stamps are in hosts' clocks, and tell nothing of them."""
         self._windows = PairWindows(fit=fit)
         self._epochs: dict[str, int] = {}
         """Of every clock, as last told."""
-        self._heard: dict[tuple[int, int], int] = {}
+        self._heard: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
         self._tell_from_ns = 0
 
     @property
     def dropped(self) -> int:
         """Records shed before they became rows."""
-        return self._seconds.dropped
+        return self._seconds.dropped + self._verbs.dropped
 
     @property
     def totals(self) -> NicTotals:
@@ -61,6 +63,17 @@ class Pipeline:
             for flow in plan.flows
         ]
         self._seconds.plan(flows)
+        self._verbs.plan(
+            [
+                FlowInfo(
+                    flow=flow,
+                    src=f"{self._host}/{flow.src}",
+                    src_clock=self._host,
+                    dst_clock=flow.dst.partition("/")[0],
+                )
+                for flow in plan.verbs
+            ]
+        )
         self._windows.plan(
             {
                 info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
@@ -103,6 +116,10 @@ class Pipeline:
         self._seconds.add(records if told.all() else records[told])
         self._windows.add(records)
 
+    def add_verbs(self, records: Records) -> None:
+        """The same, of probes over verbs."""
+        self._verbs.add(records[records["sent_ns"] >= self._tell_from_ns])
+
     def begin_epoch(self, epoch: int, local_ns: int = 0) -> None:
         """The host's clock jumped or changed its rate: windows begin anew.
 
@@ -135,6 +152,13 @@ class Pipeline:
             return None
         return self._seconds.close(self._timelines, host, fleet_now_ns)
 
+    def verbs_rows(self, fleet_now_ns: int) -> Columns | None:
+        """`verbs_1s` rows, as `probe_rows`."""
+        host = self._timelines.get(self._host)
+        if host is None:
+            return None
+        return self._verbs.close(self._timelines, host, fleet_now_ns)
+
     def recent_rows(self, fleet_now_ns: int) -> Columns | None:
         """What is known already of the last second, as `probe_1s` columns."""
         host = self._timelines.get(self._host)
@@ -142,16 +166,18 @@ class Pipeline:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
 
-    def hear_from(self, heard: NDArray[np.void]) -> None:
+    def hear_from(self, heard: NDArray[np.void], over: Plane = Plane.UDP) -> None:
         """Requests count from here on: the engine, or this process, has begun anew.
 
         Args:
             heard: as `heard_rows` takes it.
         """
         counts = heard[["src_nic_id", "dst_nic_id", "requests"]].tolist()
-        self._heard = {(src, dst): total for src, dst, total in counts}
+        self._heard[over] = {(src, dst): total for src, dst, total in counts}
 
-    def heard_rows(self, heard: NDArray[np.void], second_ns: int) -> Columns | None:
+    def heard_rows(
+        self, heard: NDArray[np.void], second_ns: int, over: Plane = Plane.UDP
+    ) -> Columns | None:
         """`heard_1s` rows: requests received since the last call, told of the second given.
 
         Args:
@@ -160,8 +186,8 @@ class Pipeline:
         """
         fresh: list[tuple[str, str, int]] = []
         for src, dst, total in heard[["src_nic_id", "dst_nic_id", "requests"]].tolist():
-            before = self._heard.get((src, dst), 0)
-            self._heard[src, dst] = total
+            before = self._heard[over].get((src, dst), 0)
+            self._heard[over][src, dst] = total
             if total > before and src in self._names and dst in self._names:
                 fresh.append((self._names[src], self._names[dst], total - before))
         if not fresh:

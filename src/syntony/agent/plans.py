@@ -22,6 +22,7 @@ MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, 3600 * S
 _U32 = (1 << 32) - 1
 _MAX_LABEL = (1 << 20) - 1
 _MAX_DSCP = 63
+_MAX_SL = 15
 
 
 class Usable(NamedTuple):
@@ -51,7 +52,13 @@ def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
         if (kept := tuple(each for each in addresses if _parsed(each) is not None))
     }
     told = tuple(f"flow={number} reason={fault}" for number, fault in faults.items())
-    return Usable(msgspec.structs.replace(plan, flows=flows, others=others), told)
+    plan = msgspec.structs.replace(plan, flows=flows, others=others)
+    if plan.verbs:
+        within = usable(msgspec.structs.replace(plan, flows=plan.verbs, verbs=()), nics, family)
+        if within is not None:
+            plan = msgspec.structs.replace(plan, verbs=within.plan.flows)
+            told += tuple(f"over=verbs {fault}" for fault in within.faults)
+    return Usable(plan, told)
 
 
 def start_flows(
@@ -106,6 +113,7 @@ def _fault(flow: ProbeFlow, nics: Collection[str], family: str) -> str:
         ("NIC number", flow.dst_nic_id, 1, _U32),
         ("flow label", flow.flow_label, 0, _MAX_LABEL),
         ("DSCP", flow.dscp, 0, _MAX_DSCP),
+        ("service level", flow.sl, 0, _MAX_SL),
         ("interval", flow.interval_ns, MIN_INTERVAL_NS, MAX_INTERVAL_NS),
     )
     for what, value, least, most in numbers:

@@ -12,9 +12,13 @@ from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view.heatmap import heatmap, is_dark, listing
+from syntony.view.planes import disagreement_list
 from syntony.wire.probes import (
     KeysQuery,
+    MatrixCell,
     MatrixQuery,
+    Plane,
+    PlanesQuery,
     PlanQuery,
     RotateKeys,
     SeriesQuery,
@@ -35,17 +39,47 @@ def command() -> None:
 @fleet_options
 @click.option("--window", default="10s", show_default=True, help="How far back to look.")
 @click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
-def matrix(target: FleetTarget, window: str, as_list: bool, as_json: bool) -> None:
+@click.option(
+    "--over",
+    type=click.Choice([*Plane, "both"]),
+    default=Plane.UDP.value,
+    show_default=True,
+    help="What NICs are probed over; both: side by side, and where they disagree.",
+)
+def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: bool) -> None:
     """One-way delay between all probed NICs, each direction by itself.
 
     \b
     Example:
       syntony probe matrix --window 30s
+      syntony probe matrix --over both --window 60s
     """
-    query = MatrixQuery(window_ns=parse_duration_ns(window))
-    cells = ask(target, query, until=lambda answer: bool(answer.cells)).cells
+    window_ns = parse_duration_ns(window)
+    wanted = tuple(Plane) if over == "both" else (Plane(over),)
+    cells = {plane: _cells(target, plane, window_ns) for plane in wanted}
+    differ = ask(target, PlanesQuery(window_ns=window_ns)) if len(wanted) > 1 else None
     if as_json:
-        print_json(msgspec.to_builtins(cells))
+        shown = [cell for plane in wanted for cell in cells[plane]]
+        found = {} if differ is None else {"planes": differ}
+        print_json(msgspec.to_builtins({"cells": shown, **found} if found else shown))
+        return
+    for plane in wanted:
+        if len(wanted) > 1:
+            console.print(Text(f"over {plane}", style="bold"))
+        _show(cells[plane], plane, as_list=as_list)
+    if differ is not None:
+        console.print(disagreement_list(differ))
+
+
+def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
+    query = MatrixQuery(window_ns=window_ns, over=plane)
+    # No NIC need have verbs.
+    return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
+
+
+def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None:
+    if not cells and plane is Plane.VERBS:
+        console.print("no NIC is probed over verbs; `syntony agent parts` says what is missing")
         return
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))
@@ -102,15 +136,18 @@ def plan(target: FleetTarget, as_json: bool) -> None:
         print_json(msgspec.to_builtins(answer))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to", "source ports", "pairs/s"):
+    for heading in ("from", "to", "over", "source ports", "pairs/s"):
         table.add_column(heading)
-    pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for src, flow in answer.flows:
-        pairs.setdefault((src, flow.dst), []).append((flow.src_port, flow.interval_ns))
-    for (src, dst), flows in sorted(pairs.items()):
+    pairs: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    planes = {Plane.UDP: answer.flows, Plane.VERBS: answer.verbs}
+    for plane, planned in planes.items():
+        for src, flow in planned:
+            over = f"{plane}, DSCP {flow.dscp}" if flow.dscp else str(plane)
+            pairs.setdefault((src, flow.dst, over), []).append((flow.src_port, flow.interval_ns))
+    for (src, dst, over), flows in sorted(pairs.items()):
         ports = sorted(port for port, _ in flows)
         rate = sum(S / interval_ns for _, interval_ns in flows)
-        table.add_row(src, dst, f"{ports[0]}–{ports[-1]} ({len(ports)})", f"{rate:.1f}")
+        table.add_row(src, dst, over, f"{ports[0]}–{ports[-1]} ({len(ports)})", f"{rate:.1f}")
     console.print(table)
 
 

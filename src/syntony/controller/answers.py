@@ -10,6 +10,7 @@ from syntony.controller.places import Names
 from syntony.controller.questions import DAY_NS, ORDER, READ, Asked, Runs, question
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
+from syntony.mesh.planes import disagreements
 from syntony.model import MS
 from syntony.wire.audit import AuditReports, AuditReportsQuery
 from syntony.wire.clocks import (
@@ -46,6 +47,10 @@ from syntony.wire.probes import (
     KeysStatus,
     Matrix,
     MatrixQuery,
+    Plane,
+    PlaneDisagreement,
+    Planes,
+    PlanesQuery,
     PlanQuery,
     ProbePlan,
     Series,
@@ -80,7 +85,20 @@ MAX_MOVES = 1_000
 
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
 def matrix(asked: Asked, query: MatrixQuery) -> Matrix:
-    return Matrix(cells=asked.desks.store.matrix(*asked.window(query.window_ns)))
+    window = asked.window(query.window_ns)
+    return Matrix(cells=asked.desks.store.matrix(*window, query.over))
+
+
+@question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+def planes(asked: Asked, query: PlanesQuery) -> Planes:
+    window, latency = asked.window(query.window_ns), asked.desks.store.latency
+    verbs = latency.classes(Plane.VERBS, *window)
+    udp = latency.classes(Plane.UDP, *window) if verbs else {}
+    found = disagreements(udp, verbs)
+    return Planes(
+        disagreements=tuple(PlaneDisagreement(**each._asdict()) for each in found),
+        compared=sum((*place[:2], 0) in udp or place in udp for place in verbs),
+    )
 
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
@@ -153,7 +171,9 @@ def sla_check(asked: Asked, query: SlaCheckQuery) -> SlaChecked:
 @question(PlanQuery, READ, Runs.STORE)
 def probe_plan(asked: Asked, _: PlanQuery) -> ProbePlan:
     fleet = asked.desks.fleet
-    return ProbePlan(generation=fleet.mesh.generation, flows=fleet.flows())
+    return ProbePlan(
+        generation=fleet.mesh.generation, flows=fleet.flows(), verbs=fleet.verbs_flows()
+    )
 
 
 @question(PathsQuery, READ, Runs.STORE)

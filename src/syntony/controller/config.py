@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.controller.notify import Receiver
+from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
@@ -103,6 +104,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many equal-cost paths a pair has at most; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
+    verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
+    """What NICs with RDMA are probed in over verbs; empty: they are not."""
+    verbs_interval_ns: int = 1_000_000_000
+    """Between two pairs over verbs on one path in one class."""
     probe_key_period: str = "24h"
     """Between two rotations of the probe keys, for example ``12h``; empty: only by order."""
     state_dir: str = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from syntony.controller.config import ControllerConfig
-from syntony.mesh.plan import MeshNic
+from syntony.mesh.plan import MeshNic, over_verbs
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.wire.messages import Hello, NicInfo
@@ -97,6 +97,8 @@ class Mesh(NamedTuple):
     plans: dict[str, Plan]
     clocks: dict[str, frozenset[str]]
     """Per host: its own clocks and those of every NIC it probes or is probed by."""
+    verbs: dict[str, tuple[ProbeFlow, ...]]
+    """Flows over verbs."""
 
 
 class Fleet:
@@ -109,7 +111,7 @@ class Fleet:
 
     def __init__(self, config: ControllerConfig, planner: Planner) -> None:
         self.members: dict[str, Member] = {}
-        self.mesh = Mesh(0, {}, {}, {}, {})
+        self.mesh = Mesh(0, {}, {}, {}, {}, {})
         self.contested: dict[NicRef, str] = {}
         """NICs left out of the plan, to an address that another host claims as well."""
         self._config = config
@@ -201,8 +203,9 @@ class Fleet:
             further=[(_ref(a), _ref(b)) for a, b in sorted(self._further)],
         )
         generation = max(generation, self.mesh.generation + 1)
-        plans = self._plans(generation, nics, flows)
-        self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows))
+        verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
+        plans = self._plans(generation, nics, flows, verbs)
+        self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows, verbs), verbs)
         return self.mesh
 
     def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
@@ -216,6 +219,12 @@ class Fleet:
         """(source NIC, flow) of the plan in force."""
         return tuple(
             (f"{host}/{flow.src}", flow) for host, mine in self.mesh.flows.items() for flow in mine
+        )
+
+    def verbs_flows(self) -> tuple[tuple[str, ProbeFlow], ...]:
+        """The same of those over verbs."""
+        return tuple(
+            (f"{host}/{flow.src}", flow) for host, mine in self.mesh.verbs.items() for flow in mine
         )
 
     def probe_ports(self) -> dict[tuple[str, str], int]:
@@ -267,6 +276,7 @@ class Fleet:
             port=info.port,
             clock=info.clock,
             others=info.addresses[1:],
+            rdma=info.rdma,
         )
 
     def _nic_id(self, ref: NicRef) -> int:
@@ -284,6 +294,7 @@ class Fleet:
         generation: int,
         nics: dict[NicRef, MeshNic],
         flows: dict[str, tuple[ProbeFlow, ...]],
+        verbs: dict[str, tuple[ProbeFlow, ...]],
     ) -> dict[str, Plan]:
         own: dict[str, set[NicRef]] = defaultdict(set)
         for ref in nics:
@@ -303,6 +314,7 @@ class Fleet:
                 others={
                     str(ref): nics[ref].others for ref in sorted(targets[host]) if nics[ref].others
                 },
+                verbs=verbs.get(host, ()),
             )
             for host, mine in flows.items()
         }
@@ -318,7 +330,9 @@ def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:
 
 
 def _clocks(
-    nics: dict[NicRef, MeshNic], flows: dict[str, tuple[ProbeFlow, ...]]
+    nics: dict[NicRef, MeshNic],
+    flows: dict[str, tuple[ProbeFlow, ...]],
+    verbs: dict[str, tuple[ProbeFlow, ...]],
 ) -> dict[str, frozenset[str]]:
     clocks: dict[str, set[str]] = defaultdict(set)
     for ref, nic in nics.items():
@@ -328,6 +342,10 @@ def _clocks(
             ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
             clocks[host].add(theirs.clock)
             clocks[theirs.ref.host].add(ours.clock)
+    # Over verbs stamps are in the hosts' clocks.
+    for host, mine in verbs.items():
+        for other in {_ref(flow.dst).host for flow in mine}:
+            clocks[host] |= {host, other}
     return {host: frozenset(nodes) for host, nodes in clocks.items()}
 
 

@@ -15,13 +15,13 @@ from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.packet import KEY_BYTES, Key, c_key
 from syntony.model import MS, US, S
 from syntony.model.paths import LivenessEvent
+from syntony.wire.probes import Plane, ProbeFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from syntony.wire.probes import ProbeFlow
 
 TIMEOUT_NS = 1 * S
 """A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""
@@ -79,6 +79,32 @@ class PeerKeys(NamedTuple):
     """Sent with, and accepted."""
     accepts: Key | None = None
     """Accepted as well, while keys are rotated."""
+
+
+class NoRdmaPortError(MissingError):
+    """A NIC has none, or the host has no RDMA at all: nothing is wrong with it."""
+
+
+class Endpoint(NamedTuple):
+    """Where a NIC takes probes over verbs."""
+
+    nic_id: int
+    qpn: int
+    """Of its reflector; 0: there is none."""
+    gid: bytes
+    lid: int
+    infiniband: bool
+
+
+class Route(NamedTuple):
+    """How packets of one class and flow label get to a remote NIC over verbs."""
+
+    src: str
+    """Local NIC's name."""
+    to: Endpoint
+    flow_label: int
+    dscp: int
+    sl: int
 
 
 class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +181,7 @@ class ProbeEngine:
         timeout_ns: int = TIMEOUT_NS,
         min_gap_ns: int = MIN_GAP_NS,
         stall_ns: int = STALL_NS,
+        plane: Plane = Plane.UDP,
     ) -> None:
         self._nics = list(nics)
         self._index = {nic.name: index for index, nic in enumerate(self._nics)}
@@ -166,6 +193,7 @@ class ProbeEngine:
             "min_gap_ns": min_gap_ns,
             "stall_ns": stall_ns,
             "ring_records": ring_records,
+            "plane": list(Plane).index(plane),
         }
         c_nics = {nic.name: _c_nic(nic) for nic in self._nics if nic.address}
         self._engine = self._open(options)
@@ -326,6 +354,63 @@ class ProbeEngine:
             for flow_id, life, heard_ns, rtt_ns, slack_ns, doubted, hushed in rows.tolist()
         ]
 
+    def check(self, name: str) -> None:
+        """Over verbs: raises `MissingError` if an attached NIC is no longer what it was."""
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        if not self._library.syn_probe_check(self._alive(), self._index[name], message):
+            raise MissingError(text_of(message))
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Over verbs: NIC → where it takes probes, of those that do."""
+        rows = ffi.new("struct syn_verbs_endpoint[]", len(self._nics))
+        self._library.syn_probe_read_endpoints(self._alive(), rows, len(self._nics))
+        return {
+            nic.name: _endpoint(row)
+            for nic, row in zip(self._nics, rows, strict=True)
+            if row.qpn != 0
+        }
+
+    def set_routes(self, routes: Sequence[Route]) -> tuple[int, str]:
+        """Over verbs: replace all routes; flows without one are not sent. It may take seconds, in
+        which probing goes on.
+
+        Returns:
+            How many there are now, and why one is missing.
+        """
+        rows = ffi.new("struct syn_verbs_route[]", len(routes))
+        for row, route in zip(rows, routes, strict=True):
+            row.nic, row.dst_nic_id = self._index[route.src], route.to.nic_id
+            row.flow_label, row.qpn, row.lid = route.flow_label, route.to.qpn, route.to.lid
+            row.dscp, row.sl = route.dscp, route.sl
+            ffi.memmove(row.gid, route.to.gid, len(route.to.gid))
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        made = self._library.syn_probe_set_routes(self._alive(), rows, len(routes), message)
+        return int(made), text_of(message)
+
+    def offer(self, own: Iterable[Endpoint]) -> None:
+        """Over UDP: what to tell peers that ask where this host's NICs take probes over verbs."""
+        rows = [
+            {"nic_id": each.nic_id, "qpn": each.qpn, "gid": each.gid, "lid": each.lid,
+             "infiniband": each.infiniband, "known": 1}
+            for each in own
+        ]  # fmt: skip
+        c_rows = ffi.new("struct syn_verbs_endpoint[]", rows)
+        self._library.syn_probe_offer(self._alive(), c_rows, len(rows))
+
+    def ask(self, flows: Sequence[ProbeFlow]) -> None:
+        """Over UDP: ask once where these flows' destinations take probes over verbs."""
+        c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
+        message = ffi.new("char[]", _MESSAGE_BYTES)
+        code = self._library.syn_probe_ask(self._alive(), c_flows, len(flows), message)
+        if code:
+            raise _error(code, message)
+
+    def told(self, count: int) -> list[Endpoint | None]:
+        """Over UDP: what those have told that were asked, in their order; None: nothing yet."""
+        rows = ffi.new("struct syn_verbs_endpoint[]", count)
+        known = self._library.syn_probe_read_told(self._alive(), rows, count)
+        return [_endpoint(row) if row.known else None for row in rows[0 : min(count, known)]]
+
     def pending(self) -> int:
         """Records that `drain` would return now, at least."""
         return int(self._library.syn_probe_pending(self._alive()))
@@ -408,6 +493,11 @@ class ProbeEngine:
         }
 
 
+def _endpoint(row: Any) -> Endpoint:
+    gid = bytes(ffi.buffer(row.gid))
+    return Endpoint(row.nic_id, row.qpn, gid, row.lid, bool(row.infiniband))
+
+
 def _c_peer(nic_id: int, keys: PeerKeys) -> dict[str, Any]:
     sends, accepts = c_key(keys.sends), c_key(keys.accepts or (0, bytes(KEY_BYTES)))
     return {
@@ -450,4 +540,6 @@ def _error(code: int, message: Any) -> SyntonyError:
     text = text_of(message)
     if code == library().SYN_ERROR_USAGE:
         return UsageError(text)
+    if code == library().SYN_ERROR_ABSENT:
+        return NoRdmaPortError(text)
     return MissingError(text)

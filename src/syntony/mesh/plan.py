@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +40,17 @@ class MeshNic(NamedTuple):
     clock: str
     others: tuple[str, ...] = ()
     """Addresses beside the probed one."""
+    rdma: str = ""
+    """Link layer of its RDMA port, ``roce`` or ``infiniband``; empty: it has none."""
+
+
+class VerbsClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A class that is probed over verbs: a job's."""
+
+    dscp: int = 0
+    """Its traffic class less the two bits of ECN: ``NCCL_IB_TC`` / 4."""
+    sl: int = 0
+    """``NCCL_IB_SL``."""
 
 
 Adjacency = dict[NicRef, set[NicRef]]
@@ -94,6 +105,41 @@ def make_plan(
                 for port in range(wanted)
             )
     return {host: _numbered(mine) for host, mine in flows.items()}
+
+
+def over_verbs(
+    plan: Mapping[str, Sequence[ProbeFlow]],
+    nics: Mapping[NicRef, MeshNic],
+    classes: Sequence[VerbsClass],
+    interval_ns: int,
+) -> dict[str, tuple[ProbeFlow, ...]]:
+    """Every host's flows over verbs: what `make_plan` probes, between RDMA ports of one kind.
+
+    A path is a queue pair and a flow label, for there are NICs whose UDP source port follows from
+    the label, and others where it follows from the queue pair.
+    """
+    return {
+        host: _numbered(
+            msgspec.structs.replace(
+                flow,
+                flow_label=_label(flow.src_port),
+                dscp=each.dscp,
+                sl=each.sl,
+                interval_ns=interval_ns,
+            )
+            for flow in flows
+            for each in classes
+            if nics[NicRef(host, flow.src)].rdma
+            and nics[NicRef(host, flow.src)].rdma == nics[NicRef.parse(flow.dst)].rdma
+        )
+        for host, flows in plan.items()
+    }
+
+
+def _label(src_port: int) -> int:
+    """Not 0, and far apart: a NIC that takes the label's low 14 bits for the UDP source port takes
+    others for each."""
+    return 1 + _digest(f"label {src_port}") % ((1 << 20) - 1)
 
 
 def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
@@ -270,7 +316,8 @@ def _numbered(flows: Iterable[ProbeFlow], others: Iterable[int] = ()) -> tuple[P
     taken = set(others)
     numbered = []
     for flow in flows:
-        flow_id = _digest(f"{flow.src}>{flow.dst}:{flow.src_port}:{flow.flow_label}") & 0xFFFFFFFF
+        name = f"{flow.src}>{flow.dst}:{flow.src_port}:{flow.flow_label}"
+        flow_id = _digest(name + (f":{flow.dscp}" if flow.dscp else "")) & 0xFFFFFFFF
         while flow_id in taken:
             flow_id = (flow_id + 1) & 0xFFFFFFFF
         taken.add(flow_id)

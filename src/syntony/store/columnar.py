@@ -25,13 +25,22 @@ from syntony.store.schema import (
 )
 from syntony.wire.clocks import ClockSample
 from syntony.wire.failover import PathEventRow
-from syntony.wire.probes import MatrixCell, SeriesPoint
-from syntony.wire.tables import PATH_EVENTS, PROBE, TABLES, Table
+from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
+from syntony.wire.tables import (
+    HEARD,
+    PATH_EVENTS,
+    PROBE,
+    TABLES,
+    VERBS,
+    VERBS_HEARD,
+    Table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NONE = Correction()
+_TABLES = {Plane.UDP: (PROBE, HEARD), Plane.VERBS: (VERBS, VERBS_HEARD)}
 
 
 class ColumnarStore:
@@ -77,9 +86,13 @@ class ColumnarStore:
             for host, stream, seq, part in rows
         )
 
-    def matrix(self, first_ns: int, last_ns: int) -> tuple[MatrixCell, ...]:
-        corrections = correct_directions(self._broken(first_ns, last_ns))
-        rows = self._engine.select(queries.directions(first_ns, last_ns))
+    def matrix(
+        self, first_ns: int, last_ns: int, over: Plane = Plane.UDP
+    ) -> tuple[MatrixCell, ...]:
+        tables = _TABLES[over]
+        broken = self._broken(first_ns, last_ns, tables=tables)
+        corrections = correct_directions(broken)
+        rows = self._engine.select(queries.directions(first_ns, last_ns, tables[0]))
         cells = {(str(row[0]), str(row[1])): row for row in rows}
         found = {way: _cell(row, corrections.pop(way, _NONE)) for way, row in cells.items()}
         for (src, dst), correction in corrections.items():
@@ -87,7 +100,7 @@ class ColumnarStore:
                 # Not one reply came back: the way back may have no rows of its own.
                 paths = found[dst, src].paths
                 found[src, dst] = _dark_cell(src, dst, paths, correction.lost)
-        return tuple(found[way] for way in sorted(found))
+        return tuple(msgspec.structs.replace(found[way], over=over) for way in sorted(found))
 
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
@@ -150,9 +163,14 @@ class ColumnarStore:
         return [integer(row[0]) for row in self._engine.select(queries.partitions(table))]
 
     def _broken(
-        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+        self,
+        first_ns: int,
+        last_ns: int,
+        src: str = "",
+        dst: str = "",
+        tables: tuple[Table, Table] = (PROBE, HEARD),
     ) -> Sequence[BrokenSecond]:
-        rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst))
+        rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst, tables))
         return [
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows

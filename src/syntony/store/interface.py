@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from syntony.wire.clocks import ClockSample
 from syntony.wire.failover import PathEventRow
-from syntony.wire.probes import MatrixCell, SeriesPoint
+from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Store(Protocol):
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
         """Which batches have rows in the window."""
 
-    def matrix(self, first_ns: int, last_ns: int) -> tuple[MatrixCell, ...]:
+    def matrix(
+        self, first_ns: int, last_ns: int, over: Plane = Plane.UDP
+    ) -> tuple[MatrixCell, ...]:
         """Every direction of every probed NIC pair, sorted."""
 
     def series(

@@ -9,7 +9,8 @@ from syntony.model.sla import Latency
 from syntony.store.engine import Engine, Row, Scalar, integer, real
 from syntony.store.queries import PERCENTILE_SHARES, window
 from syntony.store.schema import quote
-from syntony.wire.tables import PROBE
+from syntony.wire.probes import Plane
+from syntony.wire.tables import PROBE, VERBS, Table
 
 Grouping = Literal["pair", "host", "rail"]
 MAX_PAIRS = 4_000
@@ -41,6 +42,22 @@ class LatencyRows:
         rows = self._engine.select(_latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns))
         return {f"{row[0]}->{row[1]}": _of(row[2:]) for row in rows}
 
+    def classes(
+        self, over: Plane, first_ns: int, last_ns: int
+    ) -> dict[tuple[str, str, int], Latency]:
+        """(source, target, DSCP) → latency over one plane.
+
+        Here a round trip broken in an unknown direction counts as lost on the prober's way out.
+        """
+        table = VERBS if over is Plane.VERBS else PROBE
+        rows = self._engine.select(
+            _latency(
+                "src AS a, dst AS b, dscp AS c", "a, b, c", first_ns, last_ns,
+                table=table, lost="sum(lost) + sumIf(unresolved, prober = src)",
+            )
+        )  # fmt: skip
+        return {(str(row[0]), str(row[1]), integer(row[2])): _of(row[3:]) for row in rows}
+
     def of_pairs(self, pairs: Collection[tuple[str, str]], first_ns: int, last_ns: int) -> Latency:
         """All these NIC pairs together; the first `MAX_PAIRS` of them."""
         if not pairs:
@@ -51,15 +68,24 @@ class LatencyRows:
         return _of(rows[0][1:]) if rows else Latency(sent=0, lost=0, measured=0)
 
 
-def _latency(keys: str, group: str, first_ns: int, last_ns: int, where: str = "") -> str:
+def _latency(
+    keys: str,
+    group: str,
+    first_ns: int,
+    last_ns: int,
+    where: str = "",
+    *,
+    table: Table = PROBE,
+    lost: str = "sum(lost)",
+) -> str:
     """The keys, then sent, lost, measured, [p50, p90, p99], clock error."""
     points = ", ".join(name for name, _ in PERCENTILE_SHARES)
     weights = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
     return (
-        f"SELECT {keys}, sum(sent), sum(lost), sum(count), "
+        f"SELECT {keys}, sum(sent), {lost}, sum(count), "
         f"quantilesExactWeightedArray(0.5, 0.9, 0.99)([{points}], [{weights}]), "
         f"maxIf(clk_err_ns, count > 0) "
-        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{where} GROUP BY {group}"
+        f"FROM {table.name} WHERE {window(first_ns, last_ns)}{where} GROUP BY {group}"
     )
 
 

@@ -32,7 +32,7 @@ MIGRATIONS = (
     Migration(1),
     # Findings have probabilities and twins: columns are added.
     Migration(2),
-    # One-way delays of queue pairs: a table is added.
+    # One-way delays of queue pairs and probes over verbs: tables are added.
     Migration(3),
 )
 

@@ -46,7 +46,7 @@ def pair(src: str, dst: str) -> str:
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
 
 
-def directions(first_ns: int, last_ns: int) -> str:
+def directions(first_ns: int, last_ns: int, probes: Table = PROBE) -> str:
     """Per direction: src, dst, paths, sent, doubtful, lost, count, min, [p50, p99], clk_err,
     stalled.
     """
@@ -54,7 +54,7 @@ def directions(first_ns: int, last_ns: int) -> str:
         f"SELECT src, dst, uniqExact(sport, flow_label), sum(sent), "
         f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES}, maxIf(clk_err_ns, count > 0), sum(stalled) "
-        f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)} GROUP BY src, dst"
+        f"FROM {probes.name} WHERE {window(first_ns, last_ns)} GROUP BY src, dst"
     )
 
 
@@ -69,19 +69,22 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
     )
 
 
-def unresolved(first_ns: int, last_ns: int, src: str, dst: str) -> str:
+def unresolved(
+    first_ns: int, last_ns: int, src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
+) -> str:
     """Per prober, target and second with broken round trips: src, dst, second, sent, known lost,
     unresolved, and how many requests the target says it heard from the prober in that second.
     """
     where = f"{window(first_ns, last_ns)}{pair(src, dst)}"
+    probes, hearing = tables
     probed = (
         f"SELECT src, dst, {SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
         "toInt64(unresolved) AS broken, toInt64(0) AS arrived "
-        f"FROM {PROBE.name} WHERE {where} AND prober = src"
+        f"FROM {probes.name} WHERE {where} AND prober = src"
     )
     heard = (
         f"SELECT src, dst, {SECOND} AS second, toInt64(0) AS probed, toInt64(0) AS known, "
-        f"toInt64(0) AS broken, toInt64(received) AS arrived FROM {HEARD.name} WHERE {where}"
+        f"toInt64(0) AS broken, toInt64(received) AS arrived FROM {hearing.name} WHERE {where}"
     )
     # A union, not a join: joins are what the dialects of old and new servers agree on least.
     return (

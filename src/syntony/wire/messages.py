@@ -83,6 +83,8 @@ class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``kernel``, ``hardware`` or ``synthetic``; with the reason when degraded."""
     port: int
     """UDP port its reflector listens on."""
+    rdma: str = ""
+    """``roce`` or ``infiniband``: it can be probed over verbs; empty: it cannot."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

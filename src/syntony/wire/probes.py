@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from syntony.wire.query import Query
@@ -24,6 +26,17 @@ class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
     dscp: int = 0
     interval_ns: int
     """One probe pair per interval."""
+    sl: int = 0
+    """Over verbs: service level (InfiniBand), priority (RoCE). There a source port is a queue pair,
+    and the address is that at which the remote NIC's host is asked for its own."""
+
+
+class Plane(enum.StrEnum):
+    """What NICs are probed over."""
+
+    UDP = "udp"
+    VERBS = "verbs"
+    """Datagrams of queue pairs, over RoCE v2 or InfiniBand."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
@@ -39,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     flows: tuple[ProbeFlow, ...]
     others: dict[str, tuple[str, ...]] = {}
     """NIC (``host/nic``) in the flows → addresses it has beside the probed one."""
+    verbs: tuple[ProbeFlow, ...] = ()
+    """What is probed over verbs, between NICs of `clocks`."""
 
 
 class PairKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +114,7 @@ class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
     """The delay matrix over the last `window_ns` of fleet time."""
 
     window_ns: int = 10_000_000_000
+    over: Plane = Plane.UDP
 
 
 class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
@@ -106,6 +122,12 @@ class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
 
     src: str = ""
     dst: str = ""
+    window_ns: int = 60_000_000_000
+
+
+class PlanesQuery(Query["Planes"], frozen=True, kw_only=True, tag="planes"):
+    """Where UDP and verbs disagree over the last `window_ns` of fleet time."""
+
     window_ns: int = 60_000_000_000
 
 
@@ -127,6 +149,7 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
     clk_err_ns: int | None
     dropped: int
     """Probes left out because an engine itself was late (own stall), not the network."""
+    over: Plane = Plane.UDP
 
 
 class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +169,30 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
     cells: tuple[MatrixCell, ...]
 
 
+class PlaneDisagreement(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding (`syntony.mesh.planes.Disagreement`)."""
+
+    what: str
+    """``loss`` or ``delay`` of a direction, or ``class``: the delay of a whole class."""
+    src: str
+    """Empty for a class."""
+    dst: str
+    dscp: int
+    udp: float
+    """Share of the probes lost, or median delay in ns."""
+    verbs: float
+    usual_ns: float
+    """What verbs usually take beyond UDP: in this class, or in the least delayed one."""
+
+
+class Planes(msgspec.Struct, frozen=True, kw_only=True, tag="planes"):
+    """Worst first."""
+
+    disagreements: tuple[PlaneDisagreement, ...]
+    compared: int
+    """Directions in a class that both planes have probed."""
+
+
 class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):
     points: tuple[SeriesPoint, ...]
 
@@ -154,3 +201,5 @@ class ProbePlan(msgspec.Struct, frozen=True, kw_only=True, tag="probe-plan"):
     generation: int
     flows: tuple[tuple[str, ProbeFlow], ...]
     """(source as ``host/nic``, flow)."""
+    verbs: tuple[tuple[str, ProbeFlow], ...] = ()
+    """The same, of those over verbs."""

@@ -70,6 +70,12 @@ HEARD = Table(
     owner="dst",
 )
 
+VERBS = PROBE._replace(name="verbs_1s")
+"""The same over verbs: ``sport`` is the prober's queue pair by its place, ``flow_label`` the label
+that the path's UDP source port follows from."""
+
+VERBS_HEARD = HEARD._replace(name="verbs_heard_1s")
+
 AGENT = Table(
     "agent_1s",
     (
@@ -296,5 +302,7 @@ _ALL = (
     PATH_EVENTS,
     INCIDENT,
     QUEUE_PAIR,
+    VERBS,
+    VERBS_HEARD,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

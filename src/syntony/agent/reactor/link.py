@@ -76,6 +76,7 @@ class ReactorLink:
         """Probe records that were lost on the way here, as last known."""
         self.held: KeysHeld | None = None
         """The keys that it has, for whoever tells the controller; set each time it takes some."""
+        self._verbs: list[NDArray[np.void]] = []
         self._standing: dict[type[Told], Told] = {}
         """What the reactor has to know when it has begun anew."""
         self._rows = 0
@@ -142,11 +143,22 @@ class ReactorLink:
     def drain(self) -> NDArray[np.void]:
         """Every probe record since the last call: shape (n,), dtype `RECORD`."""
         found = self._ask(Drain(), Records)
+        if found is not None and found.verbs:
+            self._verbs.append(np.frombuffer(found.verbs, RECORD))
         return np.frombuffer(found.records if found is not None else b"", RECORD)
+
+    def drained_verbs(self) -> NDArray[np.void]:
+        """Those over verbs that came with `drain`, the same."""
+        taken, self._verbs = self._verbs, []
+        return np.concatenate([np.empty(0, RECORD), *taken])
 
     def heard(self) -> NDArray[np.void]:
         """Who has probed this host: shape (n,), dtype `HEARD`."""
         return np.frombuffer(self.state.heard if self.state is not None else b"", HEARD)
+
+    def verbs_heard(self) -> NDArray[np.void]:
+        """The same over verbs."""
+        return np.frombuffer(self.state.verbs_heard if self.state is not None else b"", HEARD)
 
     def probing(self) -> Probing | None:
         """What is probed; None: it does not answer."""

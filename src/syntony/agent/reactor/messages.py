@@ -90,6 +90,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
 class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
     records: bytes
     """An array of `syntony.io.probe.RECORD`."""
+    verbs: bytes = b""
+    """The same, of probes over verbs."""
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     rss_bytes: int
     connections: int
     """Times that a telemetry process has connected."""
+    verbs: dict[str, int] = {}
+    """`syntony.io.probe.Counters` of the engine over verbs; empty: there is none."""
+    verbs_heard: bytes = b""
+    """As `heard`."""
+    verbs_flows: int = 0
+    """That are probed over verbs."""
 
 
 class Probing(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):

@@ -44,6 +44,7 @@ from syntony.agent.reactor.messages import (
 )
 from syntony.agent.reactor.server import Server
 from syntony.agent.steering.service import PathService
+from syntony.agent.verbs import VerbsPlane
 from syntony.errors import MissingError
 from syntony.io.probe import RECORD
 from syntony.io.process import own_usage
@@ -105,6 +106,7 @@ class Reactor:
         self.steering.probe_with(self.nics.engine)
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
         self._keyring = Keyring()
+        self.verbs = VerbsPlane(config, self._clock, self.nics.engine)
         self._kept = kept.Kept()
         self._cold = True
         """No plan has been taken yet, or it had other numbers."""
@@ -119,6 +121,7 @@ class Reactor:
         self._described: tuple[NicInfo, ...] = ()
         self._processes: tuple[ProcessView, ...] = ()
         self._next_check_ns = self._next_jobs_ns = 0
+        self._verbs_probing = 0
 
     def start(self) -> None:
         """Start every part that can be; the others are tried again in `run`.
@@ -135,6 +138,7 @@ class Reactor:
         starts["job-socket"] = self.job_link.start
         starts["probing"] = self._start_flows
         starts["reactor-socket"] = self._server.start
+        self.verbs.start()
         for name, start in starts.items():
             self.parts.add(name, start, now_ns)
         self._described = self.nics.describe()
@@ -164,6 +168,7 @@ class Reactor:
     def close(self) -> None:
         """Stop probing, reflecting and steering."""
         self._server.close()
+        self.verbs.close()
         self.steering.close()
         self.job_link.close()
         self.nics.close()
@@ -180,6 +185,10 @@ class Reactor:
             if fault is not None and self.parts.is_running(name):
                 self.parts.fail(name, fault, now_ns)
         self.parts.retry(now_ns)
+        self.verbs.look(self.nics.addresses(), self.nics.numbers)
+        if self.verbs.probing != self._verbs_probing:
+            self._verbs_probing = self.verbs.probing
+            self._tell_probing()
 
     def _attach(self, name: str) -> None:
         self.nics.attach(name)
@@ -204,7 +213,7 @@ class Reactor:
             case Look(flows=flows):
                 return self._look(flows=flows)
             case Drain():
-                return Records(records=self.nics.engine.drain().tobytes())
+                return Records(records=self.nics.engine.drain().tobytes(), verbs=self.verbs.drain())
             case StateQuery(rows=rows):
                 return self._state(rows)
             case ProbingQuery():
@@ -224,7 +233,7 @@ class Reactor:
     def _look(self, *, flows: bool) -> Seen:
         its = self.steering
         seen = Seen(
-            pending=self.nics.engine.pending(),
+            pending=self.nics.engine.pending() + self.verbs.pending(),
             probing=self._probing,
             outcome=its.newest_outcome(),
             has_flows=bool(its.flows()),
@@ -235,12 +244,15 @@ class Reactor:
 
     def _state(self, rows: int) -> State:
         now_ns = time.monotonic_ns()
-        link, usage = self.job_link, own_usage()
+        link, usage, verbs = self.job_link, own_usage(), self.verbs.status()
         first, waiting = self.steering.rows(rows)
         return State(
-            nics=self._described,
+            nics=tuple(
+                msgspec.structs.replace(nic, rdma=verbs.layers.get(nic.name, ""))
+                for nic in self._described
+            ),
             clocks=dict(self.nics.clocks),
-            parts=self.parts.statuses(now_ns),
+            parts=(*self.parts.statuses(now_ns), *verbs.parts),
             engine=msgspec.structs.asdict(self.nics.engine.counters()),
             heard=self.nics.engine.heard().tobytes(),
             flows=len(self._probed.flows) if self._probed is not None else 0,
@@ -261,6 +273,9 @@ class Reactor:
             cpu_ns=usage.cpu_ns,
             rss_bytes=usage.rss_bytes,
             connections=self._server.connections,
+            verbs=verbs.counters,
+            verbs_heard=verbs.heard,
+            verbs_flows=len(self.verbs.flows),
         )
 
     def _obey(self, order: Obey) -> Answer:
@@ -305,12 +320,19 @@ class Reactor:
         if peers is None:
             return "probe keys refused, those before stay: they cannot be such"
         self.nics.engine.set_peers(peers)
+        self.verbs.set_peers(peers)
         self._keep(msgspec.structs.replace(self._kept, keys=sent))
         return ""
 
     def _keep(self, now: kept.Kept) -> None:
         self._kept = now
         kept.save(self._directory, now)
+
+    def _tell_probing(self) -> None:
+        """Other flows are probed than before, by the same plan or another."""
+        if self._probed is not None:
+            self._probed = msgspec.structs.replace(self._probed, verbs=self.verbs.flows)
+            self._probing += 1
 
     def _log_plan_faults(self, plan: Plan, faults: Sequence[str]) -> None:
         self._plan_faults += len(faults)
@@ -326,7 +348,8 @@ class Reactor:
         wanted = [flow for flow in self._plan.flows if flow.src in there]
         flows, faults = start_flows(wanted, self.nics.engine.set_flows)
         self._probed = msgspec.structs.replace(self._plan, flows=flows)
-        self._probing += 1
+        self.verbs.plan(self._plan.verbs)
+        self._tell_probing()
         # Flows from a NIC that has gone stay watched: they are dead.
         started = {flow.flow_id for flow in flows}
         watched = tuple(

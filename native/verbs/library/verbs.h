@@ -1,7 +1,7 @@
 /* libibverbs through a table that is filled by dlopen, so that a host without it, or a test with
  * another provider, needs no other build. */
-#ifndef NET_VERBS_H
-#define NET_VERBS_H
+#ifndef SYN_VERBS_H
+#define SYN_VERBS_H
 
 #include <infiniband/verbs.h>
 
@@ -29,10 +29,16 @@ struct verbs {
     int (*destroy_qp)(struct ibv_qp *);
     int (*fork_init)(void); /* NULL: an old library */
     const char *(*wc_status_str)(enum ibv_wc_status);
+    struct ibv_ah *(*create_ah)(struct ibv_pd *, struct ibv_ah_attr *);
+    int (*destroy_ah)(struct ibv_ah *);
+    struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
+    int (*destroy_comp_channel)(struct ibv_comp_channel *);
+    int (*get_cq_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
+    void (*ack_cq_events)(struct ibv_cq *, unsigned int);
 };
 extern struct verbs verbs;
 
-/* NULL, or what is wrong. From SYNTONY_NCCL_IBVERBS, or libibverbs.so.1. */
-const char *verbs_load(void);
+/* NULL, or what is wrong. From the library of that name; NULL or empty: libibverbs.so.1. */
+const char *verbs_load(const char *name);
 
 #endif

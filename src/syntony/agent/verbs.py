@@ -1,0 +1,291 @@
+"""NICs probed over verbs: a second probe engine, over queue pairs, in a thread of its own.
+
+Whatever RDMA does to who asks it (a device that hangs, a neighbour that is looked for), probing
+over UDP and failover go on. Peers are asked over UDP where they take probes (docs/decisions/0228).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from syntony.agent.config import AgentConfig, VerbsMode
+from syntony.agent.parts import MAX_BACKOFF_NS, Parts
+from syntony.agent.plans import start_flows
+from syntony.errors import MissingError, SyntonyError
+from syntony.io.clocks import ClockSource
+from syntony.io.probe import (
+    Endpoint,
+    NoRdmaPortError,
+    PeerKeys,
+    ProbeEngine,
+    ProbeNic,
+    Route,
+)
+from syntony.model import MS, NicRef, S
+from syntony.model.names import nic_number
+from syntony.wire.parts import PartStatus
+from syntony.wire.probes import Plane, ProbeFlow
+
+_log = logging.getLogger(__name__)
+
+RING_RECORDS = 1 << 13
+TURN_NS = 1 * S
+"""Between two looks at the NICs and two questions to peers."""
+HASTY_NS = 250 * MS
+"""The same while a peer that is to be probed has not told yet."""
+ABSENT_NS = 10 * S
+"""A driver that is loaded later is found within so long."""
+
+
+class Status(NamedTuple):
+    """What is known of the plane."""
+
+    parts: tuple[PartStatus, ...] = ()
+    layers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
+    """NIC → ``roce`` or ``infiniband``, of those that are or were attached."""
+    counters: dict[str, int] = {}  # noqa: RUF012
+    heard: bytes = b""
+
+
+class VerbsPlane:
+    """Methods are of the reactor's loop and do not wait for RDMA.
+
+    Args:
+        config: of the agent.
+        clock: of the host.
+        udp: the engine that asks and tells.
+    """
+
+    def __init__(self, config: AgentConfig, clock: ClockSource, udp: ProbeEngine) -> None:
+        self._mode = config.verbs.mode
+        self._udp = udp
+        self._engine: ProbeEngine | None = None
+        if self._mode is not VerbsMode.OFF:
+            nics = [
+                ProbeNic(
+                    name=nic.name, nic_id=nic_number(NicRef(config.host, nic.name)), address="",
+                    port=1, stamping=nic.stamping,
+                )
+                for nic in config.nics
+            ]  # fmt: skip
+            self._engine = ProbeEngine(nics, clock, ring_records=RING_RECORDS, plane=Plane.VERBS)
+        self._names = [nic.name for nic in config.nics]
+        self._wake, self._stop = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        # Set by the loop, replaced as wholes.
+        self._there: Mapping[str, str] = {}
+        self._numbers: Mapping[str, int] = {}
+        self._planned: tuple[ProbeFlow, ...] = ()
+        # Of the thread.
+        self._parts = Parts()
+        self._attached: dict[str, tuple[str, int]] = {}
+        self._layers: dict[str, str] = {}
+        self._without: dict[str, tuple[tuple[str, int], int]] = {}
+        """NICs that had no RDMA port, as they were, and when they are looked at again."""
+        self._started_for: tuple[object, ...] = ((), ())
+        self._routed_for: tuple[object, ...] = ()
+        # Set by the thread, replaced as wholes.
+        self._part_statuses: tuple[PartStatus, ...] = ()
+        self.flows: tuple[ProbeFlow, ...] = ()
+        """That are probed."""
+        self.probing = 0
+        """How many times others have been."""
+        self.turns = 0
+        """How many times the NICs have been looked at."""
+
+    def start(self) -> None:
+        """Begin to look for RDMA ports."""
+        if self._engine is not None:
+            run = partial(self._run, self._engine)
+            self._thread = threading.Thread(target=run, name="verbs", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop probing. A device that hangs is left behind."""
+        self._stop = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(2 * TURN_NS / S)
+        hangs = self._thread is not None and self._thread.is_alive()
+        if self._engine is not None and not hangs:
+            self._engine.close()
+
+    def look(self, there: Mapping[str, str], numbers: Mapping[str, int]) -> None:
+        """The NICs that are there, by their addresses, and their numbers on the wire."""
+        if (self._there, self._numbers) != (there, numbers):
+            self._there, self._numbers = dict(there), dict(numbers)
+            self._wake.set()
+
+    def plan(self, flows: Sequence[ProbeFlow]) -> None:
+        """What to probe from now on."""
+        self._planned = tuple(flows)
+        self._wake.set()
+
+    def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
+        """As `ProbeEngine.set_peers`."""
+        if self._engine is not None:
+            self._engine.set_peers(peers)
+
+    def pending(self) -> int:
+        """Records that `drain` would return now, at least."""
+        return self._engine.pending() if self._engine is not None else 0
+
+    def drain(self) -> bytes:
+        """Every record since the last call."""
+        return self._engine.drain().tobytes() if self._engine is not None else b""
+
+    def status(self) -> Status:
+        """As of now."""
+        if self._engine is None or not self._layers:
+            return Status(parts=self._part_statuses)
+        return Status(
+            self._part_statuses,
+            dict(self._layers),
+            msgspec.structs.asdict(self._engine.counters()),
+            self._engine.heard().tobytes(),
+        )
+
+    # --- the thread ---
+
+    def _run(self, engine: ProbeEngine) -> None:
+        while not self._stop:
+            try:
+                known = self._turn(engine, time.monotonic_ns())
+                self.turns += 1
+            except SyntonyError as error:
+                _log.warning("probing over verbs reason=%s", error)
+                known = True
+            self._wake.wait((TURN_NS if known else HASTY_NS) / S)
+            self._wake.clear()
+
+    def _turn(self, engine: ProbeEngine, now_ns: int) -> bool:
+        """Whether all peers have told."""
+        there, numbers = self._there, self._numbers
+        if any(numbers.get(name, number) != number for name, (_, number) in self._attached.items()):
+            engine.set_flows(())
+            self._started_for = ()
+        for name in self._names:
+            self._keep(engine, name, there, numbers, now_ns)
+        self._parts.retry(now_ns)
+        self._part_statuses = self._parts.statuses(now_ns)
+        self._udp.offer(engine.endpoints().values())
+        self._start_flows(engine, now_ns)
+        return self._meet(engine)
+
+    def _keep(
+        self,
+        engine: ProbeEngine,
+        name: str,
+        there: Mapping[str, str],
+        numbers: Mapping[str, int],
+        now_ns: int,
+    ) -> None:
+        """Attach a NIC that has come, check one that is attached, detach one that has changed."""
+        wanted = (there[name], numbers[name]) if name in there and name in numbers else None
+        fault: MissingError | None = None
+        if name in self._attached:
+            if wanted != self._attached[name]:
+                fault = MissingError(f"{name!r} has gone, or has another address or number")
+            else:
+                try:
+                    engine.check(name)
+                except MissingError as error:
+                    fault = error
+        if fault is not None:
+            self._detach(engine, name)
+            self._parts.fail(_part(name), fault, now_ns)
+        if wanted is None or name in self._attached or self._parts.has(_part(name)):
+            return
+        absent, until_ns = self._without.get(name, (None, 0))
+        if wanted == absent and now_ns < until_ns:
+            return
+        attach = partial(self._attach, engine, name)
+        if self._mode is VerbsMode.AUTO:
+            try:
+                attach()
+            except NoRdmaPortError:
+                self._without[name] = (wanted, now_ns + ABSENT_NS)
+                return  # there is nothing amiss
+            except SyntonyError:
+                pass  # it is told of its part
+        self._parts.add(_part(name), attach, now_ns, MAX_BACKOFF_NS)
+
+    def _attach(self, engine: ProbeEngine, name: str) -> None:
+        address, number = self._there.get(name, ""), self._numbers.get(name, 0)
+        if not address:
+            raise MissingError(f"{name!r} is not there")
+        if self._attached.get(name) == (address, number):
+            return
+        engine.attach(name, address, number)
+        engine.start()
+        self._attached[name] = (address, number)
+        self._layers[name] = "infiniband" if engine.endpoints()[name].infiniband else "roce"
+        status = next(each for each in engine.nic_status() if each.name == name)
+        _log.info("probed over verbs nic=%s port=%s", name, status.reason)
+        self._started_for = ()
+
+    def _detach(self, engine: ProbeEngine, name: str) -> None:
+        engine.detach(name)
+        self._attached.pop(name, None)
+        self._started_for = self._routed_for = ()
+
+    def _start_flows(self, engine: ProbeEngine, now_ns: int) -> None:
+        """Probe by the newest plan, from NICs that are attached."""
+        planned = self._planned
+        wanted = (planned, tuple(sorted(self._attached.items())))
+        if wanted == self._started_for:
+            return
+        flows, faults = start_flows(
+            [flow for flow in planned if flow.src in self._attached], engine.set_flows
+        )
+        self._started_for = wanted
+        self.flows = flows
+        self.probing += 1
+        for fault in faults:
+            _log.warning("flows over verbs left out %s", fault)
+        name = "probing-verbs"
+        if faults:
+            if not self._parts.has(name):
+                self._parts.add(name, _nothing, now_ns)
+            self._parts.fail(name, MissingError(faults[0]), now_ns)
+        elif self._parts.has(name):
+            self._parts.restart(name, now_ns)
+
+    def _meet(self, engine: ProbeEngine) -> bool:
+        """Ask peers where they are, and make ways there; whether all are known."""
+        meetings = {(flow.src, flow.dst_nic_id): flow for flow in self.flows}
+        asked = list(meetings.values())
+        told = dict(zip(meetings, self._udp.told(len(asked)), strict=False))
+        self._udp.ask(asked)
+        known: dict[tuple[str, int], Endpoint] = {
+            key: each
+            for key, each in told.items()
+            if each is not None and each.qpn and each.nic_id == key[1]
+        }
+        routes = {
+            Route(flow.src, known[key], flow.flow_label, flow.dscp, flow.sl): None
+            for flow in self.flows
+            if (key := (flow.src, flow.dst_nic_id)) in known
+        }
+        if (routed_for := tuple(routes)) != self._routed_for:
+            made, fault = engine.set_routes(routed_for)
+            self._routed_for = routed_for if made == len(routed_for) else ()
+            if fault:
+                _log.warning("ways to peers over verbs are missing made=%d wanted=%d reason=%s",
+                             made, len(routed_for), fault)  # fmt: skip
+        return len(known) == len(asked)
+
+
+def _part(nic: str) -> str:
+    return f"verbs:{nic}"
+
+
+def _nothing() -> None:
+    """For a part that other steps bring up."""

@@ -1,0 +1,96 @@
+"""NICs probed over verbs, over the native tests' fake provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.nccl import provider as fake
+
+from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
+from syntony.agent.verbs import VerbsPlane
+from syntony.io.clocks import KernelClock
+from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.lab.testing import eventually
+from syntony.wire.parts import PartState
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None or not Path("/usr/include/infiniband/verbs.h").exists():
+        pytest.skip("no C compiler, or no infiniband/verbs.h (libibverbs-dev)")
+    return fake.build(tmp_path_factory.mktemp("verbs"))
+
+
+def two_hosts(provider: Path, case: str = "") -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.agent.verbs_two_hosts", case],
+        cwd=ROOT, env=os.environ | {"SYNTONY_IBVERBS": str(provider)}, timeout=120, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_two_hosts_probe_each_other(provider: Path) -> None:
+    found = two_hosts(provider)
+    assert found["answered"] > 50
+    assert found["layers"] == {"lo": "roce"}
+    assert found["parts"] == [["verbs:lo", "running"]]
+    assert found["heard"]
+    assert 0 < found["least_rtt_ns"] < 1_000_000_000
+
+
+@pytest.mark.parametrize("case", ["restart", "gone"])
+def test_a_peer_with_other_queue_pairs_is_found_again(provider: Path, case: str) -> None:
+    found = two_hosts(provider, case)
+    assert found["answered"] > 50
+    assert found["parts"] == [["verbs:lo", "running"]]
+
+
+@pytest.mark.parametrize("mode", [VerbsMode.AUTO, VerbsMode.ON])
+def test_a_nic_without_rdma_is_amiss_only_where_it_has_to_be(mode: VerbsMode) -> None:
+    config = AgentConfig(
+        host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
+        nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=mode),
+    )  # fmt: skip
+    clock = KernelClock("h0")
+    with ProbeEngine([ProbeNic(name="lo", nic_id=1, address="", port=1)], clock) as udp:
+        plane = VerbsPlane(config, clock, udp)
+        plane.start()
+        try:
+            plane.look({"lo": "198.51.100.77"}, {"lo": 1})
+            if mode is VerbsMode.ON:
+                eventually(lambda: len(plane.status().parts) == 1, "a part waits")
+                (part,) = plane.status().parts
+                assert (part.name, part.state) == ("verbs:lo", PartState.WAITING)
+                assert "RDMA" in part.reason or "verbs" in part.reason
+            else:
+                eventually(lambda: plane.turns >= 2, "it was looked at")
+                assert plane.status().parts == ()
+            assert plane.status().layers == {}
+        finally:
+            plane.close()
+
+
+def test_verbs_can_be_switched_off() -> None:
+    config = AgentConfig(
+        host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
+        nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=VerbsMode.OFF),
+    )  # fmt: skip
+    clock = KernelClock("h0")
+    with ProbeEngine([ProbeNic(name="lo", nic_id=1, address="", port=1)], clock) as udp:
+        plane = VerbsPlane(config, clock, udp)
+        plane.start()
+        plane.look({"lo": "127.0.0.1"}, {"lo": 1})
+        assert (plane.pending(), plane.drain(), plane.status().parts) == (0, b"", ())
+        plane.close()

@@ -1,0 +1,18 @@
+"""The native tests' fake provider of verbs, built for tests and benches in Python."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[2] / "native" / "tests" / "nccl"
+
+
+def build(directory: Path) -> Path:
+    """The library, made in `directory`."""
+    library = directory / "libfake_verbs.so"
+    options = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fPIC", "-shared"]
+    sources = [str(SOURCES / f"fake_{name}.c") for name in ("verbs", "network", "datagrams")]
+    words = ["cc", *options, "-pthread", *sources, "-o", str(library)]
+    subprocess.run(words, check=True, timeout=120)
+    return library
