@@ -1,0 +1,457 @@
+"""The second generator: a job's mechanism, window by window and step by step, and one part broken.
+
+Rates follow from capacities by water-filling, delays from utilisation and standing queues, waits
+of ranks from who was late at a barrier. Written from the taxonomy's text before any rule was; the
+rules and the first generator (`bench.diagnosis.drawn`) share nothing with it but the schema.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from bench.diagnosis.case import Case, Rows, Truth
+from bench.diagnosis.foreign_faults import FAULTS, QUIET, Unfit
+from bench.diagnosis.foreign_world import Fabric, Flow, Place, mesh, ring, share
+
+S, MS, US = 1_000_000_000, 1_000_000, 1_000
+
+
+class State:
+    """The mechanism's parameters in one window."""
+
+    def __init__(self) -> None:
+        self.background: dict[str, float] = defaultdict(float)
+        """Share of a link's capacity that others take."""
+        self.cut: dict[str, float] = defaultdict(lambda: 1.0)
+        """What is left of a link's capacity."""
+        self.pause: dict[str, float] = defaultdict(float)
+        self.loss: dict[str, float] = defaultdict(float)
+        self.errors: dict[str, float] = defaultdict(float)
+        self.downs: dict[str, int] = defaultdict(int)
+        self.speed: dict[str, float] = defaultdict(lambda: 1.0)
+        self.dead: set[str] = set()
+        self.wish: dict[str, float] = defaultdict(lambda: 1.0)
+        """Per flow, times what it would send."""
+        self.limit: dict[str, float] = defaultdict(lambda: 1.0)
+        self.extra_ns: dict[str, float] = defaultdict(float)
+        self.moved: dict[str, Flow] = {}
+        self.slow_consumer: dict[int, float] = defaultdict(lambda: 1.0)
+        self.compute: dict[int, float] = defaultdict(lambda: 1.0)
+        self.work: dict[int, float] = defaultdict(lambda: 1.0)
+        self.launch_ns: dict[int, float] = defaultdict(float)
+        """Time by which a rank's host is late to enqueue."""
+        self.data_ns = 0.0
+        self.checkpoint_ns = 0.0
+        self.poll_ns: dict[str, float] = defaultdict(float)
+        self.runq: dict[str, float] = defaultdict(float)
+        self.clock_ns: dict[str, float] = defaultdict(float)
+        self.sm: dict[int, float] = defaultdict(lambda: 1.0)
+        self.throttle: dict[int, str] = {}
+        self.xid: dict[int, int] = {}
+        self.ecc: dict[int, int] = defaultdict(int)
+        self.width: dict[str, int] = defaultdict(lambda: 16)
+        self.flush: dict[str, float] = defaultdict(lambda: 1.0)
+        self.planned: set[str] = set()
+        self.hang: Any = None
+        """(kind, rank) once collectives stop."""
+
+
+class Job:
+    """One job on one fabric, with everything drawn from one seed."""
+
+    def __init__(self, seed: int, fault: str, attempt: int = 0) -> None:
+        rng = self.rng = random.Random(f"foreign {fault} {seed} {attempt}")
+        self.noise = np.random.default_rng(rng.getrandbits(64))
+        self.nccl = fault in {"class-mismatch", "gpu-throttle", "pcie", "pfc-storm"} or (
+            rng.random() < 0.75
+        )
+        kind = rng.choice(("rail", "tor", "three"))
+        nics = 1 if fault not in {"rail-imbalance", "reduced-capacity"} else 2
+        nics = max(nics, rng.choice((1, 2, 4)))
+        hosts = rng.choice((4, 6, 8, 9))
+        self.fabric = Fabric(rng, kind, hosts, nics)
+        gpus = nics * (rng.choice((1, 2)) if hosts * nics <= 16 else 1)
+        self.places = [
+            Place(self.fabric.hosts[index // gpus], f"GPU-{rng.getrandbits(48):012x}",
+                  self.fabric.nic(index // gpus, index % gpus % nics), index % gpus % nics)
+            for index in range(hosts * gpus)
+        ]
+        shape = mesh if fault == "incast" or (hosts * hosts * gpus <= 128 and rng.random() < 0.3) \
+            else ring
+        self.shape = shape.__name__
+        self.flows = shape(self.fabric, self.places, rng.choice((2, 4)) if shape is ring else 2)
+        self.window_ns = rng.choice((100 * MS, 250 * MS, 1000 * MS))
+        self.windows = rng.randrange(36, 70)
+        self.begin_ns = 1_790_000_000 * S + rng.randrange(10**15)
+        self.compute_ns = rng.uniform(0.15, 0.6) * self.window_ns
+        self.volume = rng.uniform(0.08, 0.35)
+        """Seconds of line rate that a step sends, in windows."""
+        self.noisy = rng.uniform(0.02, 0.09)
+        self.hop_ns = rng.uniform(350, 900)
+        self.buffer_bytes = rng.uniform(0.6e6, 2e6)
+        self.capacity = self._capacities()
+        self.onset = 0 if rng.random() < 0.2 else rng.randrange(10, self.windows // 2)
+        self.end = self.windows
+        self.change: Any = None
+        self.plan: dict[str, float] = {}
+        self.starved = False
+        self.differs = rng.random() < 0.3
+        self.job_class = {"tc": rng.choice((0, 96, 106)), "roce_version": 2, "gid_index": 3}
+        self.probe_class = dict(self.job_class)
+        if self.differs:
+            self.probe_class["tc"] = 8
+        self.flow_class: dict[str, dict[str, int]] = {}
+        self.matched_probes = True
+        self.states: dict[int, State] = {}
+        self.results: dict[tuple[Any, ...], Any] = {}
+        self.variant = f"{kind}/{shape.__name__}/{'nccl' if self.nccl else 'gloo'}/h{hosts}n{nics}"
+
+    def _capacities(self) -> dict[str, float]:
+        """Between switches there is headroom: a healthy job is limited by its NICs alone."""
+        line = self.fabric.line_bps
+        alone = dict.fromkeys((hop for flow in self.flows for hop in flow.hops), 1e18)
+        wish = self.wishes(State())
+        _, demand = share(self.flows, wish, alone)
+        return {
+            hop: line if "/" in hop else max(line, demand[hop] * 1e18 / 0.6) for hop in alone
+        }
+
+    def wishes(self, state: State) -> np.ndarray[Any, Any]:
+        """What each flow would send if nothing but its NIC was in the way."""
+        per_nic: dict[str, int] = defaultdict(int)
+        for flow in self.flows:
+            per_nic[flow.src] += 1
+        line = self.fabric.line_bps * 0.8
+        return np.array(
+            [line / per_nic[flow.src] * state.wish[flow.name] * state.limit[flow.name]
+             / state.slow_consumer[flow.peer] for flow in self.flows]
+        )
+
+    def state(self, window: int) -> State:
+        """Parameters in a window, the fault applied."""
+        if window not in self.states:
+            state = State()
+            if self.change is not None and self.onset <= window < self.end:
+                self.change(state, window)
+            self.states[window] = state
+        return self.states[window]
+
+    def network(self, window: int) -> tuple[list[Flow], Any, dict[str, float], dict[str, float]]:
+        """Flows as routed, rates, queueing per link in ns, demand per link."""
+        state = self.state(window)
+        key = tuple(
+            tuple(sorted(each.items()))
+            for each in (state.background, state.cut, state.pause, state.limit, state.wish,
+                         state.slow_consumer, state.speed)
+        ) + (tuple(sorted(state.dead)), tuple(sorted(state.moved)))
+        if key not in self.results:
+            flows = [state.moved.get(flow.name, flow) for flow in self.flows]
+            room = {
+                hop: capacity * state.cut[hop] * state.speed[hop] * (1 - state.background[hop])
+                * (1 - state.pause[hop]) * (1e-9 if hop in state.dead else 1)
+                for hop, capacity in self.capacity.items()
+            }
+            for flow in flows:
+                for hop in flow.hops:
+                    room.setdefault(hop, self.fabric.line_bps)
+            rate, demand = share(flows, self.wishes(state), room)
+            queue = {}
+            for hop, load in demand.items():
+                busy = state.background[hop] + (1 - state.background[hop]) * min(load, 1.0)
+                base = 4096 * 8 / room[hop] * 1e9 if room[hop] > 1e6 else 0.0
+                queue[hop] = base * busy / max(1 - busy, 0.15)
+                if load > 1.0:
+                    queue[hop] += self.buffer_bytes * 8 / max(room[hop], 1e9) * 1e9
+                queue[hop] += state.pause[hop] * self.buffer_bytes * 16 / self.fabric.line_bps * 1e9
+            self.results[key] = flows, rate, queue, demand
+        result: tuple[list[Flow], Any, dict[str, float], dict[str, float]] = self.results[key]
+        return result
+
+    def base_ns(self, flow: Flow) -> float:
+        """Delay of the flow's path when nothing waits."""
+        return 1200 + self.hop_ns * len(flow.hops) + 4096 * 8 / self.fabric.line_bps * 1e9
+
+
+def make_case(fault: str, seed: int) -> Case:
+    """One case; an empty fault is a job in which nothing is wrong."""
+    for attempt in range(100):
+        job = Job(seed, fault, attempt)
+        try:
+            subject = FAULTS[fault](job) if fault else job.rng.choice(QUIET)(job)
+            break
+        except Unfit:
+            continue
+    tables = {
+        name: rows.columns
+        for name, rows in (
+            ("flows", _flows(job)), ("probes", _probes(job)), ("links", _links(job)),
+            ("hosts", _hosts(job)), *_collectives(job).items(),
+        )
+        if rows.count
+    }
+    onset_ns = job.begin_ns + job.onset * job.window_ns
+    manifest = {
+        "format": "syntony-bundle", "version": 1, "job": f"job-{seed}", "timeline": "fleet",
+        "begin_ns": job.begin_ns, "end_ns": job.begin_ns + job.windows * job.window_ns,
+        "rail_shares": job.plan,
+    }
+    truth = Truth(fault, subject, onset_ns if fault else 0, job.variant)
+    return Case(tables, manifest, truth)
+
+
+def _flows(job: Job) -> Rows:
+    rows = Rows()
+    jitter = job.noisy * (4 if job.starved else 1)
+    for window in range(job.windows):
+        state = job.state(window)
+        if state.hang:
+            break
+        flows, rate, queue, _ = job.network(window)
+        draws = job.noise.lognormal(0, jitter, (len(flows), 4))
+        tails = job.noise.exponential(1.0, (len(flows), 2))
+        bursts = job.noise.random(len(flows))
+        for index, flow in enumerate(flows):
+            if any(hop in state.dead for hop in flow.hops):
+                rate_bps = 0.0
+            else:
+                rate_bps = float(rate[index])
+            base = job.base_ns(flow)
+            wait = sum(queue[hop] for hop in flow.hops) + state.extra_ns[flow.name]
+            loss = 1 - math.prod(1 - state.loss[hop] for hop in flow.hops)
+            rate_bps *= 1 / (1 + 2500 * loss) if loss else 1.0
+            receiver, sender = flow.dst.split("/")[0], flow.src.split("/")[0]
+            late = state.poll_ns[receiver]
+            skew = state.clock_ns[flow.dst] - state.clock_ns[flow.src]
+            p50 = (base + wait) * draws[index, 0] + late * 0.5 * draws[index, 1]
+            if job.starved and bursts[index] < 0.04:
+                p50 *= 1 + 6 * tails[index, 0]
+            p99 = p50 * (1.5 + 0.4 * tails[index, 1]) + late * 3
+            if loss:
+                p99 += job.window_ns * 0.002 * (1 + tails[index, 0])
+            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index, 2])
+            packets = sent / 4096
+            row: dict[str, Any] = {
+                "job": "j", "flow": flow.name, "at_ns": job.begin_ns + window * job.window_ns,
+                "window_ns": job.window_ns, "src": flow.src, "dst": flow.dst, "bytes": sent,
+                "channel": flow.channel, "rank": flow.rank, "peer_rank": flow.peer,
+                "hops": list(flow.hops), "rail": f"r{flow.rail}",
+                "rate_bps": rate_bps * draws[index, 3], "owd_p50_ns": p50 + skew,
+                "owd_p99_ns": p99 + skew,
+                "retransmits": int(job.noise.poisson(min(packets * loss, 1e6)))
+                + int(bursts[index] > 0.998),
+                "poll_gap_ns": (3000 + max(state.poll_ns[sender], late)) * draws[index, 1],
+                "clk_err_ns": 150.0,
+                "proto": "rc" if job.nccl else "tcp",
+                "cqe_errors": int(rate_bps == 0.0) if job.nccl else None,
+            }
+            slow = state.slow_consumer[flow.peer]
+            row["credit_blocked_ns"] = (
+                job.window_ns * job.volume * (0.03 * draws[index, 2] + 0.7 * (1 - 1 / slow))
+            )
+            if job.nccl:
+                row |= job.flow_class.get(flow.src, job.job_class)
+            rows.add(**row)
+    return rows
+
+
+def _probes(job: Job) -> Rows:
+    rows = Rows()
+    pairs = sorted({(flow.src, flow.dst) for flow in job.flows})
+    kinds = [job.probe_class]
+    if job.matched_probes and (job.differs or job.flow_class):
+        kinds.append(job.job_class)
+    rail = {flow.src: flow.rail for flow in job.flows}
+    host = {name: index for index, name in enumerate(job.fabric.hosts)}
+    for window in range(0, job.windows, 2):
+        state = job.state(window)
+        _, _, queue, _ = job.network(window)
+        for src, dst in pairs:
+            ends = (host[src.split("/")[0]], rail[src]), (host[dst.split("/")[0]], rail[dst])
+            hops = job.fabric.route(*ends, salt=f"probe{window % 4}{src}{dst}")
+            for kind in kinds:
+                wait = sum(queue.get(hop, 0.0) for hop in hops)
+                matched = kind == job.flow_class.get(src, job.job_class)
+                wait += state.extra_ns[f"class {src}"] if matched else 0.0
+                lost = int(job.noise.binomial(
+                    20, 1 - math.prod(1 - state.loss[hop] for hop in hops)))
+                lost = 20 if any(hop in state.dead for hop in hops) else lost
+                p50 = (job.base_ns(job.flows[0]) - job.hop_ns * (len(job.flows[0].hops) - len(hops))
+                       + wait) * float(job.noise.lognormal(0, job.noisy))
+                skew = state.clock_ns[dst] - state.clock_ns[src]
+                rows.add(
+                    at_ns=job.begin_ns + window * job.window_ns, src=src, dst=dst, sent=20,
+                    lost=lost, owd_p50_ns=p50 + skew if lost < 20 else None,
+                    owd_p99_ns=p50 * 1.6 + skew if lost < 20 else None, hops=list(hops),
+                    clk_err_ns=150.0, **(kind if job.nccl else {}),
+                )
+    return rows
+
+
+def _links(job: Job) -> Rows:
+    rows = Rows()
+    nics = sorted({place.nic for place in job.places})
+    for window in range(0, job.windows, 2):
+        state = job.state(window)
+        _, _, _, demand = job.network(window)
+        names = sorted(set(job.capacity) | set(demand))
+        for name in [*names, *nics]:
+            capacity = job.capacity.get(name, job.fabric.line_bps)
+            busy = state.background[name] + (1 - state.background[name]) * min(
+                demand.get(name, 0.0), 1.0)
+            packets = job.window_ns / 1e9 * job.volume * capacity / 8 / 4096
+            pcie = "/" in name and ">" not in name
+            rows.add(
+                at_ns=job.begin_ns + window * job.window_ns, window_ns=2 * job.window_ns, link=name,
+                up=name not in state.dead, downs=state.downs[name],
+                speed_bps=capacity * state.speed[name], nominal_bps=capacity,
+                utilisation=min(1.0, busy * float(job.noise.lognormal(0, 0.03))),
+                symbol_errors=int(job.noise.poisson(min(packets * state.errors[name], 1e7)))
+                + int(job.rng.random() < 0.004),
+                pause_ns=2 * job.window_ns * state.pause[name],
+                pcie_width=state.width[name] if pcie else None,
+                pcie_max_width=16 if pcie else None,
+                planned=name in state.planned,
+            )
+    return rows
+
+
+def _hosts(job: Job) -> Rows:
+    rows = Rows()
+    for window in range(0, job.windows, 2):
+        state, at_ns = job.state(window), job.begin_ns + window * job.window_ns
+        for name in job.fabric.hosts:
+            busy = 0.25 if job.starved else 0.004
+            rows.add(at_ns=at_ns, host=name, window_ns=2 * job.window_ns, clk_err_ns=150.0,
+                     runq_ns=2 * job.window_ns * (busy * float(job.noise.lognormal(0, 0.5))
+                                                  + state.runq[name]),
+                     irq_ns=job.window_ns * 0.01 * float(job.noise.lognormal(0, 0.2)))
+        if not job.nccl:
+            continue
+        for rank, place in enumerate(job.places):
+            rows.add(at_ns=at_ns, host=place.host, gpu=place.gpu, window_ns=2 * job.window_ns,
+                     sm_clock_mhz=1980 * state.sm[rank] * float(job.noise.uniform(0.985, 1)),
+                     throttle=state.throttle.get(rank, ""), xid=state.xid.get(rank),
+                     ecc_errors=state.ecc[rank])
+    return rows
+
+
+def _collectives(job: Job) -> dict[str, Rows]:
+    """Every communicator runs by itself: barriers are all that binds its ranks."""
+    rows, steps = Rows(), Rows()
+    groups = defaultdict(list)
+    split = job.rng.random() < 0.4
+    gpus = len(job.places) // len(job.fabric.hosts)
+    for rank in range(len(job.places)):
+        groups[rank % gpus if split else 0].append(rank)
+    for group, ranks in groups.items():
+        _run(job, f"c{group}", ranks, rows, steps)
+    return {"collectives": rows, "steps": steps}
+
+
+def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None:  # noqa: PLR0914
+    end_ns = job.begin_ns + job.windows * job.window_ns
+    ready = dict.fromkeys(ranks, float(job.begin_ns))
+    sequence, step, operations = 0, 0, job.rng.choice((1, 2, 3))
+    while min(ready.values()) < end_ns:
+        window = min(int((min(ready.values()) - job.begin_ns) // job.window_ns), job.windows - 1)
+        state = job.state(window)
+        flows, rate, queue, _ = job.network(window)
+        draws = job.noise.lognormal(0, job.noisy * 0.3, (len(ranks), operations))
+        begun, data, computed, waited = dict(ready), {}, {}, dict.fromkeys(ranks, 0.0)
+        checkpoint = state.checkpoint_ns if step % 5 == 0 else 0.0
+        if job.starved:
+            stall = float(job.noise.exponential(0.02 * job.compute_ns))
+        else:
+            stall = 0.0
+        for index, rank in enumerate(ranks):
+            data[rank] = (0.02 * job.compute_ns + state.data_ns) * float(draws[index, 0])
+            computed[rank] = (
+                job.compute_ns * state.compute[rank] * state.work[rank]
+                * float(np.mean(draws[index])) + stall * float(job.noise.uniform(0.5, 1))
+            )
+        for part in range(operations):
+            enqueued = {
+                rank: ready[rank] + (data[rank] + checkpoint if part == 0 else 0.0)
+                + computed[rank] / operations + state.launch_ns[rank] * float(job.noise.uniform())
+                for rank in ranks
+            }
+            kind = state.hang
+            missing = kind[1] if kind and kind[0] == "hang" and kind[1] in ranks else None
+            other = kind[1] if kind and kind[0] == "desync" and kind[1] in ranks else None
+            start = max(enqueued.values())
+            size = job.volume * job.window_ns / 1e9 / operations
+            spent = _spent(job, state, ranks, flows, rate, queue, size)
+            duration = max(spent.values(), default=job.compute_ns * 0.1)
+            stuck = missing is not None or other is not None
+            for rank in ranks:
+                if rank == missing:
+                    continue
+                waits = _waits(job, state, rank, duration, start - enqueued[rank], flows)
+                done = start + duration + float(job.noise.uniform(0, 3000))
+                rows.add(
+                    job="j", comm=comm, seq=sequence,
+                    op="broadcast" if rank == other else "all_reduce",
+                    bytes=int(size * job.fabric.line_bps / 8), nranks=len(ranks), rank=rank,
+                    host=job.places[rank].host, gpu=job.places[rank].gpu if job.nccl else None,
+                    step=step, enqueue_ns=int(enqueued[rank]),
+                    done_ns=None if stuck else int(done), **waits,
+                )
+                waited[rank] += done - enqueued[rank]
+                ready[rank] = done
+            if stuck:
+                return
+            sequence += 1
+        for rank in ranks:
+            steps.add(job="j", step=step, rank=rank, host=job.places[rank].host,
+                      begin_ns=int(begun[rank]), end_ns=int(ready[rank]),
+                      work=state.work[rank] * 4096, data_ns=data[rank],
+                      compute_ns=computed[rank], comm_ns=waited[rank], checkpoint_ns=checkpoint)
+        step += 1
+
+
+def _spent(
+    job: Job, state: State, ranks: list[int], flows: list[Flow], rate: Any,
+    queue: dict[str, float], size: float,
+) -> dict[int, float]:
+    """How long each flow of the communicator takes for its part, in ns, by index."""
+    members, spent = set(ranks), {}
+    out: dict[int, int] = defaultdict(int)
+    for flow in flows:
+        out[flow.rank] += 1
+    for index, flow in enumerate(flows):
+        if flow.rank not in members:
+            continue
+        part = size * job.fabric.line_bps * 0.4 / out[flow.rank]
+        loss = 1 - math.prod(1 - state.loss[hop] for hop in flow.hops)
+        speed = max(float(rate[index]), job.fabric.line_bps / 200) / (1 + 2500 * loss)
+        wait = sum(queue[hop] for hop in flow.hops) + state.extra_ns[flow.name]
+        spent[index] = (
+            part / speed * 1e9 * state.wish[flow.name]
+            + 30 * (wait + state.poll_ns[flow.dst.split("/")[0]])
+        ) * float(job.noise.lognormal(0, 0.02))
+    return spent
+
+
+def _waits(
+    job: Job, state: State, rank: int, duration: float, early: float, flows: list[Flow]
+) -> dict[str, float]:
+    """NCCL's wait split of one rank's proxy in one collective."""
+    if not job.nccl:
+        return {}
+    peers = [state.slow_consumer[flow.peer] for flow in flows if flow.rank == rank]
+    credit = 1 - 1 / max(peers, default=1.0)
+    lazy = state.compute[rank] * state.work[rank]
+    noise = job.noise.lognormal(0, 0.15, 6)
+    nic = job.places[rank].nic
+    return {
+        "gpu_wait_ns": duration * (0.05 + 0.3 * max(lazy - 1, 0)) * noise[0],
+        "credit_wait_ns": duration * (0.03 + 0.6 * credit) * noise[1],
+        "net_wait_ns": duration * 0.4 * noise[2],
+        "recv_wait_ns": (early + duration * 0.4) * noise[3],
+        "flush_wait_ns": duration * 0.02 * state.flush[nic] * noise[4],
+        "consume_wait_ns": duration * (0.02 + 0.6 * (1 - 1 / state.slow_consumer[rank])) * noise[5],
+    }
