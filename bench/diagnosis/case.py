@@ -38,16 +38,22 @@ class Rows:
     """Rows of one table, as they come."""
 
     def __init__(self) -> None:
-        self.columns: Columns = {}
-        self.count = 0
+        self._rows: list[dict[str, Any]] = []
 
     def add(self, **values: Any) -> None:
         """One row; what is not named is null."""
-        for name in values.keys() - self.columns.keys():
-            self.columns[name] = [None] * self.count
-        self.count += 1
-        for name, column in self.columns.items():
-            column.append(values.get(name))
+        self._rows.append(values)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._rows)
+
+    @property
+    def columns(self) -> Columns:
+        """As columns, null where a row lacks one that another has."""
+        names = {name: None for row in self._rows for name in row}
+        return {name: [row.get(name) for row in self._rows] for name in names}
 
 
 def arrow_tables(case: Case) -> dict[str, pa.Table]:

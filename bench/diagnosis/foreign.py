@@ -36,6 +36,8 @@ class State:
         self.dead: set[str] = set()
         self.wish: dict[str, float] = defaultdict(lambda: 1.0)
         """Per flow, times what it would send."""
+        self.amount: dict[str, float] = defaultdict(lambda: 1.0)
+        """Per flow, times the bytes of its part."""
         self.limit: dict[str, float] = defaultdict(lambda: 1.0)
         self.extra_ns: dict[str, float] = defaultdict(float)
         self.moved: dict[str, Flow] = {}
@@ -72,7 +74,7 @@ class Job:
         kind = rng.choice(("rail", "tor", "three"))
         nics = 1 if fault not in {"rail-imbalance", "reduced-capacity"} else 2
         nics = max(nics, rng.choice((1, 2, 4)))
-        hosts = rng.choice((4, 6, 8, 9))
+        hosts = rng.choice((4, 6, 8, 9)) if nics < 4 else rng.choice((4, 6))
         self.fabric = Fabric(rng, kind, hosts, nics)
         gpus = nics * (rng.choice((1, 2)) if hosts * nics <= 16 else 1)
         self.places = [
@@ -80,12 +82,13 @@ class Job:
                   self.fabric.nic(index // gpus, index % gpus % nics), index % gpus % nics)
             for index in range(hosts * gpus)
         ]
-        shape = mesh if fault == "incast" or (hosts * hosts * gpus <= 128 and rng.random() < 0.3) \
+        shape = mesh if fault == "incast" or (hosts * hosts * gpus <= 96 and rng.random() < 0.3) \
             else ring
         self.shape = shape.__name__
-        self.flows = shape(self.fabric, self.places, rng.choice((2, 4)) if shape is ring else 2)
+        self.flows = shape(self.fabric, self.places,
+                           rng.choice((2, 4)) if shape is ring and len(self.places) <= 16 else 2)
         self.window_ns = rng.choice((100 * MS, 250 * MS, 1000 * MS))
-        self.windows = rng.randrange(36, 70)
+        self.windows = rng.randrange(30, 48)
         self.begin_ns = 1_790_000_000 * S + rng.randrange(10**15)
         self.compute_ns = rng.uniform(0.15, 0.6) * self.window_ns
         self.volume = rng.uniform(0.08, 0.35)
@@ -195,7 +198,7 @@ def make_case(fault: str, seed: int) -> Case:
     }
     onset_ns = job.begin_ns + job.onset * job.window_ns
     manifest = {
-        "format": "syntony-bundle", "version": 1, "job": f"job-{seed}", "timeline": "fleet",
+        "format": "syntony-bundle", "version": 1, "job": "j", "timeline": "fleet",
         "begin_ns": job.begin_ns, "end_ns": job.begin_ns + job.windows * job.window_ns,
         "rail_shares": job.plan,
     }
@@ -232,7 +235,8 @@ def _flows(job: Job) -> Rows:
             p99 = p50 * (1.5 + 0.4 * tails[index, 1]) + late * 3
             if loss:
                 p99 += job.window_ns * 0.002 * (1 + tails[index, 0])
-            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index, 2])
+            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index, 2]
+                       * state.amount[flow.name])
             packets = sent / 4096
             row: dict[str, Any] = {
                 "job": "j", "flow": flow.name, "at_ns": job.begin_ns + window * job.window_ns,
@@ -430,7 +434,7 @@ def _spent(
         speed = max(float(rate[index]), job.fabric.line_bps / 200) / (1 + 2500 * loss)
         wait = sum(queue[hop] for hop in flow.hops) + state.extra_ns[flow.name]
         spent[index] = (
-            part / speed * 1e9 * state.wish[flow.name]
+            part / speed * 1e9 * state.wish[flow.name] * state.amount[flow.name]
             + 30 * (wait + state.poll_ns[flow.dst.split("/")[0]])
         ) * float(job.noise.lognormal(0, 0.02))
     return spent

@@ -60,12 +60,18 @@ def contention(job: Job) -> str:
 def incast(job: Job) -> str:
     """Everybody sends more to one receiver."""
     victim = job.rng.choice(job.flows).dst
-    more = job.rng.uniform(2.0, 4.0)
+    more = job.rng.uniform(1.6, 2.4)
+
+    senders = {flow.src for flow in job.flows if flow.dst == victim}
+    to = {src: [flow.dst == victim for flow in job.flows if flow.src == src] for src in senders}
 
     def change(state: State, window: int) -> None:
         for flow in job.flows:
             if flow.dst == victim:
                 state.wish[flow.name] = more
+            elif flow.src in senders:
+                hit, all_of = sum(to[flow.src]), len(to[flow.src])
+                state.wish[flow.name] = max(0.2, (all_of - more * hit) / (all_of - hit))
 
     job.change = change
     return victim
@@ -73,8 +79,8 @@ def incast(job: Job) -> str:
 
 def bad_link(job: Job) -> str:
     """A cable that corrupts."""
-    link = job.rng.choice(_between_switches(job, 1))
     loss, counted = 10 ** job.rng.uniform(-3.6, -2.2), job.rng.random() < 0.8
+    link = job.rng.choice(_between_switches(job, 1 if counted else 2))
 
     def change(state: State, window: int) -> None:
         state.loss[link] = loss
@@ -236,9 +242,7 @@ def rail_imbalance(job: Job) -> str:
     def change(state: State, window: int) -> None:
         for flow in job.flows:
             if flow.rail == rail:
-                state.wish[flow.name] = min(factor, 1.2)
-            elif factor > 1.2:
-                state.wish[flow.name] = 1.2 / factor
+                state.amount[flow.name] = factor
 
     job.change = change
     return f"r{rail}"
@@ -369,7 +373,7 @@ def planned_shares(job: Job) -> str:
 
     def change(state: State, window: int) -> None:
         for flow in job.flows:
-            state.wish[flow.name] = weights[flow.rail]
+            state.amount[flow.name] = weights[flow.rail]
 
     job.change = change
     job.variant += "/shares"

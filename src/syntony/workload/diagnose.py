@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from syntony.workload.bundle import Gap
 from syntony.workload.blast import blast_radius
 from syntony.workload.classes import EXPLAINS, RULES
 from syntony.workload.facts import Facts
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Bundle, Gap
+    from syntony.workload.bundle import Bundle
 
 OVERLAP = 0.5
 """Part of a finding's flows or ranks that a cause must touch to explain it."""
 TIE = 0.05
 """Findings of two classes of the same flows or ranks, as sure within this, are undetermined."""
+
+
+MIN_CONFIDENCE = 0.5
+"""Below it a finding is a note, not a verdict."""
 
 
 class Diagnosis(NamedTuple):
@@ -33,9 +38,17 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     found = [each for rule in RULES.values() for each in rule(facts)]
     causes, follows = _causes(found)
     causes = _ties(causes)
+    facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
+    causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
+              or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
+
+
+def _doubtful(finding: Finding) -> Gap:
+    text = f"too little evidence for {finding.fault} {', '.join(finding.subjects[:3])}"
+    return Gap("", f"{text}: {finding.evidence[0].text} (confidence {finding.confidence:.2f})")
 
 
 def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, ...]]]:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
 
 
+MOST_LATE = 0.6
+"""Of a bundle's flows; if more are late, only a link that most of them cross can be to blame."""
+
+
 class Facts:
     """A bundle, looked at in the ways in which the rules look."""
 
@@ -124,7 +128,11 @@ class Facts:
         """Links that late flows have in common."""
         if self.flows is None:
             return []
-        return common_hops(self.flows.hops, self.flows.late.keys(), self.healthy)
+        late = self.flows.late.keys()
+        found = common_hops(self.flows.hops, late, self.healthy)
+        if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
+            found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
+        return found
 
     def fullest(self, links: tuple[str, ...], begin_ns: int, last_ns: int) -> tuple[str, ...]:
         """Those of the links that are clearly fuller than the others, where that is known."""

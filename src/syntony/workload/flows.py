@@ -28,10 +28,15 @@ LIKE = 1.3
 """Siblings are alike within this factor (taxonomy)."""
 CLOCK_SIGMAS = 6.0
 """Differences of delays below so many clock errors prove nothing."""
+MAD_SIGMA = 1.4826
+NOISE_SIGMAS = 4.3
+"""Above the reference, a tenth-quantile, from which scatter explains no delay: 1.3 to the median of
+a normal distribution, and 3."""
 MIN_LIKE = 4
 """Flows that make a class of their own to compare with."""
-LOSSES = 3.0
-"""Retransmissions in a window above the like's from which a flow loses packets."""
+LOSSES = 2.0
+"""Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
+packets: fewer are chance."""
 
 
 class Flows:
@@ -73,7 +78,7 @@ class Flows:
         bad = set(nics)
         self.untrusted |= np.array([{src, dst} & bad != set() for src, dst in
                                     zip(self.src, self.dst, strict=True)], dtype=bool)
-        for name in ("delay", "reference", "late", "excess", "tail"):
+        for name in ("delay", "reference", "late", "excess", "noise"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -123,10 +128,21 @@ class Flows:
         return excess
 
     @cached_property
+    def noise(self) -> Floats:
+        """Usual scatter of the like's delays from window to window, 1-sigma in ns, (flows,)."""
+        own = median(np.abs(self.delay - median(self.delay, axis=1)[:, None]), axis=1) * MAD_SIGMA
+        result = own.copy()
+        for kind in np.unique(self.like):
+            members = self.like == kind
+            result[members] = median(own[members])
+        return result
+
+    @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
         over = np.maximum((LATE_RATIO - 1) * np.abs(self.reference),
                           CLOCK_SIGMAS * self.clock_err_ns)
+        over = np.fmax(over, NOISE_SIGMAS * self.noise)
         with np.errstate(invalid="ignore"):
             return episodes(self.excess > over[:, None], np.isfinite(self.delay))
 
@@ -138,10 +154,22 @@ class Flows:
     @cached_property
     def lossy(self) -> dict[int, Episode]:
         """Flows that lose packets, and when."""
-        usual = np.nan_to_num(median(self.retransmits, axis=0))
-        with np.errstate(invalid="ignore"):
-            bad = self.retransmits > LOSSES + 3 * usual
-        return episodes(bad, np.isfinite(self.retransmits))
+        sent, known = np.nan_to_num(self.retransmits), np.isfinite(self.retransmits)
+        if not known.any():
+            return {}
+        means = np.sort((sent.sum(axis=1) / np.maximum(known.sum(axis=1), 1)))
+        usual = float(means[: max(1, int(0.8 * len(means)))].mean())
+        now = np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+        found = {}
+        for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
+            first = _rise(sent[row])
+            last = int(np.flatnonzero(sent[row])[-1])
+            part = slice(first, last + 1)
+            expected = float(now[part].sum())
+            if sent[row, part].sum() > expected + 5 * np.sqrt(expected) + LOSSES:
+                over = float((sent[row, part] > now[part]).mean())
+                found[int(row)] = Episode(first, last, max(over, 0.9), True)
+        return found
 
     @cached_property
     def siblings(self) -> Ints:
@@ -179,6 +207,18 @@ class Flows:
 def host_of(nic: str) -> str:
     """Host of `HOST/NIC`."""
     return nic.split("/", maxsplit=1)[0]
+
+
+def _rise(counts: Floats) -> int:
+    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate."""
+    size = len(counts)
+    before = np.concatenate(([0.0], np.cumsum(counts)))[:-1]
+    after, at = counts.sum() - before, np.arange(size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        likely = np.nan_to_num(before * np.log(before / at)) + after * np.log(after / (size - at))
+    likely[after <= 0] = -np.inf
+    best = int(np.argmax(likely))
+    return best if likely[best] > likely[0] + 2 else 0
 
 
 def _quantile(values: Floats, share: float) -> Floats:

@@ -88,10 +88,10 @@ def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
         other = np.array([bool(differ(kind, each)) for each in probes.kind], dtype=bool)
         probed = probes.level(streams & other, begin_ns, last_ns)
         matched = probes.level(streams & ~other, begin_ns, last_ns)
-        if probed is None or not np.isfinite(in_band):
+        if not np.isfinite(in_band):
             continue
-        example = probes.kind[int(np.flatnonzero(streams & other)[0])]
-        pair = _Pair(in_band, probed, matched, kind, differ(kind, example), indices)
+        example = probes.kind[int(np.flatnonzero(streams & other)[0])] if probed else kind
+        pair = _Pair(in_band, probed or in_band, matched, kind, differ(kind, example), indices)
         found.append((job, src, dst, pair))
     return found
 

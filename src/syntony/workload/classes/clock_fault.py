@@ -21,6 +21,9 @@ AGREE = 0.3
 """Spread of a NIC's pairs over their median within which they moved together."""
 MIN_PART = 0.5
 """Of a path's delay that a clock must be wrong by to be told from paths of unequal length."""
+SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
+"""A queue moves the sum of both directions by twice what it moves half their difference, a clock
+does not move it; sums differ by so much of a path between NICs near and far."""
 ACTION = "do not trust delays of this NIC; look at its time stamping and at `syntony clock status`"
 
 
@@ -67,7 +70,9 @@ def _sources(facts: Facts) -> list[tuple[Grid, dict[tuple[str, str], Floats], fl
 
 def _usual_total(delays: dict[tuple[str, str], Floats]) -> float:
     totals = [delays[a, b] + delays[b, a] for a, b in delays if a < b and (b, a) in delays]
-    return float(median(np.array(totals))) if totals else float("nan")
+    if not totals or not np.isfinite(totals).any():
+        return float("nan")
+    return float(np.nanquantile(np.array(totals), 0.25))
 
 
 def _by_nic(delays: dict[tuple[str, str], Floats]) -> dict[str, _Sides]:
@@ -91,7 +96,8 @@ def _judge(
     spread = np.nanmax(np.abs(sides.half - typical), axis=0, initial=0.0)
     smallest = np.nanmin(np.abs(sides.half), axis=0, initial=np.inf)
     least = max(CLOCK_SIGMAS * np.nan_to_num(sigma_ns), MIN_PART * usual_total / 2)
-    unmoved = np.abs(median(sides.total, axis=0) - usual_total) < np.abs(typical)
+    moved = np.abs(median(sides.total, axis=0) - usual_total)
+    unmoved = moved < SUM_MOVES * np.abs(typical) + PATHS_DIFFER * usual_total
     with np.errstate(invalid="ignore"):
         bad = (np.abs(typical) > least) & (smallest > least) & unmoved & (
             spread < AGREE * np.abs(typical) + MIN_PART * usual_total / 2)  # fmt: skip

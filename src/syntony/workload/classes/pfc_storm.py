@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from collections import defaultdict
+from itertools import pairwise
+
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
@@ -13,6 +16,7 @@ from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
     from syntony.workload.ports import Links
 
 PAUSED = 0.05
@@ -33,15 +37,43 @@ def find(facts: Facts) -> list[Finding]:
         bad = links.pause > np.maximum(PAUSED, np.minimum(5 * usual, 0.9))
     stretches = episodes(bad, np.isfinite(links.pause))
     paused = {links.names[row]: each for row, each in stretches.items()}
-    below: dict[str, set[str]] = {name: set() for name in paused}
-    above: dict[str, set[str]] = {name: set() for name in paused}
-    for hops in flows.hops:
-        held = [hop for hop in hops if hop in paused]
-        for place, hop in enumerate(held):
-            below[hop] |= set(held[place + 1 :])
-            above[hop] |= set(held[:place])
-    roots = [name for name in sorted(paused) if not below[name] and above[name]]
-    return [_finding(facts, links, root, paused, above[root]) for root in roots]
+    before, after = _neighbours(flows)
+    above = {name: _inputs(name, before, after) & paused.keys() for name in paused}
+    fed = {name for names in above.values() for name in names}
+    roots = [name for name in sorted(paused) if above[name] and name not in fed]
+    trees = {root: _tree(root, above) for root in roots}
+    rest = paused.keys() - trees.keys() - {link for tree in trees.values() for link in tree}
+    return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
+
+
+def _neighbours(flows: Flows) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Links right before and right after each link, on any path."""
+    before: dict[str, set[str]] = defaultdict(set)
+    after: dict[str, set[str]] = defaultdict(set)
+    for hops in set(flows.hops):
+        for one, next_one in pairwise(hops):
+            before[next_one].add(one)
+            after[one].add(next_one)
+    return before, after
+
+
+def _inputs(link: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> set[str]:
+    """Links into the switch that a link leaves: those that feed it or another of its outputs.
+
+    A link that feeds any of them passes the same switch.
+    """
+    outputs = {other for one in before[link] for other in after[one]}
+    return {one for other in outputs for one in before[other]} - {link}
+
+
+def _tree(root: str, above: dict[str, set[str]]) -> set[str]:
+    """All paused links that lead to the root."""
+    tree: set[str] = set()
+    edge = {root}
+    while edge:
+        edge = {one for link in edge for one in above.get(link, ())} - tree - {root}
+        tree |= edge
+    return tree
 
 
 def _finding(

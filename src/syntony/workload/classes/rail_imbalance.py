@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import episode
+from syntony.workload.grid import episode, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
 
 OFF = 0.2
 """Of the planned share (taxonomy)."""
+MOST = 0.7
+"""Of the rail's flows that must carry more, or less."""
 ALONE = 1.15
 """A deviation so many times the next one is the cause of the others."""
 ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
@@ -49,6 +53,10 @@ def find(facts: Facts) -> list[Finding]:
         return []
     named = [rails[each] for each in order if abs(level[each]) * ALONE >= abs(level[order[0]])]
     begin_ns, last_ns = facts.span(stretch)
+    own = _deviating(flows, rails, plan, level, part)
+    named = [rail for rail in named if len(own[rail]) >= MOST * flows.rail.count(rail)]
+    if not named:
+        return []  # a few flows are to blame, not how the rail is used
     text = ", ".join(f"{rails[each]} {level[each]:+.0%}" for each in order[:8])
     return [
         Finding(
@@ -61,13 +69,28 @@ def find(facts: Facts) -> list[Finding]:
                 weigh(FaultClass.FLAPPING, True if facts.links else None, "no port of the rail"
                       " flaps", "links"),
             ),
-            action=ACTION, flows=frozenset(index for index, rail in enumerate(flows.rail)
-                                           if rail in named),
+            action=ACTION, flows=frozenset(flow for rail in named for flow in own[rail]),
         )
     ]  # fmt: skip
 
 
-def _plan(facts: Facts, rails: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
+def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
+               part: slice) -> dict[str, list[int]]:  # fmt: skip
+    """Flows of each rail that carry more, or less, than other rails' flows, as the rail does."""
+    sent = median(flows.column("bytes", "sum")[:, part], axis=1)
+    place = np.array([rails.index(rail) for rail in flows.rail])
+    found = {}
+    for number, rail in enumerate(rails):
+        mine = place == number
+        usual = float(median(sent[~mine] / plan[place[~mine]]))
+        with np.errstate(invalid="ignore"):
+            ratio = sent / plan[number] / max(usual, 1.0) - 1
+            odd = mine & (np.abs(ratio) > OFF / 2) & (np.sign(ratio) == np.sign(level[number]))
+        found[rail] = [int(each) for each in np.flatnonzero(odd)]
+    return found
+
+
+def _plan(facts: Facts, rails: list[str]) -> Floats | None:
     """Planned share by rail: the manifest's, else by NICs; None where it does not say."""
     given = facts.bundle.manifest.rail_shares
     if given:

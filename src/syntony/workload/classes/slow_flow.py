@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.flows import LIKE, MAD_SIGMA, MIN_LIKE, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from syntony.workload.facts import Facts
     from syntony.workload.flows import Flows
 
+SIGMAS = 3.0
+"""Of the like's scatter of rates that a slow one must be away from them."""
+MOST_ALONE = 3
+"""Slow flows without a common link; more of them are no exceptions but how the job is."""
 ACTION = (
     "move the flow to another path or source port; if it stays slow there, look at its queue pair"
     " and at rate limits on it"
@@ -33,18 +37,20 @@ def find(facts: Facts) -> list[Finding]:
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
             found.append(finding)
-    return found
+    return found if len(found) <= MOST_ALONE else []
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
     """Flows slower than their siblings, and when."""
     low = np.zeros(flows.rate.shape, dtype=bool)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         for group in np.unique(flows.like):
             members = flows.like == group
-            if members.sum() >= 4:
-                usual = median(flows.rate[members], axis=0)
-                low[members] = flows.rate[members] < SLOW_RATE * usual
+            if members.sum() >= MIN_LIKE:
+                part = np.log(flows.rate[members] / median(flows.rate[members], axis=0))
+                own = median(part, axis=1)[:, None]
+                noise = float(median(np.abs(part - own))) * MAD_SIGMA
+                low[members] = part < min(np.log(SLOW_RATE), -SIGMAS * noise)
     return episodes(low, np.isfinite(flows.rate))
 
 
