@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
-from typing import Any
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
 
 import numpy as np
 from bench.diagnosis.case import Case, Rows, Truth
@@ -62,6 +62,23 @@ class State:
         """(kind, rank) once collectives stop."""
 
 
+class Network(NamedTuple):
+    """Flows as routed, and what follows for each flow and link."""
+
+    flows: list[Flow]
+    rate: Any
+    """bit/s, before losses."""
+    queue: dict[str, float]
+    """Waiting per link in ns."""
+    demand: dict[str, float]
+    """Over capacity, per link."""
+    wait: Any
+    """Sum over the flow's links in ns."""
+    loss: Any
+    dead: Any
+    base_ns: list[float]
+
+
 class Job:
     """One job on one fabric, with everything drawn from one seed."""
 
@@ -87,6 +104,10 @@ class Job:
         self.shape = shape.__name__
         self.flows = shape(self.fabric, self.places,
                            rng.choice((2, 4)) if shape is ring and len(self.places) <= 16 else 2)
+        self.out = Counter(flow.rank for flow in self.flows)
+        self.peers = defaultdict(set)
+        for flow in self.flows:
+            self.peers[flow.rank].add(flow.peer)
         self.window_ns = rng.choice((100 * MS, 250 * MS, 1000 * MS))
         self.windows = rng.randrange(30, 48)
         self.begin_ns = 1_790_000_000 * S + rng.randrange(10**15)
@@ -110,7 +131,7 @@ class Job:
         self.flow_class: dict[str, dict[str, int]] = {}
         self.matched_probes = True
         self.states: dict[int, State] = {}
-        self.results: dict[tuple[Any, ...], Any] = {}
+        self.results: dict[tuple[Any, ...], Network] = {}
         self.variant = f"{kind}/{shape.__name__}/{'nccl' if self.nccl else 'gloo'}/h{hosts}n{nics}"
 
     def _capacities(self) -> dict[str, float]:
@@ -143,12 +164,12 @@ class Job:
             self.states[window] = state
         return self.states[window]
 
-    def network(self, window: int) -> tuple[list[Flow], Any, dict[str, float], dict[str, float]]:
-        """Flows as routed, rates, queueing per link in ns, demand per link."""
+    def network(self, window: int) -> Network:
+        """What the mechanism makes of a window's parameters."""
         state = self.state(window)
         key = tuple(
             tuple(sorted(each.items()))
-            for each in (state.background, state.cut, state.pause, state.limit, state.wish,
+            for each in (state.background, state.cut, state.loss, state.pause, state.limit, state.wish,
                          state.slow_consumer, state.speed)
         ) + (tuple(sorted(state.dead)), tuple(sorted(state.moved)))
         if key not in self.results:
@@ -170,9 +191,13 @@ class Job:
                 if load > 1.0:
                     queue[hop] += self.buffer_bytes * 8 / max(room[hop], 1e9) * 1e9
                 queue[hop] += state.pause[hop] * self.buffer_bytes * 16 / self.fabric.line_bps * 1e9
-            self.results[key] = flows, rate, queue, demand
-        result: tuple[list[Flow], Any, dict[str, float], dict[str, float]] = self.results[key]
-        return result
+            wait = [sum(queue[hop] for hop in flow.hops) for flow in flows]
+            loss = [1 - math.prod(1 - state.loss[hop] for hop in flow.hops) for flow in flows]
+            dead = [any(hop in state.dead for hop in flow.hops) for flow in flows]
+            base = [self.base_ns(flow) for flow in flows]
+            self.results[key] = Network(flows, rate, queue, demand, np.array(wait), np.array(loss),
+                                        np.array(dead), base)
+        return self.results[key]
 
     def base_ns(self, flow: Flow) -> float:
         """Delay of the flow's path when nothing waits."""
@@ -213,29 +238,25 @@ def _flows(job: Job) -> Rows:
         state = job.state(window)
         if state.hang:
             break
-        flows, rate, queue, _ = job.network(window)
-        draws = job.noise.lognormal(0, jitter, (len(flows), 4))
-        tails = job.noise.exponential(1.0, (len(flows), 2))
-        bursts = job.noise.random(len(flows))
+        net = job.network(window)
+        flows = net.flows
+        draws = job.noise.lognormal(0, jitter, (len(flows), 4)).tolist()
+        tails = job.noise.exponential(1.0, (len(flows), 2)).tolist()
+        bursts = job.noise.random(len(flows)).tolist()
         for index, flow in enumerate(flows):
-            if any(hop in state.dead for hop in flow.hops):
-                rate_bps = 0.0
-            else:
-                rate_bps = float(rate[index])
-            base = job.base_ns(flow)
-            wait = sum(queue[hop] for hop in flow.hops) + state.extra_ns[flow.name]
-            loss = 1 - math.prod(1 - state.loss[hop] for hop in flow.hops)
-            rate_bps *= 1 / (1 + 2500 * loss) if loss else 1.0
+            loss, base = float(net.loss[index]), net.base_ns[index]
+            rate_bps = 0.0 if net.dead[index] else float(net.rate[index]) / (1 + 2500 * loss)
+            wait = float(net.wait[index]) + state.extra_ns[flow.name]
             receiver, sender = flow.dst.split("/")[0], flow.src.split("/")[0]
             late = state.poll_ns[receiver]
             skew = state.clock_ns[flow.dst] - state.clock_ns[flow.src]
-            p50 = (base + wait) * draws[index, 0] + late * 0.5 * draws[index, 1]
+            p50 = (base + wait) * draws[index][0] + late * 0.5 * draws[index][1]
             if job.starved and bursts[index] < 0.04:
-                p50 *= 1 + 6 * tails[index, 0]
-            p99 = p50 * (1.5 + 0.4 * tails[index, 1]) + late * 3
+                p50 *= 1 + 6 * tails[index][0]
+            p99 = p50 * (1.5 + 0.4 * tails[index][1]) + late * 3
             if loss:
-                p99 += job.window_ns * 0.002 * (1 + tails[index, 0])
-            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index, 2]
+                p99 += job.window_ns * 0.002 * (1 + tails[index][0])
+            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index][2]
                        * state.amount[flow.name])
             packets = sent / 4096
             row: dict[str, Any] = {
@@ -243,18 +264,18 @@ def _flows(job: Job) -> Rows:
                 "window_ns": job.window_ns, "src": flow.src, "dst": flow.dst, "bytes": sent,
                 "channel": flow.channel, "rank": flow.rank, "peer_rank": flow.peer,
                 "hops": list(flow.hops), "rail": f"r{flow.rail}",
-                "rate_bps": rate_bps * draws[index, 3], "owd_p50_ns": p50 + skew,
+                "rate_bps": rate_bps * draws[index][3], "owd_p50_ns": p50 + skew,
                 "owd_p99_ns": p99 + skew,
                 "retransmits": int(job.noise.poisson(min(packets * loss, 1e6)))
                 + int(bursts[index] > 0.998),
-                "poll_gap_ns": (3000 + max(state.poll_ns[sender], late)) * draws[index, 1],
+                "poll_gap_ns": (3000 + max(state.poll_ns[sender], late)) * draws[index][1],
                 "clk_err_ns": 150.0,
                 "proto": "rc" if job.nccl else "tcp",
                 "cqe_errors": int(rate_bps == 0.0) if job.nccl else None,
             }
             slow = state.slow_consumer[flow.peer]
             row["credit_blocked_ns"] = (
-                job.window_ns * job.volume * (0.03 * draws[index, 2] + 0.7 * (1 - 1 / slow))
+                job.window_ns * job.volume * (0.03 * draws[index][2] + 0.7 * (1 - 1 / slow))
             )
             if job.nccl:
                 row |= job.flow_class.get(flow.src, job.job_class)
@@ -272,7 +293,7 @@ def _probes(job: Job) -> Rows:
     host = {name: index for index, name in enumerate(job.fabric.hosts)}
     for window in range(0, job.windows, 2):
         state = job.state(window)
-        _, _, queue, _ = job.network(window)
+        queue = job.network(window).queue
         for src, dst in pairs:
             ends = (host[src.split("/")[0]], rail[src]), (host[dst.split("/")[0]], rail[dst])
             hops = job.fabric.route(*ends, salt=f"probe{window % 4}{src}{dst}")
@@ -300,7 +321,7 @@ def _links(job: Job) -> Rows:
     nics = sorted({place.nic for place in job.places})
     for window in range(0, job.windows, 2):
         state = job.state(window)
-        _, _, _, demand = job.network(window)
+        demand = job.network(window).demand
         names = sorted(set(job.capacity) | set(demand))
         for name in [*names, *nics]:
             capacity = job.capacity.get(name, job.fabric.line_bps)
@@ -363,7 +384,7 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
     while min(ready.values()) < end_ns:
         window = min(int((min(ready.values()) - job.begin_ns) // job.window_ns), job.windows - 1)
         state = job.state(window)
-        flows, rate, queue, _ = job.network(window)
+        net = job.network(window)
         draws = job.noise.lognormal(0, job.noisy * 0.3, (len(ranks), operations))
         begun, data, computed, waited = dict(ready), {}, {}, dict.fromkeys(ranks, 0.0)
         checkpoint = state.checkpoint_ns if step % 5 == 0 else 0.0
@@ -372,7 +393,7 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
         else:
             stall = 0.0
         for index, rank in enumerate(ranks):
-            data[rank] = (0.02 * job.compute_ns + state.data_ns) * float(draws[index, 0])
+            data[rank] = (0.02 * job.compute_ns + state.data_ns) * float(draws[index][0])
             computed[rank] = (
                 job.compute_ns * state.compute[rank] * state.work[rank]
                 * float(np.mean(draws[index])) + stall * float(job.noise.uniform(0.5, 1))
@@ -388,13 +409,12 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
             other = kind[1] if kind and kind[0] == "desync" and kind[1] in ranks else None
             start = max(enqueued.values())
             size = job.volume * job.window_ns / 1e9 / operations
-            spent = _spent(job, state, ranks, flows, rate, queue, size)
-            duration = max(spent.values(), default=job.compute_ns * 0.1)
+            duration = _spent(job, state, ranks, net, size)
             stuck = missing is not None or other is not None
             for rank in ranks:
                 if rank == missing:
                     continue
-                waits = _waits(job, state, rank, duration, start - enqueued[rank], flows)
+                waits = _waits(job, state, rank, duration, start - enqueued[rank])
                 done = start + duration + float(job.noise.uniform(0, 3000))
                 rows.add(
                     job="j", comm=comm, seq=sequence,
@@ -417,37 +437,29 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
         step += 1
 
 
-def _spent(
-    job: Job, state: State, ranks: list[int], flows: list[Flow], rate: Any,
-    queue: dict[str, float], size: float,
-) -> dict[int, float]:
-    """How long each flow of the communicator takes for its part, in ns, by index."""
-    members, spent = set(ranks), {}
-    out: dict[int, int] = defaultdict(int)
-    for flow in flows:
-        out[flow.rank] += 1
-    for index, flow in enumerate(flows):
-        if flow.rank not in members:
-            continue
-        part = size * job.fabric.line_bps * 0.4 / out[flow.rank]
-        loss = 1 - math.prod(1 - state.loss[hop] for hop in flow.hops)
-        speed = max(float(rate[index]), job.fabric.line_bps / 200) / (1 + 2500 * loss)
-        wait = sum(queue[hop] for hop in flow.hops) + state.extra_ns[flow.name]
-        spent[index] = (
-            part / speed * 1e9 * state.wish[flow.name] * state.amount[flow.name]
-            + 30 * (wait + state.poll_ns[flow.dst.split("/")[0]])
-        ) * float(job.noise.lognormal(0, 0.02))
-    return spent
+def _spent(job: Job, state: State, ranks: list[int], net: Network, size: float) -> float:
+    """How long the slowest flow of the communicator takes for its part, in ns."""
+    members = set(ranks)
+    place = [index for index, flow in enumerate(net.flows) if flow.rank in members]
+    if not place:
+        return job.compute_ns * 0.1
+    flows = [net.flows[index] for index in place]
+    share = np.array([state.wish[flow.name] * state.amount[flow.name] / job.out[flow.rank]
+                      for flow in flows])
+    speed = np.maximum(net.rate[place], job.fabric.line_bps / 200) / (1 + 2500 * net.loss[place])
+    wait = net.wait[place] + [
+        state.extra_ns[flow.name] + state.poll_ns[flow.dst.split("/")[0]] for flow in flows]
+    spent = size * job.fabric.line_bps * 0.4 * share / speed * 1e9 + 30 * wait
+    return float((spent * job.noise.lognormal(0, 0.02, len(place))).max())
 
 
 def _waits(
-    job: Job, state: State, rank: int, duration: float, early: float, flows: list[Flow]
+    job: Job, state: State, rank: int, duration: float, early: float
 ) -> dict[str, float]:
     """NCCL's wait split of one rank's proxy in one collective."""
     if not job.nccl:
         return {}
-    peers = [state.slow_consumer[flow.peer] for flow in flows if flow.rank == rank]
-    credit = 1 - 1 / max(peers, default=1.0)
+    credit = 1 - 1 / max((state.slow_consumer[peer] for peer in job.peers[rank]), default=1.0)
     lazy = state.compute[rank] * state.work[rank]
     noise = job.noise.lognormal(0, 0.15, 6)
     nic = job.places[rank].nic

@@ -47,7 +47,7 @@ def slow_flow(job: Job) -> str:
 def contention(job: Job) -> str:
     """Another job takes most of a link between switches."""
     link = job.rng.choice(_between_switches(job))
-    _, _, _, demand = job.network(job.windows)
+    demand = job.network(job.windows).demand
     share = 1 - demand[link] * job.rng.uniform(0.3, 0.7)
 
     def change(state: State, window: int) -> None:

@@ -34,6 +34,8 @@ NOISE_SIGMAS = 4.3
 a normal distribution, and 3."""
 MIN_LIKE = 4
 """Flows that make a class of their own to compare with."""
+MOST_KEEP = 0.6
+"""Of the flows, those with the fewest retransmissions, that say what is usual."""
 LOSSES = 2.0
 """Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
 packets: fewer are chance."""
@@ -152,23 +154,29 @@ class Flows:
         return self.column("retransmits", "sum")
 
     @cached_property
+    def usual_losses(self) -> Floats:
+        """Retransmissions of a flow in each window that are nothing special: the median of that
+        window, or the mean of most flows over all windows, (windows,)."""
+        means = np.sort(np.nan_to_num(self.retransmits).mean(axis=1))
+        usual = float(means[: max(1, int(MOST_KEEP * len(means)))].mean())
+        return np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+
+    @cached_property
     def lossy(self) -> dict[int, Episode]:
         """Flows that lose packets, and when."""
         sent, known = np.nan_to_num(self.retransmits), np.isfinite(self.retransmits)
         if not known.any():
             return {}
-        means = np.sort((sent.sum(axis=1) / np.maximum(known.sum(axis=1), 1)))
-        usual = float(means[: max(1, int(0.8 * len(means)))].mean())
-        now = np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+        now = self.usual_losses
         found = {}
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
             first = _rise(sent[row])
-            last = int(np.flatnonzero(sent[row])[-1])
+            last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
             part = slice(first, last + 1)
             expected = float(now[part].sum())
-            if sent[row, part].sum() > expected + 5 * np.sqrt(expected) + LOSSES:
+            if more_than_chance(float(sent[row, part].sum()), expected):
                 over = float((sent[row, part] > now[part]).mean())
-                found[int(row)] = Episode(first, last, max(over, 0.9), True)
+                found[int(row)] = Episode(first, last, max(over, 0.9), last == len(now) - 1)
         return found
 
     @cached_property
@@ -207,6 +215,11 @@ class Flows:
 def host_of(nic: str) -> str:
     """Host of `HOST/NIC`."""
     return nic.split("/", maxsplit=1)[0]
+
+
+def more_than_chance(count: float, expected: float) -> bool:
+    """Whether so many losses are no accident."""
+    return count > expected + 5 * np.sqrt(expected) + LOSSES
 
 
 def _rise(counts: Floats) -> int:

@@ -105,13 +105,15 @@ def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
 
 def median(values: Floats, axis: int | None = None) -> Floats:
     """The median of what was recorded; NaN where nothing was."""
-    with np.errstate(all="ignore"):
-        if axis is None:
-            kept = values[np.isfinite(values)]
-            return np.median(kept) if kept.size else np.float64("nan")  # type: ignore[return-value]
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            result: Floats = np.nanmedian(values, axis=axis)
-        return result
+    known = np.isfinite(values)
+    if axis is None:
+        kept = values[known]
+        return np.median(kept) if kept.size else np.float64("nan")  # type: ignore[return-value]
+    if not values.shape[axis]:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    ordered = np.sort(np.where(known, values, np.nan), axis=axis)  # NaN comes last
+    counts = known.sum(axis=axis, keepdims=True)
+    low = np.take_along_axis(ordered, np.maximum(counts - 1, 0) // 2, axis)
+    high = np.take_along_axis(ordered, np.minimum(counts // 2, np.maximum(counts - 1, 0)), axis)
+    result: Floats = np.where(counts > 0, (low + high) / 2, np.nan).squeeze(axis)
+    return result

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import Flags, Grid, median, width_of
+from syntony.workload.grid import Grid, median, width_of
 from syntony.workload.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
@@ -52,24 +53,29 @@ class Pairs:
         self.grid = Grid(table, rows.reshape(-1), len(first), at_ns, width_of(at_ns))
         self.delay = self.grid.matrix(table.numbers("owd_p50_ns"))
         """(streams, windows) in ns."""
-        self.raw_delay = self.delay.copy()
         self.clock_err_ns = np.nan_to_num(
             median(self.grid.matrix(table.numbers("clk_err_ns")), axis=1)) * np.sqrt(2)  # fmt: skip
+        self.streams: dict[tuple[str, str], list[int]] = defaultdict(list)
+        """By (src, dst)."""
+        for index, key in enumerate(zip(self.src, self.dst, strict=True)):
+            self.streams[key].append(index)
 
     def distrust(self, nics: Iterable[str]) -> None:
         """Forget delays of these NICs."""
-        bad = set(nics)
-        self.delay[self.of(lambda src, dst: src in bad or dst in bad)] = np.nan
+        self.delay[self.touching(nics)] = np.nan
 
-    def of(self, wanted: object) -> Flags:
-        """Streams whose (src, dst) are wanted."""
-        return np.array([wanted(src, dst) for src, dst in  # type: ignore[operator]
-                         zip(self.src, self.dst, strict=True)], dtype=bool)  # fmt: skip
+    def touching(self, places: Iterable[str]) -> list[int]:
+        """Streams from or to any of these NICs or hosts."""
+        wanted = set(places)
+        return [
+            index for index, (src, dst) in enumerate(zip(self.src, self.dst, strict=True))
+            if wanted & {src, dst, src.split("/")[0], dst.split("/")[0]}
+        ]  # fmt: skip
 
-    def level(self, streams: Flags, begin_ns: int, last_ns: int) -> float | None:
+    def level(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
         """Median delay of streams in a stretch of time, in ns; None where there was none."""
         part = self._part(begin_ns, last_ns)
-        value = float(median(self.delay[streams][:, part])) if streams.any() else np.nan
+        value = float(median(self.delay[streams][:, part])) if streams else np.nan
         return None if np.isnan(value) else value
 
     def _part(self, begin_ns: int, last_ns: int) -> slice:
@@ -77,19 +83,12 @@ class Pairs:
         last = max(first + 1, -(-(last_ns - self.grid.begin_ns) // self.grid.width_ns))
         return slice(int(first), int(last))
 
-    def risen(self, streams: Flags, begin_ns: int, last_ns: int) -> float | None:
+    def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
         """Delay in a stretch over the tenth-quantile of all times and streams; None: not known."""
         level = self.level(streams, begin_ns, last_ns)
-        floor = self.delay[streams]
+        floor = self.delay[streams].ravel()
         floor = floor[np.isfinite(floor)]
         if level is None or not len(floor):
             return None
         return level / max(float(np.quantile(floor, 0.1)), 1.0)
 
-    def losses(self) -> Floats:
-        """Share of probes lost, (streams, windows)."""
-        sent = self.grid.matrix(self.table.numbers("sent"), "sum")
-        lost = self.grid.matrix(self.table.numbers("lost"), "sum")
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share: Floats = lost / sent
-        return share

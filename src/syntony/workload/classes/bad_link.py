@@ -9,12 +9,12 @@ import numpy as np
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.flows import Flows, more_than_chance
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
-    from syntony.workload.flows import Flows
     from syntony.workload.ports import Links
 
 MIN_ERRORS = 5.0
@@ -25,13 +25,17 @@ ACTION = "clean and reseat both ends, then replace the cable or module; drain th
 def find(facts: Facts) -> list[Finding]:
     """Links at which flows lose packets."""
     flows = facts.flows
-    if flows is None or not flows.lossy:
+    if flows is None:
         return []
     seen = np.flatnonzero(np.isfinite(flows.retransmits).sum(axis=1) >= 3)
     healthy = {int(each) for each in seen} - flows.lossy.keys()
     dirty = _dirty(facts.links) if facts.links is not None else {}
     found = []
-    for common in _commons(flows, healthy, dirty.keys()):
+    commons = _commons(flows, healthy, dirty.keys())
+    named = {link for common in commons for link in common.links}
+    commons += [common for link in sorted(dirty.keys() - named)
+                if (common := _pooled(flows, link)) is not None]  # fmt: skip
+    for common in commons:
         finding = _judge(facts, flows, common, dirty)
         if finding is not None:
             found.append(finding)
@@ -47,6 +51,17 @@ def _commons(flows: Flows, healthy: set[int], dirty: object) -> list[Common]:
                       if any(link in dirty for link in each.links)]  # type: ignore[operator] # fmt: skip
 
 
+def _pooled(flows: Flows, link: str) -> Common | None:
+    """A link that counts errors, if the flows across it together lose more than chance."""
+    across = [index for index, hops in enumerate(flows.hops) if link in hops]
+    if not across:
+        return None
+    lost = float(np.nansum(flows.retransmits[across]))
+    if not more_than_chance(lost, float(flows.usual_losses.sum()) * len(across)):
+        return None
+    return Common((link,), frozenset(across), 0)
+
+
 def _dirty(links: Links) -> dict[str, float]:
     """Links that count errors, with their median per window."""
     usual = np.nan_to_num(median(links.errors, axis=0))
@@ -56,19 +71,29 @@ def _dirty(links: Links) -> dict[str, float]:
             for row, each in episodes(bad, np.isfinite(links.errors)).items()}  # fmt: skip
 
 
+def _span(facts: Facts, link: str) -> tuple[int, int]:
+    """Begin and end of the time in which a link counts errors."""
+    links = facts.links
+    assert links is not None  # noqa: S101 - a link that counts errors
+    shown = np.flatnonzero(np.nan_to_num(links.row(links.errors, link)) > MIN_ERRORS)
+    return links.grid.instant(int(shown[0])), links.grid.instant(int(shown[-1]) + 1)
+
+
 def _judge(facts: Facts, flows: Flows, common: Common, dirty: dict[str, float]) -> Finding | None:
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.lossy)
+    lossy = common.flows & flows.lossy.keys()
+    begin_ns, last_ns, share = (facts.joint(lossy, flows.lossy) if lossy
+                                else (*_span(facts, common.links[0]), 0.9))  # fmt: skip
     counted = tuple(link for link in common.links if link in dirty)
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
     if use is not None and use >= FULL and len(waiting) > len(common.flows) / 2 and not counted:
         return None
-    lost = float(np.median([flows.mean_over(flows.retransmits, each, flows.lossy[each])
-                            for each in common.flows]))  # fmt: skip
+    lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
+    usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(
-        "retransmits", f"{len(common.flows)} flows across it send {lost:.0f} packets a window again,"
-        " others do not", lost, float(median(flows.retransmits)))]  # fmt: skip
+        "retransmits", f"{len(common.flows)} flows across it sent {lost:.0f} packets again, as many"
+        f" others {usual:.0f}", lost, usual)]  # fmt: skip
     if counted:
         evidence.append(Evidence(
             "symbol_errors", f"it counts {dirty[counted[0]]:.0f} symbol errors a window",

@@ -84,13 +84,14 @@ def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
         in_band = float(median(flows.delay[indices][:, part]))
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
-        streams = probes.of(lambda a, b, src=src, dst=dst: (a, b) == (src, dst))
-        other = np.array([bool(differ(kind, each)) for each in probes.kind], dtype=bool)
-        probed = probes.level(streams & other, begin_ns, last_ns)
-        matched = probes.level(streams & ~other, begin_ns, last_ns)
+        streams = probes.streams.get((src, dst), [])
+        other = [each for each in streams if differ(kind, probes.kind[each])]
+        same = [each for each in streams if each not in other]
+        probed = probes.level(other, begin_ns, last_ns) if other else None
+        matched = probes.level(same, begin_ns, last_ns) if same else None
         if not np.isfinite(in_band):
             continue
-        example = probes.kind[int(np.flatnonzero(streams & other)[0])] if probed else kind
+        example = probes.kind[other[0]] if probed else kind
         pair = _Pair(in_band, probed or in_band, matched, kind, differ(kind, example), indices)
         found.append((job, src, dst, pair))
     return found

@@ -136,6 +136,5 @@ def _probes_normal(facts: Facts, host: str, begin_ns: int, last_ns: int) -> bool
     probes = facts.probes
     if probes is None:
         return None
-    streams = probes.of(lambda src, dst: host in {host_of(src), host_of(dst)})
-    rise = probes.risen(streams, begin_ns, last_ns)
+    rise = probes.risen(probes.touching([host]), begin_ns, last_ns)
     return None if rise is None else rise < 2.0
