@@ -85,13 +85,30 @@ def main() -> int:
     work = [(name, fault, options.seed + number) for name in names for fault, count in
             (*((each, options.each) for each in classes), ("", options.quiet))
             for number in range(count)]  # fmt: skip
-    with ProcessPoolExecutor(options.workers) as pool:
-        graded = list(pool.map(grade, *zip(*work, strict=True), chunksize=4))
+    work.sort(key=lambda each: each[2])  # a part of the log is then a part of each class
+    graded = _graded(work, options)
     if options.json:
         json.dump(msgspec.to_builtins(graded), sys.stdout)
         return 0
     good = [_report(name, [each for each in graded if each.generator == name]) for name in names]
     return int(not all(good))
+
+
+def _graded(work: list[tuple[str, str, int]], options: argparse.Namespace) -> list[Graded]:
+    """Grades all cases that the log, if there is one, does not have yet."""
+    lines = options.log.read_bytes().splitlines() if options.log and options.log.exists() else []
+    done = [msgspec.json.decode(line, type=Graded) for line in lines]
+    known = {(each.generator, each.fault, each.seed) for each in done}
+    left = [each for each in work if (each[0], each[1] or QUIET, each[2]) not in known]
+    if options.report:
+        return done
+    with ProcessPoolExecutor(options.workers) as pool:
+        for each in pool.map(grade, *zip(*left, strict=True)) if left else ():
+            done.append(each)
+            if options.log:
+                with options.log.open("ab") as file:
+                    file.write(msgspec.json.encode(each) + b"\n")
+    return done
 
 
 def _options() -> argparse.Namespace:
@@ -102,6 +119,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=[*GENERATORS])
     parser.add_argument("--class", dest="fault", choices=["", *CLASSES], default="")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--log", type=Path, help="append each case; go on where it ends")
+    parser.add_argument("--report", action="store_true", help="print what --log has")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", type=Path, metavar="DIR")
     return parser.parse_args()
@@ -118,9 +137,13 @@ def _report(name: str, graded: list[Graded]) -> bool:
     """Prints one generator's tables; whether they meet the aims."""
     matrix = Counter((each.fault, said) for each in graded for said in set(each.said) or {QUIET})
     rows = [*CLASSES, QUIET]
-    print(f"\n## {name}: {len(graded)} bundles, "
-          f"diagnosed in {_middle(each.diagnose_s for each in graded) * 1000:.0f} ms (median, CPU)\n")
-    print("| Class | Cases | Recall | Precision | Named | Twins | Onset off by ≤ 2 windows | Said |")
+    print(
+        f"\n## {name}: {len(graded)} bundles, "
+        f"diagnosed in {_middle(each.diagnose_s for each in graded) * 1000:.0f} ms (median, CPU)\n"
+    )
+    print(
+        "| Class | Cases | Recall | Precision | Named | Twins | Onset off by ≤ 2 windows | Said |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     good = True
     for fault in CLASSES:
@@ -135,17 +158,23 @@ def _report(name: str, graded: list[Graded]) -> bool:
         twins = sum(each.twins for each in found) - named
         near = sum(abs(each.onset_windows) <= 2 for each in found if each.onset_windows is not None)
         others = Counter(one for each in cases for one in (set(each.said) or {QUIET}) - {fault})
-        print(f"| {fault} | {len(cases)} | {recall:.3f} | {precision:.3f} | {named} of {len(found)}"
-              f" | {twins} | {near} | {_counted(others)} |")
+        print(
+            f"| {fault} | {len(cases)} | {recall:.3f} | {precision:.3f} | {named} of {len(found)}"
+            f" | {twins} | {near} | {_counted(others)} |"
+        )
         good &= recall >= 0.97 and precision >= 0.97
         good &= not found or (named + twins) / len(found) >= 0.98
     quiet = [each for each in graded if each.fault == QUIET]
     false = [each for each in quiet if each.said]
-    print(f"\nNothing wrong: {len(false)} of {len(quiet)} with a verdict"
-          f" ({sum('starved' in each.variant for each in quiet)} short of CPU).")
+    print(
+        f"\nNothing wrong: {len(false)} of {len(quiet)} with a verdict"
+        f" ({sum('starved' in each.variant for each in quiet)} short of CPU)."
+    )
     located = [each for each in graded if each.fault in each.said]
-    print(f"Named: {sum(each.named for each in located)} alone and"
-          f" {sum(each.twins and not each.named for each in located)} among twins, of {len(located)}.\n")
+    print(
+        f"Named: {sum(each.named for each in located)} alone and"
+        f" {sum(each.twins and not each.named for each in located)} among twins, of {len(located)}.\n"
+    )
     print("Confusion (truth by line, verdicts by column; a case may have several):\n")
     columns = [each for each in (*rows, "undetermined") if any(matrix[row, each] for row in rows)]
     print(f"| | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}")

@@ -7,6 +7,7 @@ shares nothing with `bench.diagnosis.foreign` but the schema.
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,11 @@ class Draft:
         self.width = int(rng.choice([100, 200, 500])) * MS
         self.begin = 1_700_000_000 * S + int(rng.integers(0, 10**16))
         self.hosts = int(rng.integers(4, 11))
-        self.rails = int(rng.integers(2, 5)) if fault in {"rail-imbalance", "reduced-capacity"} \
+        self.rails = (
+            int(rng.integers(2, 5))
+            if fault in {"rail-imbalance", "reduced-capacity"}
             else int(rng.integers(1, 5))
+        )
         self.channels = int(rng.integers(2, 5))
         self.pods = int(rng.integers(2, 4))
         self.spines = int(rng.integers(2, 5))
@@ -36,14 +40,21 @@ class Draft:
         self.host_names = [f"h{index}" for index in range(self.hosts)]
         self.ranks = self.hosts * self.rails
         self.on = 0 if rng.random() < 0.2 else int(rng.integers(8, self.windows // 2))
-        self.off = self.windows if rng.random() < 0.7 else int(
-            min(self.windows, self.on + rng.integers(12, 30)))
+        self.off = (
+            self.windows
+            if rng.random() < 0.7
+            else int(min(self.windows, self.on + rng.integers(12, 30)))
+        )
         self._flows()
         self._links()
         self._ranks(fault)
         self.manifest: dict[str, Any] = {
-            "format": "syntony-bundle", "version": 1, "job": f"train-{seed}", "timeline": "fleet",
-            "begin_ns": self.begin, "end_ns": self.begin + self.windows * self.width,
+            "format": "syntony-bundle",
+            "version": 1,
+            "job": f"train-{seed}",
+            "timeline": "fleet",
+            "begin_ns": self.begin,
+            "end_ns": self.begin + self.windows * self.width,
         }
         self.roce: dict[str, Any] = {"tc": 106.0, "gid_index": 3.0, "roce_version": 2.0}
         self.probe_roce = dict(self.roce)
@@ -69,8 +80,9 @@ class Draft:
                         flows.append((host, (host + stride) % self.hosts, rail, channel))
         self.flow = np.array(flows)
         self.count = len(flows)
-        self.paths = [self.path(a, b, rail, int(rng.integers(self.spines)))
-                      for a, b, rail, _ in flows]
+        self.paths = [
+            self.path(a, b, rail, int(rng.integers(self.spines))) for a, b, rail, _ in flows
+        ]
         self.length = np.array([len(path) for path in self.paths])
         near, hop = rng.uniform(1500, 3000), rng.uniform(300, 900)
         self.base = near + hop * self.length + rng.uniform(0, 150, self.count)
@@ -95,18 +107,25 @@ class Draft:
         walk = [self.nic(source, rail), leaf]
         walk += [f"spine{spine}", far] if leaf != far else []
         walk.append(self.nic(target, rail))
-        return [f"{a}->{b}" for a, b in zip(walk, walk[1:], strict=False)]
+        return [f"{a}->{b}" for a, b in pairwise(walk)]
 
     def _links(self) -> None:
         nics = [self.nic(host, rail) for host in range(self.hosts) for rail in range(self.rails)]
-        back = [hop for host in range(self.hosts) for rail in range(self.rails)
-                for hop in (f"{self.nic(host, rail)}->leaf{rail}-{host % self.pods}",
-                            f"leaf{rail}-{host % self.pods}->{self.nic(host, rail)}")]
+        back = [
+            hop
+            for host in range(self.hosts)
+            for rail in range(self.rails)
+            for hop in (
+                f"{self.nic(host, rail)}->leaf{rail}-{host % self.pods}",
+                f"leaf{rail}-{host % self.pods}->{self.nic(host, rail)}",
+            )
+        ]
         self.link = sorted({hop for path in self.paths for hop in path} | set(back) | set(nics))
         self.at = {name: index for index, name in enumerate(self.link)}
         shape = len(self.link), self.windows
         self.use = self.rng.uniform(0.15, 0.6, (len(self.link), 1)) * self.rng.lognormal(
-            0, 0.05, shape)
+            0, 0.05, shape
+        )
         self.errors = self.rng.poisson(0.02, shape).astype(float)
         self.pause = self.rng.uniform(0, 0.004, shape) * (self.rng.random() < 0.5)
         self.downs, self.up = np.zeros(shape), np.ones(shape)
@@ -118,7 +137,7 @@ class Draft:
         self.per_step = int(rng.integers(1, 4))
         self.period = float(rng.uniform(0.4, 1.5)) * self.width
         self.steps = max(int(self.windows * self.width / self.period), 12)
-        if fault in {"hang"}:
+        if fault == "hang":
             self.steps = max(12, self.steps // 2)
         self.period = self.windows * self.width / self.steps
         shape = self.ranks, self.steps
@@ -127,9 +146,17 @@ class Draft:
         self.save = np.zeros(shape)
         self.work = np.full(shape, 8192.0)
         self.comm = self.period * 0.4 * rng.lognormal(0, 0.03, self.steps)
-        self.waits = {name: rng.lognormal(0, 0.25, shape) * self.period * share for name, share in (
-            ("gpu_wait_ns", 0.03), ("credit_wait_ns", 0.01), ("net_wait_ns", 0.1),
-            ("recv_wait_ns", 0.1), ("flush_wait_ns", 0.01), ("consume_wait_ns", 0.02))}
+        self.waits = {
+            name: rng.lognormal(0, 0.25, shape) * self.period * share
+            for name, share in (
+                ("gpu_wait_ns", 0.03),
+                ("credit_wait_ns", 0.01),
+                ("net_wait_ns", 0.1),
+                ("recv_wait_ns", 0.1),
+                ("flush_wait_ns", 0.01),
+                ("consume_wait_ns", 0.02),
+            )
+        }
         hosts, gpus = (self.hosts, self.windows), (self.ranks, self.windows)
         self.runq = rng.lognormal(-6, 0.5, hosts)
         self.mhz = 1755 * rng.uniform(0.98, 1.0, gpus)
@@ -163,8 +190,13 @@ def make_case(fault: str, seed: int) -> Case:
     quiet = QUIET[int(draft.rng.integers(len(QUIET)))]
     subject = FAULTS[fault](draft) if fault else quiet(draft)
     onset_ns = draft.begin + draft.on * draft.width
-    tables = {"flows": _flow_table(draft), "probes": _probe_table(draft),
-              "links": _link_table(draft), "hosts": _host_table(draft), **_rank_tables(draft)}
+    tables = {
+        "flows": _flow_table(draft),
+        "probes": _probe_table(draft),
+        "links": _link_table(draft),
+        "hosts": _host_table(draft),
+        **_rank_tables(draft),
+    }
     variant = f"h{draft.hosts}r{draft.rails}c{draft.channels}s{draft.sigma:.2f}"
     variant += "" if fault else f"/{quiet.__name__}"
     return Case(tables, draft.manifest, Truth(fault, subject, onset_ns if fault else 0, variant))
@@ -172,8 +204,10 @@ def make_case(fault: str, seed: int) -> Case:
 
 def _long(draft: Draft, count: int) -> Columns:
     at = draft.begin + np.arange(draft.windows) * draft.width
-    return {"at_ns": np.tile(at, count).tolist(),
-            "window_ns": [draft.width] * (count * draft.windows)}
+    return {
+        "at_ns": np.tile(at, count).tolist(),
+        "window_ns": [draft.width] * (count * draft.windows),
+    }
 
 
 def _each(values: Any, draft: Draft) -> list[Any]:
@@ -201,7 +235,8 @@ def _flow_table(draft: Draft) -> Columns:
         "channel": _each(channel.astype(float), draft),
         "rank": _each((a * draft.rails + rail).astype(float), draft),
         "peer_rank": _each((b * draft.rails + rail).astype(float), draft),
-        "bytes": draft.sent.ravel().tolist(), "rate_bps": draft.rate.ravel().tolist(),
+        "bytes": draft.sent.ravel().tolist(),
+        "rate_bps": draft.rate.ravel().tolist(),
         "owd_p50_ns": (draft.p50 + skew).ravel().tolist(),
         "owd_p99_ns": (draft.p50 * draft.tail + skew).ravel().tolist(),
         "retransmits": draft.again.ravel().tolist(),
@@ -224,8 +259,12 @@ def _flow_table(draft: Draft) -> Columns:
 def _probe_table(draft: Draft) -> Columns:
     rng = draft.rng
     pairs = sorted({(min(a, b), max(a, b), rail) for a, b, rail, _ in draft.flow.tolist()})
-    streams = [(a, b, rail, kind) for x, y, rail in pairs for a, b in ((x, y), (y, x))
-               for kind in range(1 + bool(draft.matched_slow))]
+    streams = [
+        (a, b, rail, kind)
+        for x, y, rail in pairs
+        for a, b in ((x, y), (y, x))
+        for kind in range(1 + bool(draft.matched_slow))
+    ]
     table = _long(draft, len(streams))
     delay, hops = [], []
     level = {}
@@ -254,23 +293,30 @@ def _probe_table(draft: Draft) -> Columns:
     del table["window_ns"]
     wrong = getattr(draft, "wrong", {})
     for name, value in draft.probe_roce.items():
-        table[name] = _each([wrong.get(name, value) if kind else value
-                             for *_, kind in streams], draft)
+        table[name] = _each(
+            [wrong.get(name, value) if kind else value for *_, kind in streams], draft
+        )
     return _thin(draft, table, 0.02)
 
 
 def _link_table(draft: Draft) -> Columns:
     table = _long(draft, len(draft.link))
     nic = np.array(["->" not in name for name in draft.link])
-    flat = {"utilisation": np.minimum(draft.use, 1.0), "symbol_errors": draft.errors,
-            "pause_ns": draft.pause * draft.width, "downs": draft.downs,
-            "speed_bps": draft.speed * draft.line}
+    flat = {
+        "utilisation": np.minimum(draft.use, 1.0),
+        "symbol_errors": draft.errors,
+        "pause_ns": draft.pause * draft.width,
+        "downs": draft.downs,
+        "speed_bps": draft.speed * draft.line,
+    }
     table |= {name: values.ravel().tolist() for name, values in flat.items()}
     size = len(draft.link) * draft.windows
     lanes = np.where(nic[:, None], draft.lanes, np.nan).ravel()
     table |= {
-        "link": _each(draft.link, draft), "nominal_bps": [draft.line] * size,
-        "up": (draft.up.ravel() > 0).tolist(), "planned": (draft.planned.ravel() > 0).tolist(),
+        "link": _each(draft.link, draft),
+        "nominal_bps": [draft.line] * size,
+        "up": (draft.up.ravel() > 0).tolist(),
+        "planned": (draft.planned.ravel() > 0).tolist(),
         "pcie_width": [None if np.isnan(each) else each for each in lanes],
         "pcie_gts": _each([32.0 if each else None for each in nic], draft),
     }
@@ -283,29 +329,61 @@ def _link_table(draft: Draft) -> Columns:
 def _host_table(draft: Draft) -> Columns:
     hosts = _long(draft, draft.hosts)
     size = draft.hosts * draft.windows
-    hosts |= {"host": _each(draft.host_names, draft), "gpu": [None] * size,
-              "runq_ns": (draft.runq * draft.width).ravel().tolist(),
-              "sm_clock_mhz": [None] * size, "throttle": [None] * size, "xid": [None] * size,
-              "ecc_errors": [None] * size}
+    hosts |= {
+        "host": _each(draft.host_names, draft),
+        "gpu": [None] * size,
+        "runq_ns": (draft.runq * draft.width).ravel().tolist(),
+        "sm_clock_mhz": [None] * size,
+        "throttle": [None] * size,
+        "xid": [None] * size,
+        "ecc_errors": [None] * size,
+    }
     gpus = _long(draft, draft.ranks)
-    gpus |= {"host": _each([f"h{rank // draft.rails}" for rank in range(draft.ranks)], draft),
-             "gpu": _each([f"GPU-{rank:04d}" for rank in range(draft.ranks)], draft),
-             "runq_ns": [None] * (draft.ranks * draft.windows),
-             "sm_clock_mhz": draft.mhz.ravel().tolist(),
-             "throttle": draft.reason.ravel().tolist(),
-             "xid": [each or None for each in draft.xid.ravel().tolist()],
-             "ecc_errors": draft.ecc.ravel().tolist()}
+    gpus |= {
+        "host": _each([f"h{rank // draft.rails}" for rank in range(draft.ranks)], draft),
+        "gpu": _each([f"GPU-{rank:04d}" for rank in range(draft.ranks)], draft),
+        "runq_ns": [None] * (draft.ranks * draft.windows),
+        "sm_clock_mhz": draft.mhz.ravel().tolist(),
+        "throttle": draft.reason.ravel().tolist(),
+        "xid": [each or None for each in draft.xid.ravel().tolist()],
+        "ecc_errors": draft.ecc.ravel().tolist(),
+    }
     return {name: hosts[name] + gpus[name] for name in hosts}
 
 
 def _rank_tables(draft: Draft) -> dict[str, Columns]:
     """Collectives and steps: everybody waits for the last at each."""
-    rows: Columns = {name: [] for name in (
-        "comm", "seq", "op", "rank", "host", "gpu", "enqueue_ns", "done_ns", "bytes", "nranks",
-        "step", *draft.waits)}
-    steps: Columns = {name: [] for name in (
-        "step", "rank", "begin_ns", "end_ns", "work", "data_ns", "compute_ns", "comm_ns",
-        "checkpoint_ns")}
+    rows: Columns = {
+        name: []
+        for name in (
+            "comm",
+            "seq",
+            "op",
+            "rank",
+            "host",
+            "gpu",
+            "enqueue_ns",
+            "done_ns",
+            "bytes",
+            "nranks",
+            "step",
+            *draft.waits,
+        )
+    }
+    steps: Columns = {
+        name: []
+        for name in (
+            "step",
+            "rank",
+            "begin_ns",
+            "end_ns",
+            "work",
+            "data_ns",
+            "compute_ns",
+            "comm_ns",
+            "checkpoint_ns",
+        )
+    }
     ready = np.full(draft.ranks, float(draft.begin))
     everyone = np.arange(draft.ranks)
     for step in range(draft.steps):
@@ -314,8 +392,11 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
         for part in range(draft.per_step):
             enqueue = ready + own + (draft.data[:, step] + draft.save[:, step]) * (part == 0)
             stuck = draft.hang is not None and step >= draft.step_of(draft.on)
-            done = enqueue.max() + draft.comm[step] / draft.per_step + draft.rng.uniform(
-                0, 2000, draft.ranks)
+            done = (
+                enqueue.max()
+                + draft.comm[step] / draft.per_step
+                + draft.rng.uniform(0, 2000, draft.ranks)
+            )
             missing = draft.hang[1] if stuck and draft.hang and draft.hang[0] == "hang" else -1
             odd = draft.hang[1] if stuck and draft.hang and draft.hang[0] == "desync" else -1
             here = everyone[everyone != missing]
@@ -339,10 +420,14 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
             waited += done - enqueue
             ready = done
         for name, values in (
-            ("step", np.full(draft.ranks, step)), ("rank", everyone),
-            ("begin_ns", begun.astype(np.int64)), ("end_ns", ready.astype(np.int64)),
-            ("work", draft.work[:, step]), ("data_ns", draft.data[:, step]),
-            ("compute_ns", draft.compute[:, step]), ("comm_ns", waited),
+            ("step", np.full(draft.ranks, step)),
+            ("rank", everyone),
+            ("begin_ns", begun.astype(np.int64)),
+            ("end_ns", ready.astype(np.int64)),
+            ("work", draft.work[:, step]),
+            ("data_ns", draft.data[:, step]),
+            ("compute_ns", draft.compute[:, step]),
+            ("comm_ns", waited),
             ("checkpoint_ns", draft.save[:, step]),
         ):
             steps[name] += values.tolist()

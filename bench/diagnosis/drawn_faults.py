@@ -18,8 +18,9 @@ def _pick(draft: Draft, among: Any) -> Any:
 def _wait(draft: Draft, flows: Any, ratio: float) -> None:
     rows = np.asarray(flows)
     shape = len(rows), draft.off - draft.on
-    draft.p50[rows, draft.time] += draft.base[rows, None] * ratio * draft.rng.lognormal(
-        0, 0.15, shape)
+    draft.p50[rows, draft.time] += (
+        draft.base[rows, None] * ratio * draft.rng.lognormal(0, 0.15, shape)
+    )
 
 
 def slow_flow(draft: Draft) -> str:
@@ -33,9 +34,13 @@ def slow_flow(draft: Draft) -> str:
 
 
 def _inner(draft: Draft, least: int) -> list[str]:
-    return [name for name in draft.link
-            if name.count("leaf") == 1 and "spine" in name
-            and least <= len(draft.across(name)) <= 0.5 * draft.count]
+    return [
+        name
+        for name in draft.link
+        if name.count("leaf") == 1
+        and "spine" in name
+        and least <= len(draft.across(name)) <= 0.5 * draft.count
+    ]
 
 
 def contention(draft: Draft) -> str:
@@ -74,7 +79,8 @@ def bad_link(draft: Draft) -> str:
     draft.tail[rows, draft.time] *= draft.rng.uniform(10, 100)
     draft.rate[rows, draft.time] *= draft.rng.uniform(0.7, 0.95)
     draft.errors[draft.at[link], draft.time] += draft.rng.poisson(
-        draft.rng.uniform(15, 500), draft.off - draft.on)
+        draft.rng.uniform(15, 500), draft.off - draft.on
+    )
     draft.slower(1.3)
     return str(link)
 
@@ -83,8 +89,9 @@ def flapping(draft: Draft) -> str:
     """Carrier comes and goes; flows stop meanwhile."""
     host, rail = int(draft.rng.integers(draft.hosts)), int(draft.rng.integers(draft.rails))
     nic = draft.nic(host, rail)
-    rows = np.flatnonzero(((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host))
-                          & (draft.flow[:, 2] == rail))
+    rows = np.flatnonzero(
+        ((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host)) & (draft.flow[:, 2] == rail)
+    )
     if draft.rng.random() < 0.25:
         draft.speed[draft.at[nic], draft.on :] = draft.rng.choice([0.25, 0.5])
         draft.rate[rows, draft.on :] *= 0.5
@@ -125,8 +132,9 @@ def pfc_storm(draft: Draft) -> str:
     draft.pause[draft.at[root], draft.time] = draft.rng.uniform(0.3, 0.9)
     for name in above:
         draft.pause[draft.at[name], draft.time] = draft.rng.uniform(0.1, 0.5)
-    rows = np.unique(np.concatenate([draft.across(name) for name in (*above, root)
-                                     if len(draft.across(name))]))
+    rows = np.unique(
+        np.concatenate([draft.across(name) for name in (*above, root) if len(draft.across(name))])
+    )
     _wait(draft, rows, draft.rng.uniform(3, 15))
     draft.slower(2)
     return str(root)
@@ -166,8 +174,9 @@ def host_jitter(draft: Draft) -> str:
         _wait(draft, np.flatnonzero(draft.flow[:, 1] == host), draft.rng.uniform(2, 6))
     ranks = slice(host * draft.rails, (host + 1) * draft.rails)
     part = draft.compute[ranks, draft.during]
-    draft.compute[ranks, draft.during] += draft.period * draft.rng.uniform(0.02, 0.2) * (
-        draft.rng.random(part.shape))
+    draft.compute[ranks, draft.during] += (
+        draft.period * draft.rng.uniform(0.02, 0.2) * (draft.rng.random(part.shape))
+    )
     return f"h{host}"
 
 
@@ -177,8 +186,9 @@ def pcie(draft: Draft) -> str:
     nic, rank = draft.nic(host, rail), host * draft.rails + rail
     lanes = float(draft.rng.choice([1, 4, 8]))
     draft.lanes[draft.at[nic], draft.time] = lanes
-    rows = np.flatnonzero(((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host))
-                          & (draft.flow[:, 2] == rail))
+    rows = np.flatnonzero(
+        ((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host)) & (draft.flow[:, 2] == rail)
+    )
     draft.rate[rows, draft.time] *= max(0.15, lanes / 16 * 0.9)
     if draft.rng.random() < 0.5:
         _wait(draft, rows, draft.rng.uniform(3, 10))
@@ -249,12 +259,19 @@ def reduced_capacity(draft: Draft) -> str:
     nic = draft.nic(host, rail)
     mine = ((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host)) & (draft.flow[:, 2] == rail)
     draft.moved = {  # type: ignore[attr-defined]
-        int(index): (draft.path(a, b, other, 0), draft.nic(a, other), draft.nic(b, other),
-                     f"rail{other}")
-        for index, (a, b, _, _) in enumerate(draft.flow.tolist()) if mine[index]
+        int(index): (
+            draft.path(a, b, other, 0),
+            draft.nic(a, other),
+            draft.nic(b, other),
+            f"rail{other}",
+        )
+        for index, (a, b, _, _) in enumerate(draft.flow.tolist())
+        if mine[index]
     }
-    crowded = np.flatnonzero(((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host))
-                             & np.isin(draft.flow[:, 2], [rail, other]))
+    crowded = np.flatnonzero(
+        ((draft.flow[:, 0] == host) | (draft.flow[:, 1] == host))
+        & np.isin(draft.flow[:, 2], [rail, other])
+    )
     draft.rate[crowded, draft.on :] *= 0.5
     if draft.rng.random() < 0.5:
         _wait(draft, crowded, draft.rng.uniform(2, 6))
@@ -266,15 +283,27 @@ def reduced_capacity(draft: Draft) -> str:
 
 
 FAULTS: dict[str, Any] = {
-    "slow-flow": slow_flow, "contention": contention, "incast": incast, "bad-link": bad_link,
-    "flapping": flapping, "class-mismatch": class_mismatch, "pfc-storm": pfc_storm,
-    "straggler": straggler, "gpu-throttle": gpu_throttle, "host-jitter": host_jitter, "pcie": pcie,
-    "slow-receiver": slow_receiver, "rail-imbalance": rail_imbalance, "clock-fault": clock_fault,
-    "data-stall": data_stall, "hang": hang, "reduced-capacity": reduced_capacity,
+    "slow-flow": slow_flow,
+    "contention": contention,
+    "incast": incast,
+    "bad-link": bad_link,
+    "flapping": flapping,
+    "class-mismatch": class_mismatch,
+    "pfc-storm": pfc_storm,
+    "straggler": straggler,
+    "gpu-throttle": gpu_throttle,
+    "host-jitter": host_jitter,
+    "pcie": pcie,
+    "slow-receiver": slow_receiver,
+    "rail-imbalance": rail_imbalance,
+    "clock-fault": clock_fault,
+    "data-stall": data_stall,
+    "hang": hang,
+    "reduced-capacity": reduced_capacity,
 }
 
 
-def nothing(draft: Draft) -> str:
+def nothing(_draft: Draft) -> str:
     """As drawn."""
     return ""
 
@@ -362,5 +391,19 @@ def bigger_batches(draft: Draft) -> str:
     return ""
 
 
-QUIET = (nothing, nothing, starved, starved, bursts, longer_sequences, rebalanced, maintenance,
-         corrected, all_capped, checkpoints, eight_lanes, harmless_class, bigger_batches)
+QUIET = (
+    nothing,
+    nothing,
+    starved,
+    starved,
+    bursts,
+    longer_sequences,
+    rebalanced,
+    maintenance,
+    corrected,
+    all_capped,
+    checkpoints,
+    eight_lanes,
+    harmless_class,
+    bigger_batches,
+)

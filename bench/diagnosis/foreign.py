@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
+from bench.diagnosis import foreign_tables as device_tables
 from bench.diagnosis.case import Case, Rows, Truth
 from bench.diagnosis.foreign_faults import FAULTS, QUIET, Unfit
 from bench.diagnosis.foreign_world import Fabric, Flow, Place, mesh, ring, share
@@ -95,15 +96,25 @@ class Job:
         self.fabric = Fabric(rng, kind, hosts, nics)
         gpus = nics * (rng.choice((1, 2)) if hosts * nics <= 16 else 1)
         self.places = [
-            Place(self.fabric.hosts[index // gpus], f"GPU-{rng.getrandbits(48):012x}",
-                  self.fabric.nic(index // gpus, index % gpus % nics), index % gpus % nics)
+            Place(
+                self.fabric.hosts[index // gpus],
+                f"GPU-{rng.getrandbits(48):012x}",
+                self.fabric.nic(index // gpus, index % gpus % nics),
+                index % gpus % nics,
+            )
             for index in range(hosts * gpus)
         ]
-        shape = mesh if fault == "incast" or (hosts * hosts * gpus <= 96 and rng.random() < 0.3) \
+        shape = (
+            mesh
+            if fault == "incast" or (hosts * hosts * gpus <= 96 and rng.random() < 0.3)
             else ring
+        )
         self.shape = shape.__name__
-        self.flows = shape(self.fabric, self.places,
-                           rng.choice((2, 4)) if shape is ring and len(self.places) <= 16 else 2)
+        self.flows = shape(
+            self.fabric,
+            self.places,
+            rng.choice((2, 4)) if shape is ring and len(self.places) <= 16 else 2,
+        )
         self.out = Counter(flow.rank for flow in self.flows)
         self.peers = defaultdict(set)
         for flow in self.flows:
@@ -140,9 +151,7 @@ class Job:
         alone = dict.fromkeys((hop for flow in self.flows for hop in flow.hops), 1e18)
         wish = self.wishes(State())
         _, demand = share(self.flows, wish, alone)
-        return {
-            hop: line if "/" in hop else max(line, demand[hop] * 1e18 / 0.6) for hop in alone
-        }
+        return {hop: line if "/" in hop else max(line, demand[hop] * 1e18 / 0.6) for hop in alone}
 
     def wishes(self, state: State) -> np.ndarray[Any, Any]:
         """What each flow would send if nothing but its NIC was in the way."""
@@ -151,8 +160,14 @@ class Job:
             per_nic[flow.src] += 1
         line = self.fabric.line_bps * 0.8
         return np.array(
-            [line / per_nic[flow.src] * state.wish[flow.name] * state.limit[flow.name]
-             / state.slow_consumer[flow.peer] for flow in self.flows]
+            [
+                line
+                / per_nic[flow.src]
+                * state.wish[flow.name]
+                * state.limit[flow.name]
+                / state.slow_consumer[flow.peer]
+                for flow in self.flows
+            ]
         )
 
     def state(self, window: int) -> State:
@@ -169,14 +184,26 @@ class Job:
         state = self.state(window)
         key = tuple(
             tuple(sorted(each.items()))
-            for each in (state.background, state.cut, state.loss, state.pause, state.limit, state.wish,
-                         state.slow_consumer, state.speed)
+            for each in (
+                state.background,
+                state.cut,
+                state.loss,
+                state.pause,
+                state.limit,
+                state.wish,
+                state.slow_consumer,
+                state.speed,
+            )
         ) + (tuple(sorted(state.dead)), tuple(sorted(state.moved)))
         if key not in self.results:
             flows = [state.moved.get(flow.name, flow) for flow in self.flows]
             room = {
-                hop: capacity * state.cut[hop] * state.speed[hop] * (1 - state.background[hop])
-                * (1 - state.pause[hop]) * (1e-9 if hop in state.dead else 1)
+                hop: capacity
+                * state.cut[hop]
+                * state.speed[hop]
+                * (1 - state.background[hop])
+                * (1 - state.pause[hop])
+                * (1e-9 if hop in state.dead else 1)
                 for hop, capacity in self.capacity.items()
             }
             for flow in flows:
@@ -195,8 +222,9 @@ class Job:
             loss = [1 - math.prod(1 - state.loss[hop] for hop in flow.hops) for flow in flows]
             dead = [any(hop in state.dead for hop in flow.hops) for flow in flows]
             base = [self.base_ns(flow) for flow in flows]
-            self.results[key] = Network(flows, rate, queue, demand, np.array(wait), np.array(loss),
-                                        np.array(dead), base)
+            self.results[key] = Network(
+                flows, rate, queue, demand, np.array(wait), np.array(loss), np.array(dead), base
+            )
         return self.results[key]
 
     def base_ns(self, flow: Flow) -> float:
@@ -213,155 +241,29 @@ def make_case(fault: str, seed: int) -> Case:
             break
         except Unfit:
             continue
-    tables = {
+    found = {
         name: rows.columns
         for name, rows in (
-            ("flows", _flows(job)), ("probes", _probes(job)), ("links", _links(job)),
-            ("hosts", _hosts(job)), *_collectives(job).items(),
+            ("flows", device_tables.flows(job)),
+            ("probes", device_tables.probes(job)),
+            ("links", device_tables.links(job)),
+            ("hosts", device_tables.hosts(job)),
+            *_collectives(job).items(),
         )
         if rows.count
     }
     onset_ns = job.begin_ns + job.onset * job.window_ns
     manifest = {
-        "format": "syntony-bundle", "version": 1, "job": "j", "timeline": "fleet",
-        "begin_ns": job.begin_ns, "end_ns": job.begin_ns + job.windows * job.window_ns,
+        "format": "syntony-bundle",
+        "version": 1,
+        "job": "j",
+        "timeline": "fleet",
+        "begin_ns": job.begin_ns,
+        "end_ns": job.begin_ns + job.windows * job.window_ns,
         "rail_shares": job.plan,
     }
     truth = Truth(fault, subject, onset_ns if fault else 0, job.variant)
-    return Case(tables, manifest, truth)
-
-
-def _flows(job: Job) -> Rows:
-    rows = Rows()
-    jitter = job.noisy * (4 if job.starved else 1)
-    for window in range(job.windows):
-        state = job.state(window)
-        if state.hang:
-            break
-        net = job.network(window)
-        flows = net.flows
-        draws = job.noise.lognormal(0, jitter, (len(flows), 4)).tolist()
-        tails = job.noise.exponential(1.0, (len(flows), 2)).tolist()
-        bursts = job.noise.random(len(flows)).tolist()
-        for index, flow in enumerate(flows):
-            loss, base = float(net.loss[index]), net.base_ns[index]
-            rate_bps = 0.0 if net.dead[index] else float(net.rate[index]) / (1 + 2500 * loss)
-            wait = float(net.wait[index]) + state.extra_ns[flow.name]
-            receiver, sender = flow.dst.split("/")[0], flow.src.split("/")[0]
-            late = state.poll_ns[receiver]
-            skew = state.clock_ns[flow.dst] - state.clock_ns[flow.src]
-            p50 = (base + wait) * draws[index][0] + late * 0.5 * draws[index][1]
-            if job.starved and bursts[index] < 0.04:
-                p50 *= 1 + 6 * tails[index][0]
-            p99 = p50 * (1.5 + 0.4 * tails[index][1]) + late * 3
-            if loss:
-                p99 += job.window_ns * 0.002 * (1 + tails[index][0])
-            sent = int(job.volume * job.window_ns / 1e9 * 0.4 * rate_bps / 8 * draws[index][2]
-                       * state.amount[flow.name])
-            packets = sent / 4096
-            row: dict[str, Any] = {
-                "job": "j", "flow": flow.name, "at_ns": job.begin_ns + window * job.window_ns,
-                "window_ns": job.window_ns, "src": flow.src, "dst": flow.dst, "bytes": sent,
-                "channel": flow.channel, "rank": flow.rank, "peer_rank": flow.peer,
-                "hops": list(flow.hops), "rail": f"r{flow.rail}",
-                "rate_bps": rate_bps * draws[index][3], "owd_p50_ns": p50 + skew,
-                "owd_p99_ns": p99 + skew,
-                "retransmits": int(job.noise.poisson(min(packets * loss, 1e6)))
-                + int(bursts[index] > 0.998),
-                "poll_gap_ns": (3000 + max(state.poll_ns[sender], late)) * draws[index][1],
-                "clk_err_ns": 150.0,
-                "proto": "rc" if job.nccl else "tcp",
-                "cqe_errors": int(rate_bps == 0.0) if job.nccl else None,
-            }
-            slow = state.slow_consumer[flow.peer]
-            row["credit_blocked_ns"] = (
-                job.window_ns * job.volume * (0.03 * draws[index][2] + 0.7 * (1 - 1 / slow))
-            )
-            if job.nccl:
-                row |= job.flow_class.get(flow.src, job.job_class)
-            rows.add(**row)
-    return rows
-
-
-def _probes(job: Job) -> Rows:
-    rows = Rows()
-    pairs = sorted({(flow.src, flow.dst) for flow in job.flows})
-    kinds = [job.probe_class]
-    if job.matched_probes and (job.differs or job.flow_class):
-        kinds.append(job.job_class)
-    rail = {flow.src: flow.rail for flow in job.flows}
-    host = {name: index for index, name in enumerate(job.fabric.hosts)}
-    for window in range(0, job.windows, 2):
-        state = job.state(window)
-        queue = job.network(window).queue
-        for src, dst in pairs:
-            ends = (host[src.split("/")[0]], rail[src]), (host[dst.split("/")[0]], rail[dst])
-            hops = job.fabric.route(*ends, salt=f"probe{window % 4}{src}{dst}")
-            for kind in kinds:
-                wait = sum(queue.get(hop, 0.0) for hop in hops)
-                matched = kind == job.flow_class.get(src, job.job_class)
-                wait += state.extra_ns[f"class {src}"] if matched else 0.0
-                lost = int(job.noise.binomial(
-                    20, 1 - math.prod(1 - state.loss[hop] for hop in hops)))
-                lost = 20 if any(hop in state.dead for hop in hops) else lost
-                p50 = (job.base_ns(job.flows[0]) - job.hop_ns * (len(job.flows[0].hops) - len(hops))
-                       + wait) * float(job.noise.lognormal(0, job.noisy))
-                skew = state.clock_ns[dst] - state.clock_ns[src]
-                rows.add(
-                    at_ns=job.begin_ns + window * job.window_ns, src=src, dst=dst, sent=20,
-                    lost=lost, owd_p50_ns=p50 + skew if lost < 20 else None,
-                    owd_p99_ns=p50 * 1.6 + skew if lost < 20 else None, hops=list(hops),
-                    clk_err_ns=150.0, **(kind if job.nccl else {}),
-                )
-    return rows
-
-
-def _links(job: Job) -> Rows:
-    rows = Rows()
-    nics = sorted({place.nic for place in job.places})
-    for window in range(0, job.windows, 2):
-        state = job.state(window)
-        demand = job.network(window).demand
-        names = sorted(set(job.capacity) | set(demand))
-        for name in [*names, *nics]:
-            capacity = job.capacity.get(name, job.fabric.line_bps)
-            busy = state.background[name] + (1 - state.background[name]) * min(
-                demand.get(name, 0.0), 1.0)
-            packets = job.window_ns / 1e9 * job.volume * capacity / 8 / 4096
-            pcie = "/" in name and ">" not in name
-            rows.add(
-                at_ns=job.begin_ns + window * job.window_ns, window_ns=2 * job.window_ns, link=name,
-                up=name not in state.dead, downs=state.downs[name],
-                speed_bps=capacity * state.speed[name], nominal_bps=capacity,
-                utilisation=min(1.0, busy * float(job.noise.lognormal(0, 0.03))),
-                symbol_errors=int(job.noise.poisson(min(packets * state.errors[name], 1e7)))
-                + int(job.rng.random() < 0.004),
-                pause_ns=2 * job.window_ns * state.pause[name],
-                pcie_width=state.width[name] if pcie else None,
-                pcie_max_width=16 if pcie else None,
-                planned=name in state.planned,
-            )
-    return rows
-
-
-def _hosts(job: Job) -> Rows:
-    rows = Rows()
-    for window in range(0, job.windows, 2):
-        state, at_ns = job.state(window), job.begin_ns + window * job.window_ns
-        for name in job.fabric.hosts:
-            busy = 0.25 if job.starved else 0.004
-            rows.add(at_ns=at_ns, host=name, window_ns=2 * job.window_ns, clk_err_ns=150.0,
-                     runq_ns=2 * job.window_ns * (busy * float(job.noise.lognormal(0, 0.5))
-                                                  + state.runq[name]),
-                     irq_ns=job.window_ns * 0.01 * float(job.noise.lognormal(0, 0.2)))
-        if not job.nccl:
-            continue
-        for rank, place in enumerate(job.places):
-            rows.add(at_ns=at_ns, host=place.host, gpu=place.gpu, window_ns=2 * job.window_ns,
-                     sm_clock_mhz=1980 * state.sm[rank] * float(job.noise.uniform(0.985, 1)),
-                     throttle=state.throttle.get(rank, ""), xid=state.xid.get(rank),
-                     ecc_errors=state.ecc[rank])
-    return rows
+    return Case(found, manifest, truth)
 
 
 def _collectives(job: Job) -> dict[str, Rows]:
@@ -377,7 +279,7 @@ def _collectives(job: Job) -> dict[str, Rows]:
     return {"collectives": rows, "steps": steps}
 
 
-def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None:  # noqa: PLR0914
+def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None:
     end_ns = job.begin_ns + job.windows * job.window_ns
     ready = dict.fromkeys(ranks, float(job.begin_ns))
     sequence, step, operations = 0, 0, job.rng.choice((1, 2, 3))
@@ -394,14 +296,15 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
             stall = 0.0
         for index, rank in enumerate(ranks):
             data[rank] = (0.02 * job.compute_ns + state.data_ns) * float(draws[index][0])
-            computed[rank] = (
-                job.compute_ns * state.compute[rank] * state.work[rank]
-                * float(np.mean(draws[index])) + stall * float(job.noise.uniform(0.5, 1))
-            )
+            computed[rank] = job.compute_ns * state.compute[rank] * state.work[rank] * float(
+                np.mean(draws[index])
+            ) + stall * float(job.noise.uniform(0.5, 1))
         for part in range(operations):
             enqueued = {
-                rank: ready[rank] + (data[rank] + checkpoint if part == 0 else 0.0)
-                + computed[rank] / operations + state.launch_ns[rank] * float(job.noise.uniform())
+                rank: ready[rank]
+                + (data[rank] + checkpoint if part == 0 else 0.0)
+                + computed[rank] / operations
+                + state.launch_ns[rank] * float(job.noise.uniform())
                 for rank in ranks
             }
             kind = state.hang
@@ -417,12 +320,19 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
                 waits = _waits(job, state, rank, duration, start - enqueued[rank])
                 done = start + duration + float(job.noise.uniform(0, 3000))
                 rows.add(
-                    job="j", comm=comm, seq=sequence,
+                    job="j",
+                    comm=comm,
+                    seq=sequence,
                     op="broadcast" if rank == other else "all_reduce",
-                    bytes=int(size * job.fabric.line_bps / 8), nranks=len(ranks), rank=rank,
-                    host=job.places[rank].host, gpu=job.places[rank].gpu if job.nccl else None,
-                    step=step, enqueue_ns=int(enqueued[rank]),
-                    done_ns=None if stuck else int(done), **waits,
+                    bytes=int(size * job.fabric.line_bps / 8),
+                    nranks=len(ranks),
+                    rank=rank,
+                    host=job.places[rank].host,
+                    gpu=job.places[rank].gpu if job.nccl else None,
+                    step=step,
+                    enqueue_ns=int(enqueued[rank]),
+                    done_ns=None if stuck else int(done),
+                    **waits,
                 )
                 waited[rank] += done - enqueued[rank]
                 ready[rank] = done
@@ -430,10 +340,19 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
                 return
             sequence += 1
         for rank in ranks:
-            steps.add(job="j", step=step, rank=rank, host=job.places[rank].host,
-                      begin_ns=int(begun[rank]), end_ns=int(ready[rank]),
-                      work=state.work[rank] * 4096, data_ns=data[rank],
-                      compute_ns=computed[rank], comm_ns=waited[rank], checkpoint_ns=checkpoint)
+            steps.add(
+                job="j",
+                step=step,
+                rank=rank,
+                host=job.places[rank].host,
+                begin_ns=int(begun[rank]),
+                end_ns=int(ready[rank]),
+                work=state.work[rank] * 4096,
+                data_ns=data[rank],
+                compute_ns=computed[rank],
+                comm_ns=waited[rank],
+                checkpoint_ns=checkpoint,
+            )
         step += 1
 
 
@@ -444,18 +363,18 @@ def _spent(job: Job, state: State, ranks: list[int], net: Network, size: float) 
     if not place:
         return job.compute_ns * 0.1
     flows = [net.flows[index] for index in place]
-    share = np.array([state.wish[flow.name] * state.amount[flow.name] / job.out[flow.rank]
-                      for flow in flows])
+    share = np.array(
+        [state.wish[flow.name] * state.amount[flow.name] / job.out[flow.rank] for flow in flows]
+    )
     speed = np.maximum(net.rate[place], job.fabric.line_bps / 200) / (1 + 2500 * net.loss[place])
     wait = net.wait[place] + [
-        state.extra_ns[flow.name] + state.poll_ns[flow.dst.split("/")[0]] for flow in flows]
+        state.extra_ns[flow.name] + state.poll_ns[flow.dst.split("/")[0]] for flow in flows
+    ]
     spent = size * job.fabric.line_bps * 0.4 * share / speed * 1e9 + 30 * wait
     return float((spent * job.noise.lognormal(0, 0.02, len(place))).max())
 
 
-def _waits(
-    job: Job, state: State, rank: int, duration: float, early: float
-) -> dict[str, float]:
+def _waits(job: Job, state: State, rank: int, duration: float, early: float) -> dict[str, float]:
     """NCCL's wait split of one rank's proxy in one collective."""
     if not job.nccl:
         return {}

@@ -23,7 +23,8 @@ def _between_switches(job: Job, flows: int = 2) -> list[str]:
             crossing[hop].add(flow.name)
             nics[hop].add(flow.src)
     found = sorted(
-        hop for hop, names in crossing.items()
+        hop
+        for hop, names in crossing.items()
         if "/" not in hop and len(names) >= flows and len(names) < 0.6 * len(job.flows)
     )
     if not found:
@@ -36,7 +37,7 @@ def slow_flow(job: Job) -> str:
     flow = job.rng.choice(job.flows)
     extra_ns, limit = job.rng.uniform(20, 80) * job.base_ns(flow), job.rng.uniform(0.1, 0.5)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.extra_ns[flow.name] = extra_ns
         state.limit[flow.name] = limit
 
@@ -50,7 +51,7 @@ def contention(job: Job) -> str:
     demand = job.network(job.windows).demand
     share = 1 - demand[link] * job.rng.uniform(0.3, 0.7)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.background[link] = share
 
     job.change = change
@@ -65,7 +66,7 @@ def incast(job: Job) -> str:
     senders = {flow.src for flow in job.flows if flow.dst == victim}
     to = {src: [flow.dst == victim for flow in job.flows if flow.src == src] for src in senders}
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         for flow in job.flows:
             if flow.dst == victim:
                 state.wish[flow.name] = more
@@ -82,7 +83,7 @@ def bad_link(job: Job) -> str:
     loss, counted = 10 ** job.rng.uniform(-3.6, -2.2), job.rng.random() < 0.8
     link = job.rng.choice(_between_switches(job, 1 if counted else 2))
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.loss[link] = loss
         state.errors[link] = loss if counted else 0.0
 
@@ -95,7 +96,8 @@ def flapping(job: Job) -> str:
     flow = job.rng.choice(job.flows)
     link = flow.hops[0]
     if job.rng.random() < 0.3:
-        def slower(state: State, window: int) -> None:
+
+        def slower(state: State, _window: int) -> None:
             state.speed[link] = state.speed[flow.src] = 0.5
 
         job.change = slower
@@ -120,8 +122,12 @@ def class_mismatch(job: Job) -> str:
     host = job.rng.choice(hosts)
     job.differs, job.onset = False, job.onset if job.rng.random() < 0.5 else 0
     job.probe_class = dict(job.job_class)
-    wrong = dict(job.job_class, **job.rng.choice(
-        ({"roce_version": 1, "gid_index": 0}, {"tc": 32}, {"gid_index": 1, "roce_version": 1})))
+    wrong = dict(
+        job.job_class,
+        **job.rng.choice(
+            ({"roce_version": 1, "gid_index": 0}, {"tc": 32}, {"gid_index": 1, "roce_version": 1})
+        ),
+    )
     if whole:
         job.job_class = wrong
         job.differs = True
@@ -130,7 +136,7 @@ def class_mismatch(job: Job) -> str:
     job.matched_probes = job.rng.random() < 0.6
     extra_ns = job.rng.uniform(15, 60) * job.base_ns(job.flows[0])
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         for flow in job.flows:
             if whole or flow.src in job.flow_class:
                 state.extra_ns[flow.name] = extra_ns
@@ -145,10 +151,14 @@ def pfc_storm(job: Job) -> str:
     flow = job.rng.choice([each for each in job.flows if len(each.hops) > 2])
     root, share = flow.hops[-1], job.rng.uniform(0.4, 0.8)
     switch = root.split(">", maxsplit=1)[0]
-    above = {hop for each in job.flows for hop in each.hops if hop.endswith(">" + switch)
-             and "/" not in hop}
+    above = {
+        hop
+        for each in job.flows
+        for hop in each.hops
+        if hop.endswith(">" + switch) and "/" not in hop
+    }
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.pause[root] = share
         for hop in above:
             state.pause[hop] = share * 0.6
@@ -161,7 +171,7 @@ def straggler(job: Job) -> str:
     """One rank computes slowly, for no reason that the device tells."""
     rank, factor = job.rng.randrange(len(job.places)), job.rng.uniform(1.15, 2.2)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.compute[rank] = factor
 
     job.change = change
@@ -173,7 +183,7 @@ def gpu_throttle(job: Job) -> str:
     rank, left = job.rng.randrange(len(job.places)), job.rng.uniform(0.45, 0.8)
     reason = job.rng.choice(("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake", "ecc"))
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.compute[rank] = 1 / left
         if reason == "ecc":
             state.ecc[rank], state.xid[rank] = 40, 63
@@ -191,7 +201,7 @@ def host_jitter(job: Job) -> str:
     late_ns = job.rng.uniform(0.02, 0.2) * job.compute_ns
     seen = job.rng.choice(("both", "poll", "both"))
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.poll_ns[host] = gap_ns
         state.runq[host] = 0.3 if seen == "both" else 0.0
         for rank, place in enumerate(job.places):
@@ -208,7 +218,7 @@ def pcie(job: Job) -> str:
     width = job.rng.choice((1, 2, 4, 8))
     left = {1: 0.1, 2: 0.2, 4: 0.3, 8: 0.5}[width]
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.width[flow.src] = width
         state.flush[flow.src] = 12.0
         for each in job.flows:
@@ -225,7 +235,7 @@ def slow_receiver(job: Job) -> str:
     """One rank takes long to consume what arrives."""
     rank, factor = job.rng.randrange(len(job.places)), job.rng.uniform(2.0, 5.0)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.slow_consumer[rank] = factor
 
     job.change = change
@@ -239,7 +249,7 @@ def rail_imbalance(job: Job) -> str:
     job.plan = job.rng.choice(({}, {f"r{each}": 1 / len(rails) for each in rails}))
     factor = job.rng.choice((0.2, 0.5, 1.2 + 0.8 * len(rails) / max(1, len(rails) - 1)))
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         for flow in job.flows:
             if flow.rail == rail:
                 state.amount[flow.name] = factor
@@ -253,7 +263,7 @@ def clock_fault(job: Job) -> str:
     nic = job.rng.choice(job.flows).src
     step_ns = job.rng.choice((-1, 1)) * 10 ** job.rng.uniform(4.0, 5.7)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.clock_ns[nic] = step_ns
 
     job.change = change
@@ -265,7 +275,7 @@ def data_stall(job: Job) -> str:
     much_ns = job.rng.uniform(0.5, 2.0) * job.compute_ns
     checkpoint = job.rng.random() < 0.4
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         if checkpoint:
             state.checkpoint_ns = 5 * much_ns
         else:
@@ -281,7 +291,7 @@ def hang(job: Job) -> str:
     job.windows += int(25_000 * 1e6 / job.window_ns)
     job.onset = job.rng.randrange(8, 20)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.hang = (kind, rank)
 
     job.change = change
@@ -303,7 +313,9 @@ def reduced_capacity(job: Job) -> str:
             there = (job.fabric.hosts.index(peer.split("/")[0]), other)
             ends = ((at, other), there) if flow.src == gone else (there, (at, other))
             moved[flow.name] = flow._replace(
-                src=job.fabric.nic(*ends[0]), dst=job.fabric.nic(*ends[1]), rail=other,
+                src=job.fabric.nic(*ends[0]),
+                dst=job.fabric.nic(*ends[1]),
+                rail=other,
                 hops=job.fabric.route(*ends, salt=flow.name),
             )
 
@@ -325,7 +337,7 @@ FAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def plain(job: Job) -> str:
+def plain(_job: Job) -> str:
     """Nothing at all."""
     return ""
 
@@ -342,7 +354,7 @@ def uneven_work(job: Job) -> str:
     job.onset = 0
     weights = [job.rng.uniform(0.8, 1.3) for _ in job.places]
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         state.work.update(enumerate(weights))
 
     job.change = change
@@ -371,7 +383,7 @@ def planned_shares(job: Job) -> str:
     job.onset = 0
     job.plan = {f"r{rail}": weight / sum(weights.values()) for rail, weight in weights.items()}
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         for flow in job.flows:
             state.amount[flow.name] = weights[flow.rail]
 
@@ -384,7 +396,7 @@ def busy_neighbour(job: Job) -> str:
     """Others use links too, without getting in the way."""
     links = _between_switches(job, 1)
 
-    def change(state: State, window: int) -> None:
+    def change(state: State, _window: int) -> None:
         for link in links[::2]:
             state.background[link] = 0.3
 
@@ -395,7 +407,8 @@ def busy_neighbour(job: Job) -> str:
 
 def power_cap(job: Job) -> str:
     """GPUs say that software caps their power, all the same, and keep pace."""
-    def change(state: State, window: int) -> None:
+
+    def change(state: State, _window: int) -> None:
         for rank in range(len(job.places)):
             state.throttle[rank] = "sw_power_cap"
 
@@ -416,5 +429,15 @@ def one_flap(job: Job) -> str:
     return ""
 
 
-QUIET = (plain, plain, starved, starved, uneven_work, planned_down, planned_shares, busy_neighbour,
-         power_cap, one_flap)
+QUIET = (
+    plain,
+    plain,
+    starved,
+    starved,
+    uneven_work,
+    planned_down,
+    planned_shares,
+    busy_neighbour,
+    power_cap,
+    one_flap,
+)

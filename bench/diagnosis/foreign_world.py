@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +44,10 @@ class Fabric:
 
     def __init__(self, rng: random.Random, kind: str, hosts: int, nics: int) -> None:
         self.kind, self.nics = kind, nics
-        self.hosts = [f"{rng.choice(('node', 'gpu', 'w'))}{rng.randrange(900) * 20 + index:05d}"
-                      for index in range(hosts)]
+        self.hosts = [
+            f"{rng.choice(('node', 'gpu', 'w'))}{rng.randrange(900) * 20 + index:05d}"
+            for index in range(hosts)
+        ]
         self.per_leaf = min(rng.choice((2, 3, 4)), hosts // 2)
         self.spines = rng.choice((3, 4, 6))
         self.line_bps = rng.choice((25e9, 100e9, 200e9, 400e9))
@@ -72,7 +75,7 @@ class Fabric:
             plane = f"S{source[1]}." if self.kind == "rail" else "S"
             walk += [f"{plane}{pick % self.spines}", last]
         walk.append(self.nic(*target))
-        return tuple(f"{a}>{b}" for a, b in zip(walk, walk[1:], strict=False))
+        return tuple(f"{a}>{b}" for a, b in pairwise(walk))
 
 
 def share(
@@ -133,6 +136,7 @@ def _pair(
     for channel in range(channels):
         name = f"q{rank}-{peer}.{channel}"
         hops = fabric.route(*ends, salt=name)
-        made.append(Flow(name, rank, peer, channel, fabric.nic(*ends[0]), fabric.nic(*ends[1]),
-                         hops, rail))
+        made.append(
+            Flow(name, rank, peer, channel, fabric.nic(*ends[0]), fabric.nic(*ends[1]), hops, rail)
+        )
     return made

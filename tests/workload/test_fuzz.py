@@ -1,4 +1,4 @@
-"""Hostile bundles: any bytes and any values end in verdicts, notes or one line, never in a crash."""
+"""Hostile bundles: any bytes and any values end in verdicts, notes or one line, not a crash."""
 
 from __future__ import annotations
 

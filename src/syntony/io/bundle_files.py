@@ -81,9 +81,7 @@ def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, An
     return _bundle(checked, tables, ())
 
 
-def write_bundle(
-    folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]
-) -> None:
+def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
     """Writes a bundle into a new or empty directory."""
     from pyarrow import parquet
 
@@ -166,33 +164,34 @@ def _typed(values: pa.ChunkedArray, column: Column) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind, types = values.type, pa.types
-    if types.is_dictionary(kind):
-        values = values.cast(kind.value_type)
-        kind = values.type
-    if types.is_timestamp(kind):
-        values, kind = values.cast(pa.timestamp("ns")).cast(pa.int64()), pa.int64()
-    if types.is_null(kind) and not column.required:
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("ns")).cast(pa.int64())
+    if pa.types.is_null(values.type) and not column.required:
         values = values.cast(arrow_type(column.kind))
-        kind = values.type
-    if column.kind in {"instant", "whole"}:
-        if not types.is_integer(kind):
-            return None
-        return np.asarray(pc.fill_null(values.cast(pa.int64()), NULL).to_numpy())
-    if column.kind == "number":
-        fits = types.is_integer(kind) or types.is_floating(kind)
-        return np.asarray(values.cast(pa.float64(), safe=False).to_numpy()) if fits else None
-    if column.kind == "flag":
-        whole = values.cast(pa.int8()).cast(pa.float64()) if types.is_boolean(kind) else None
-        return None if whole is None else np.asarray(whole.to_numpy())
-    if column.kind == "text":
-        return _codes(values) if types.is_string(kind) or types.is_large_string(kind) else None
-    lists = types.is_list(kind) or types.is_large_list(kind)
-    if not lists or not (
-        types.is_string(kind.value_type) or types.is_large_string(kind.value_type)
-    ):
+    if not _fits(values.type, column.kind):
         return None
-    return _list_codes(values)
+    if column.kind in {"text", "names"}:
+        return _codes(values) if column.kind == "text" else _list_codes(values)
+    if column.kind in {"instant", "whole"}:
+        return np.asarray(pc.fill_null(values.cast(pa.int64()), NULL).to_numpy())
+    if column.kind == "flag":
+        values = values.cast(pa.int8())
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+
+
+def _fits(kind: pa.DataType, wanted: Kind) -> bool:
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind):
+        return wanted == "names" and _fits(kind.value_type, "text")
+    if types.is_floating(kind):
+        return wanted == "number"
+    if types.is_integer(kind):
+        return wanted in {"number", "instant", "whole"}
+    texts = types.is_string(kind) or types.is_large_string(kind)
+    return wanted == ("flag" if types.is_boolean(kind) else "text" if texts else None)
 
 
 def _codes(values: pa.ChunkedArray) -> Codes:
@@ -211,4 +210,6 @@ def _list_codes(values: pa.ChunkedArray) -> Codes:
     lists = values.combine_chunks()
     texts = pc.binary_join(lists.cast(pa.list_(pa.string())), "\x1f")
     coded = _codes(pa.chunked_array([texts]))
-    return Codes(coded.codes, tuple(tuple(each.split("\x1f")) if each else () for each in coded.values))
+    return Codes(
+        coded.codes, tuple(tuple(each.split("\x1f")) if each else () for each in coded.values)
+    )

@@ -27,7 +27,9 @@ class Common(NamedTuple):
 
 
 def common_hops(
-    hops: Sequence[Sequence[str]], suffering: Collection[int], healthy: Collection[int],
+    hops: Sequence[Sequence[str]],
+    suffering: Collection[int],
+    healthy: Collection[int],
     at_least: int = 2,
 ) -> list[Common]:
     """Fewest links that explain the suffering flows, each shared by `at_least` of them."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from syntony.workload.bundle import Gap
 from syntony.workload.blast import blast_radius
+from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, RULES
 from syntony.workload.facts import Facts
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict

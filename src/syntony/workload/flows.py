@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import Episode, Flags, Grid, episodes, median
+from syntony.workload.grid import Episode, Flags, Grid, median, no_accidents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,8 +78,10 @@ class Flows:
     def distrust(self, nics: Iterable[str]) -> None:
         """Forget the delays of flows from and to these NICs: their clock is wrong."""
         bad = set(nics)
-        self.untrusted |= np.array([{src, dst} & bad != set() for src, dst in
-                                    zip(self.src, self.dst, strict=True)], dtype=bool)
+        self.untrusted |= np.array(
+            [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
+            dtype=bool,
+        )
         for name in ("delay", "reference", "late", "excess", "noise"):
             self.__dict__.pop(name, None)
 
@@ -108,8 +110,13 @@ class Flows:
     def like(self) -> Ints:
         """Number of the class of flows to compare with: same job, as many hops, (flows,)."""
         kinds: dict[tuple[str, int], int] = {}
-        return np.array([kinds.setdefault((job, len(hops)), len(kinds))
-                         for job, hops in zip(self.jobs, self.hops, strict=True)], dtype=np.int64)
+        return np.array(
+            [
+                kinds.setdefault((job, len(hops)), len(kinds))
+                for job, hops in zip(self.jobs, self.hops, strict=True)
+            ],
+            dtype=np.int64,
+        )
 
     @cached_property
     def reference(self) -> Floats:
@@ -142,11 +149,12 @@ class Flows:
     @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
-        over = np.maximum((LATE_RATIO - 1) * np.abs(self.reference),
-                          CLOCK_SIGMAS * self.clock_err_ns)
+        over = np.maximum(
+            (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
+        )
         over = np.fmax(over, NOISE_SIGMAS * self.noise)
         with np.errstate(invalid="ignore"):
-            return episodes(self.excess > over[:, None], np.isfinite(self.delay))
+            return no_accidents(self.excess > over[:, None], np.isfinite(self.delay))
 
     @cached_property
     def retransmits(self) -> Floats:
@@ -183,9 +191,15 @@ class Flows:
     def siblings(self) -> Ints:
         """Number of the group of channels with the same ends' hosts, (flows,)."""
         kinds: dict[tuple[str, str, str], int] = {}
-        return np.array([kinds.setdefault(key, len(kinds)) for key in
-                         zip(self.jobs, map(host_of, self.src), map(host_of, self.dst), strict=True)],
-                        dtype=np.int64)
+        return np.array(
+            [
+                kinds.setdefault(key, len(kinds))
+                for key in zip(
+                    self.jobs, map(host_of, self.src), map(host_of, self.dst), strict=True
+                )
+            ],
+            dtype=np.int64,
+        )
 
     def typical(self, matrix: Floats, flow: int) -> Floats:
         """Median over the flow's siblings, or its like where there are too few, (windows,)."""

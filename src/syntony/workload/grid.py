@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 K, N = 3, 5
 """A stretch begins and ends where K of N windows with data are out of the ordinary (taxonomy: "k of
 n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
+LONG = 0.3
+"""Share of bad windows from which a row is not one of the usual ones."""
+CHANCE = 1e-3
+"""Episodes by chance in a bundle."""
 MAX_CELLS = 50_000_000
 
 Flags = NDArray[np.bool_]
@@ -101,6 +105,38 @@ def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
         if stretch is not None and stretch.share >= 0.5:
             found[int(row)] = stretch
     return found
+
+
+def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
+    """`episodes`, without those that outliers as frequent as elsewhere make by chance.
+
+    Of very many rows and windows some have three outliers in five. Such an episode's relative
+    entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
+    what is to be expected of so many (Chernoff's bound for a binomial).
+    """
+    found = episodes(bad, valid)
+    counts = np.maximum(valid.sum(axis=1), 1)
+    shares = (bad & valid).sum(axis=1) / counts
+    usual = shares[shares < LONG]
+    cells = max(float(counts.sum()), 1.0)
+    chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
+    needed = math.log(cells / CHANCE)
+    return {
+        row: stretch
+        for row, stretch in found.items()
+        if _surprise(bad[row], valid[row], stretch, chance) > needed
+    }
+
+
+def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:
+    """Windows times relative entropy of the share that is bad against chance, in nats."""
+    part = slice(stretch.first, stretch.last + 1)
+    size = int(valid[part].sum())
+    share = min(float(bad[part][valid[part]].mean()), 1 - 1e-9)
+    if share <= chance:
+        return 0.0
+    entropy = share * math.log(share / chance) + (1 - share) * math.log((1 - share) / (1 - chance))
+    return size * entropy
 
 
 def median(values: Floats, axis: int | None = None) -> Floats:

@@ -13,7 +13,7 @@ from syntony.workload.schema import CLASS_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.workload.bundle import Floats, Table
+    from syntony.workload.bundle import Table
 
 TrafficClass = tuple[float | None, ...]
 """Values of `CLASS_COLUMNS`; None where not recorded."""
@@ -91,4 +91,3 @@ class Pairs:
         if level is None or not len(floor):
             return None
         return level / max(float(np.quantile(floor, 0.1)), 1.0)
-

@@ -88,8 +88,9 @@ class Ranks:
         done[rank, seq] = table.ints("done_ns")[rows]
         place[rank, seq] = rows
         name = str(table.codes("comm").at(rows[0]))
-        return Comm(name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done,
-                    place)
+        return Comm(
+            name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done, place
+        )
 
     def waits(self, comm: Comm, name: str) -> Floats:
         """A wait of the proxies, (ranks, operations); NaN where it was not recorded."""

@@ -115,7 +115,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _optional("speed_bps", "number", "speed as trained"),
         _optional("nominal_bps", "number", "speed that it should have"),
         _optional("utilisation", "number", "0 to 1, all traffic"),
-        _optional("symbol_errors", "number", "symbol, CRC and uncorrected FEC errors in the window"),
+        _optional(
+            "symbol_errors", "number", "symbol, CRC and uncorrected FEC errors in the window"
+        ),
         _optional("pause_ns", "number", "time for which its sender was paused (PFC)"),
         _optional("pcie_gts", "number", "NICs: GT/s per lane"),
         _optional("pcie_max_gts", "number", "NICs: GT/s that slot and card can"),

@@ -61,7 +61,7 @@ class BlastRadius(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...]
     """Where the fault is, or ends of the flows that it touches."""
     gpu_hours: float | None
-    """Lost since the onset within the recording; None: steps before and after cannot be compared."""
+    """Lost since the onset within the recording; None: too few steps before or after."""
     slowdown: float | None
     """Step time since the onset over that before; None as above."""
 

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from syntony.workload.verdict import FaultClass
 
 
-def weigh(
-    fault: FaultClass, excluded: bool | None, reason: str, unknown: str = ""
-) -> Alternative:
+def weigh(fault: FaultClass, excluded: bool | None, reason: str, unknown: str = "") -> Alternative:
     """An alternative; None where what would exclude it was not recorded, which `unknown` names."""
     if excluded is None:
         return Alternative(fault, excluded=False, reason=f"not checked: {unknown} not recorded")

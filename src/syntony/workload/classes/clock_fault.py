@@ -124,5 +124,5 @@ def _judge(
                   " as long as others"),
             weigh(FaultClass.HOST_JITTER, True, "delays from it fall by what those to it rise"),
         ),
-        action=ACTION, hosts=frozenset({nic.split("/")[0]}),
+        action=ACTION, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
     )  # fmt: skip

@@ -75,7 +75,10 @@ def _ports(facts: Facts, links: Links, rows: list[int]) -> list[list[str]]:
 
 
 def _finding(
-    facts: Facts, links: Links, group: list[str], told: dict[int, tuple[int, int, float]],
+    facts: Facts,
+    links: Links,
+    group: list[str],
+    told: dict[int, tuple[int, int, float]],
     slower: bool = False,
 ) -> Finding:
     rows = [links.index[name] for name in group if links.index.get(name) in told]

@@ -92,7 +92,9 @@ def _run_queues(facts: Facts) -> dict[str, tuple[int, int, Episode, float, float
 
 
 def _judge(
-    facts: Facts, host: str, gap: tuple[int, int, float, float, float] | None,
+    facts: Facts,
+    host: str,
+    gap: tuple[int, int, float, float, float] | None,
     queue: tuple[int, int, Episode, float, float] | None,
 ) -> Finding | None:
     behind = frozenset(rank for rank in facts.ranks_on(host)

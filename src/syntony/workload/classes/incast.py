@@ -52,5 +52,5 @@ def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) ->
                   "the senders do not wait for credit", "credit_blocked_ns"),
             *contention.alternatives(facts, common),
         ),
-        action=ACTION, flows=common.flows, hosts=frozenset({nic.split("/")[0]}),
+        action=ACTION, flows=common.flows, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
     )  # fmt: skip

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 LONG_FLUSH = 2.5
 """Flush wait of the NIC's ranks over that of their peers."""
-ACTION = "reseat the NIC, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
+ACTION = (
+    "reseat the NIC, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
+)
 
 
 def find(facts: Facts) -> list[Finding]:
@@ -38,7 +40,9 @@ def find(facts: Facts) -> list[Finding]:
     for row, stretch in episodes(low, np.isfinite(speed)).items():
         span = links.grid.instant(stretch.first), links.grid.instant(stretch.last + 1)
         part = slice(stretch.first, stretch.last + 1)
-        share = float(median(speed[row, part]) / median(np.broadcast_to(best, speed.shape)[row, part]))
+        share = float(
+            median(speed[row, part]) / median(np.broadcast_to(best, speed.shape)[row, part])
+        )
         finding = _judge(facts, links.names[row], span, share, stretch.share)
         if finding is not None:
             found.append(finding)
@@ -87,7 +91,7 @@ def _judge(
                   "its flows are not slow both ways", "rate_bps"),
             weigh(FaultClass.FLAPPING, True, "the port itself has its speed"),
         ),
-        action=ACTION, flows=touching, hosts=frozenset({nic.split("/")[0]}),
+        action=ACTION, flows=touching, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
     )  # fmt: skip
 
 

@@ -3,10 +3,9 @@ there."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collections import defaultdict
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 

@@ -110,5 +110,5 @@ def _judge(
             weigh(FaultClass.CONTENTION, True, "they wait for each other since they were moved"),
         ),
         action=ACTION, flows=frozenset(sharing),
-        hosts=frozenset({part.split("/")[0]} if "/" in part else ()),
+        hosts=frozenset({part.split("/", maxsplit=1)[0]} if "/" in part else ()),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MAD_SIGMA, MIN_LIKE, SLOW_RATE, SLOW_RATIO
-from syntony.workload.grid import Episode, episodes, median
+from syntony.workload.grid import Episode, median, no_accidents
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -51,12 +51,10 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
                 own = median(part, axis=1)[:, None]
                 noise = float(median(np.abs(part - own))) * MAD_SIGMA
                 low[members] = part < min(np.log(SLOW_RATE), -SIGMAS * noise)
-    return episodes(low, np.isfinite(flows.rate))
+    return no_accidents(low, np.isfinite(flows.rate))
 
 
-def _judge(
-    facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]
-) -> Finding | None:
+def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
     stretch = flows.late.get(flow) or slow[flow]
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
@@ -102,7 +100,7 @@ def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
     if peers.sum() < 4:
         peers = flows.like == flows.like[flow]
     peers[flow] = False
-    others = [row for row in np.flatnonzero(peers)]
+    others = list(np.flatnonzero(peers))
     if len(others) < 3:
         return False
     late = sum(int(row) in flows.late for row in others)

@@ -52,7 +52,10 @@ def find(facts: Facts) -> list[Finding]:
 
 
 def _judge(
-    facts: Facts, flows: Flows, rank: int, members: list[int],
+    facts: Facts,
+    flows: Flows,
+    rank: int,
+    members: list[int],
     blocked: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     usual: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> Finding | None:

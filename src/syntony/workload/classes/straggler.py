@@ -1,4 +1,4 @@
-"""Straggler GPU: a rank takes longer by itself than its peers, and neither work nor host says why."""
+"""Straggler GPU: a rank takes longer by itself than its peers; work and host do not say why."""
 
 from __future__ import annotations
 
