@@ -43,7 +43,7 @@ class Draft:
         self.off = (
             self.windows
             if rng.random() < 0.7
-            else int(min(self.windows, self.on + rng.integers(12, 30)))
+            else min(self.windows, self.on + int(rng.integers(12, 30)))
         )
         self._flows()
         self._links()
@@ -76,8 +76,8 @@ class Draft:
         for host in range(self.hosts):
             for rail in range(self.rails):
                 for stride in dict.fromkeys(s % self.hosts for s in strides):
-                    for channel in range(self.channels):
-                        flows.append((host, (host + stride) % self.hosts, rail, channel))
+                    peer = (host + stride) % self.hosts
+                    flows += [(host, peer, rail, channel) for channel in range(self.channels)]
         self.flow = np.array(flows)
         self.count = len(flows)
         self.paths = [
@@ -267,9 +267,6 @@ def _probe_table(draft: Draft) -> Columns:
     ]
     table = _long(draft, len(streams))
     delay, hops = [], []
-    level = {}
-    for index, (a, b, rail, _) in enumerate(draft.flow.tolist()):
-        level.setdefault((a, b, rail), []).append(index)
     for a, b, rail, kind in streams:
         path = draft.path(a, b, rail, int(rng.integers(draft.spines)))
         base = float(draft.base.min()) + 400.0 * len(path)

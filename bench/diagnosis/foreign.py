@@ -221,9 +221,9 @@ class Job:
             wait = [sum(queue[hop] for hop in flow.hops) for flow in flows]
             loss = [1 - math.prod(1 - state.loss[hop] for hop in flow.hops) for flow in flows]
             dead = [any(hop in state.dead for hop in flow.hops) for flow in flows]
-            base = [self.base_ns(flow) for flow in flows]
+            alone = [self.base_ns(flow) for flow in flows]
             self.results[key] = Network(
-                flows, rate, queue, demand, np.array(wait), np.array(loss), np.array(dead), base
+                flows, rate, queue, demand, np.array(wait), np.array(loss), np.array(dead), alone
             )
         return self.results[key]
 
@@ -290,10 +290,7 @@ def _run(job: Job, comm: str, ranks: list[int], rows: Rows, steps: Rows) -> None
         draws = job.noise.lognormal(0, job.noisy * 0.3, (len(ranks), operations))
         begun, data, computed, waited = dict(ready), {}, {}, dict.fromkeys(ranks, 0.0)
         checkpoint = state.checkpoint_ns if step % 5 == 0 else 0.0
-        if job.starved:
-            stall = float(job.noise.exponential(0.02 * job.compute_ns))
-        else:
-            stall = 0.0
+        stall = float(job.noise.exponential(0.02 * job.compute_ns)) if job.starved else 0.0
         for index, rank in enumerate(ranks):
             data[rank] = (0.02 * job.compute_ns + state.data_ns) * float(draws[index][0])
             computed[rank] = job.compute_ns * state.compute[rank] * state.work[rank] * float(

@@ -111,7 +111,7 @@ def ring(fabric: Fabric, places: list[Place], channels: int) -> list[Flow]:
         host = rank // gpus
         for step in (1, -1):
             peer = ((host + step) % len(fabric.hosts)) * gpus + rank % gpus
-            flows += _pair(fabric, places, rank, peer, channels, place.rail)
+            flows += _pair(fabric, places, rank, peer, channels=channels, rail=place.rail)
     return flows
 
 
@@ -123,12 +123,12 @@ def mesh(fabric: Fabric, places: list[Place], channels: int) -> list[Flow]:
         for host in range(len(fabric.hosts)):
             peer = host * gpus + rank % gpus
             if peer != rank:
-                flows += _pair(fabric, places, rank, peer, channels, place.rail)
+                flows += _pair(fabric, places, rank, peer, channels=channels, rail=place.rail)
     return flows
 
 
 def _pair(
-    fabric: Fabric, places: list[Place], rank: int, peer: int, channels: int, rail: int
+    fabric: Fabric, places: list[Place], rank: int, peer: int, *, channels: int, rail: int
 ) -> list[Flow]:
     gpus = len(places) // len(fabric.hosts)
     ends = (rank // gpus, rail), (peer // gpus, rail)

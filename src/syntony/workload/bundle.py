@@ -31,10 +31,10 @@ class Codes(NamedTuple):
     codes: Ints
     values: tuple[Any, ...]
 
-    def __len__(self) -> int:  # type: ignore[override] # rows, as of any other column
+    def __len__(self) -> int:
         return len(self.codes)
 
-    def at(self, row: int) -> Any:
+    def at(self, row: int | np.signedinteger[Any]) -> Any:
         """The value of one row; None for null."""
         code = int(self.codes[row])
         return self.values[code] if code >= 0 else None

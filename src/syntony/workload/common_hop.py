@@ -35,7 +35,8 @@ def common_hops(
     """Fewest links that explain the suffering flows, each shared by `at_least` of them."""
     bad: Mapping[str, set[int]] = _crossing(hops, suffering)
     good: Mapping[str, set[int]] = _crossing(hops, healthy)
-    left, found = set(suffering), []
+    left = set(suffering)
+    found: list[Common] = []
     while True:
         scored = {
             link: (len(flows & left), -len(good.get(link, ())))

@@ -6,6 +6,7 @@ median of that of flows of the same job over as many hops; rates are compared wi
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,8 @@ class Flows:
     def clock_err_ns(self) -> Floats:
         """1-sigma of the difference of both ends' clocks, (flows,)."""
         found = median(self.column("clk_err_ns"), axis=1)
-        return np.nan_to_num(found) * np.sqrt(2)
+        error: Floats = np.nan_to_num(found) * np.sqrt(2)
+        return error
 
     @cached_property
     def rate(self) -> Floats:
@@ -233,7 +235,7 @@ def host_of(nic: str) -> str:
 
 def more_than_chance(count: float, expected: float) -> bool:
     """Whether so many losses are no accident."""
-    return count > expected + 5 * np.sqrt(expected) + LOSSES
+    return count > expected + 5 * math.sqrt(expected) + LOSSES
 
 
 def _rise(counts: Floats) -> int:

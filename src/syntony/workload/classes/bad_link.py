@@ -75,7 +75,7 @@ def _span(facts: Facts, link: str) -> tuple[int, int]:
     """Begin and end of the time in which a link counts errors."""
     links = facts.links
     assert links is not None  # noqa: S101 - a link that counts errors
-    shown = np.flatnonzero(np.nan_to_num(links.row(links.errors, link)) > MIN_ERRORS)
+    shown = np.flatnonzero(np.nan_to_num(links.errors[links.index[link]]) > MIN_ERRORS)
     return links.grid.instant(int(shown[0])), links.grid.instant(int(shown[-1]) + 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,21 @@ ACTION = (
 )
 
 
-class _Pair:
-    """One direction between two NICs, in band and out of band."""
+class _Pair(NamedTuple):
+    """One direction between two NICs: delays in ns in band, out of band, and by probes in the job's
+    own class; that class, how the probes' differs, flows."""
 
-    def __init__(self, in_band: float, probed: float, matched: float | None,
-                 kind: TrafficClass, other: tuple[str, ...], flows: list[int]) -> None:  # fmt: skip
-        self.in_band, self.probed, self.matched = in_band, probed, matched
-        self.kind, self.other, self.flows = kind, other, flows
-        self.slow = in_band > RATIO * probed and bool(other)
+    in_band: float
+    probed: float
+    matched: float | None
+    kind: TrafficClass
+    other: tuple[str, ...]
+    flows: list[int]
+
+    @property
+    def slow(self) -> bool:
+        """Whether the job's packets wait and probes in another class do not."""
+        return self.in_band > RATIO * self.probed and bool(self.other)
 
 
 def find(facts: Facts) -> list[Finding]:

@@ -52,7 +52,7 @@ def find(facts: Facts) -> list[Finding]:
 
 def _sources(facts: Facts) -> list[tuple[Grid, dict[tuple[str, str], Floats], float]]:
     """Delay by directed pair of NICs, of probes and of flows."""
-    found = []
+    found: list[tuple[Grid, dict[tuple[str, str], Floats], float]] = []
     if facts.probes is not None:
         streams: dict[tuple[str, str], list[int]] = defaultdict(list)
         for index, key in enumerate(zip(facts.probes.src, facts.probes.dst, strict=True)):
@@ -106,8 +106,8 @@ def _judge(
         return None
     part = slice(stretch.first, stretch.last + 1)
     off = float(median(typical[part]))
-    negative = float(np.nanmin(np.concatenate((sides.half[:, part] + sides.total[:, part] / 2,
-                                               sides.total[:, part] / 2 - sides.half[:, part]))))  # fmt: skip
+    into = sides.total[:, part] / 2 + sides.half[:, part]
+    negative = float(np.nanmin([into, sides.total[:, part] - into]))
     evidence = [
         Evidence("owd_p50_ns", f"delays to it and from it differ by {format_ns(2 * abs(off))}, with"
                  f" all of its {len(sides.peers)} peers; their sum is as usual", off, 0.0),

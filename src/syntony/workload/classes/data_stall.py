@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import episodes, median
+from syntony.workload.grid import Flags, episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _judge(facts: Facts, name: str, text: str) -> Finding | None:
     share = _rolling(wait) / _rolling(whole)
     low = float(np.nanquantile(share, 0.1))
     with np.errstate(invalid="ignore"):
-        bad = share > max(MUCH, TIMES * low if low < MUCH else MUCH)
+        bad: Flags = share > max(MUCH, TIMES * low if low < MUCH else MUCH)
     every = np.isfinite(share).any(axis=0)
     together = (np.nan_to_num(bad).sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)) & every
     stretch = episodes(together[None, :], every[None, :]).get(0)
@@ -79,7 +79,8 @@ def _judge(facts: Facts, name: str, text: str) -> Finding | None:
                            f" {low:.0%} at best", level, low),),
         alternatives=(
             weigh(FaultClass.STRAGGLER, True, "all ranks wait at the same time"),
-            weigh(FaultClass.CONTENTION, True, "no collective is pending meanwhile"),
+            weigh(FaultClass.CONTENTION, pending, "collectives take less than half of the time"
+                  if pending else "collectives take most of the time as well", "comm_ns"),
         ),
         action=ACTIONS[name], ranks=frozenset(int(each) for each in ranks),
     )  # fmt: skip

@@ -31,13 +31,12 @@ def find(facts: Facts) -> list[Finding]:
     if links is None:
         return []
     downs = np.where(links.planned, 0.0, np.nan_to_num(links.column("downs", "sum")))
-    flaps = {row: times for row in np.flatnonzero(downs.sum(axis=1) >= SOON)
+    flaps = {int(row): times for row in np.flatnonzero(downs.sum(axis=1) >= SOON)
              if (times := _flaps(links, downs[row])) is not None}  # fmt: skip
     found = [_finding(facts, links, group, flaps) for group in _ports(facts, links, [*flaps])]
     slow = _slower(links)
-    for group in _ports(facts, links, [row for row in slow if row not in flaps]):
-        found.append(_finding(facts, links, group, slow, slower=True))
-    return found
+    rest = _ports(facts, links, [row for row in slow if row not in flaps])
+    return found + [_finding(facts, links, group, slow, slower=True) for group in rest]
 
 
 def _flaps(links: Links, downs: Floats) -> tuple[int, int, float] | None:

@@ -21,7 +21,10 @@ BENIGN = frozenset(
     {"", "none", "gpu_idle", "applications_clocks_setting", "sw_power_cap", "sync_boost",
      "display_clock_setting"})  # fmt: skip
 """Reasons that do not slow a GPU by themselves; its clock is what counts then."""
-ACTION = "drain the GPU; check cooling and power; with Xid or ECC errors reset, and return it if they come back"
+ACTION = (
+    "drain the GPU; check cooling and power; with Xid or ECC errors reset it, and return it if they"
+    " come back"
+)
 
 
 def find(facts: Facts) -> list[Finding]:
@@ -63,7 +66,7 @@ def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     at_ns = table.ints("at_ns")
     mine = table.codes("gpu").codes == gpus.index[gpu]
     during = mine & (at_ns >= slow.begin_ns - gpus.grid.width_ns) & (at_ns <= slow.last_ns)
-    told = [str(codes.at(row) or "") for row in np.flatnonzero(during)]
+    told = [str(codes.at(int(row)) or "") for row in np.flatnonzero(during)]
     bad = [each for each in told if each.lower() not in BENIGN]
     if not told or len(bad) < 0.5 * len(told):
         return []

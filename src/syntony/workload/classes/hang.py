@@ -76,7 +76,8 @@ def _desync(facts: Facts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
            if tied or kind != kinds[0]]  # fmt: skip
     text = f"operation {comm.seqs[seq]} of {comm.name} is {_name(kinds[1])} there and"
     return _finding(
-        facts, comm, seq, odd, Evidence("op", f"{text} {_name(kinds[0])} elsewhere"),
+        facts, comm, seq, odd,
+        evidence=Evidence("op", f"{text} {_name(kinds[0])} elsewhere"),
         sure=not tied, other="all ranks came")  # fmt: skip
 
 
@@ -93,15 +94,22 @@ def _missing(facts: Facts, comm: Comm, seq: int, waiting: set[int]) -> Finding |
     text = f"operation {comm.seqs[seq]} of {comm.name}: {len(comm.ranks) - len(absent)} of"
     if roots:
         text += f" {len(comm.ranks)} ranks wait since it was enqueued"
-        return _finding(facts, comm, seq, roots, Evidence("seq", text), sure=len(roots) == 1,
+        return _finding(facts, comm, seq, roots, evidence=Evidence("seq", text), sure=len(roots) == 1,
                         other="the others have the same operation")  # fmt: skip
     text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
-    return _finding(facts, comm, seq, [], Evidence("done_ns", text), sure=False,
+    return _finding(facts, comm, seq, [], evidence=Evidence("done_ns", text), sure=False,
                     other="all ranks have the same operation")  # fmt: skip
 
 
 def _finding(
-    facts: Facts, comm: Comm, seq: int, odd: list[int], evidence: Evidence, sure: bool, other: str
+    facts: Facts,
+    comm: Comm,
+    seq: int,
+    odd: list[int],
+    *,
+    evidence: Evidence,
+    sure: bool,
+    other: str,
 ) -> Finding:
     begun = comm.enqueue[comm.present[:, seq], seq]
     onset_ns = int(np.median(begun)) if len(begun) else facts.begin_ns

@@ -114,8 +114,8 @@ def _judge(
                                  f" {format_ns(gap[3])}, elsewhere {format_ns(gap[4])}", gap[3],
                                  gap[4]))  # fmt: skip
     if queue is not None:
-        evidence.append(Evidence("runq_ns", f"its threads wait for a core {queue[3]:.0%} of the"
-                                 f" time, elsewhere {queue[4]:.1%}", queue[3], queue[4]))  # fmt: skip
+        text = f"its threads wait for a core {queue[3]:.0%} of the time, elsewhere {queue[4]:.1%}"
+        evidence.append(Evidence("runq_ns", text, queue[3], queue[4]))
     if behind:
         evidence.append(Evidence("enqueue_ns", f"{len(behind)} of its ranks come late"))
     probes = _probes_normal(facts, host, begin_ns, last_ns)

@@ -76,6 +76,7 @@ def _judge(
     both = None if slow_in is None or slow_out is None else slow_in and slow_out
     if not long_flush and not both:
         return None
+    port = _port_speed(facts, nic, span)
     evidence = [Evidence("pcie_gts, pcie_width", f"its slot runs at {share:.0%} of what it could",
                          share, 1.0)]  # fmt: skip
     if long_flush and flush is not None:
@@ -89,10 +90,19 @@ def _judge(
         alternatives=(
             weigh(FaultClass.CONTENTION, both, "both directions are slow, not one" if both else
                   "its flows are not slow both ways", "rate_bps"),
-            weigh(FaultClass.FLAPPING, True, "the port itself has its speed"),
+            weigh(FaultClass.FLAPPING, port, "the port itself has its speed" if port else
+                  "the port itself is slower than it should be", "speed_bps"),
         ),
         action=ACTION, flows=touching, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
     )  # fmt: skip
+
+
+def _port_speed(facts: Facts, nic: str, span: tuple[int, int]) -> bool | None:
+    """Whether the port runs at its nominal speed; None where that was not recorded."""
+    links = facts.links
+    assert links is not None  # noqa: S101 - a slot of one
+    share = links.level(links.column("speed_bps") / links.column("nominal_bps"), nic, *span)
+    return None if share is None else share > 0.95
 
 
 def _slow(flows: Flows, members: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],

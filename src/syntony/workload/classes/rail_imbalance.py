@@ -95,9 +95,11 @@ def _plan(facts: Facts, rails: list[str]) -> Floats | None:
     given = facts.bundle.manifest.rail_shares
     if given:
         shares = np.array([given.get(rail, 0.0) for rail in rails])
-        return shares / shares.sum() if (shares > 0).all() else None
+        planned: Floats = shares / shares.sum()
+        return planned if (shares > 0).all() else None
     flows = facts.flows
     assert flows is not None  # noqa: S101 - rails
     nics = np.array([len({src for src, each in zip(flows.src, flows.rail, strict=True)
                           if each == rail}) for rail in rails], dtype=float)  # fmt: skip
-    return nics / nics.sum()
+    share: Floats = nics / nics.sum()
+    return share

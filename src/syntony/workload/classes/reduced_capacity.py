@@ -38,7 +38,7 @@ def find(facts: Facts) -> list[Finding]:
                                                         and ">" not in part))  # fmt: skip
             groups[best].append(flow)
     return [found for part, members in sorted(groups.items())
-            if (found := _judge(facts, flows, part, members, moved, part in dead))]  # fmt: skip
+            if (found := _judge(facts, flows, part, members, moved=moved, dead=part in dead))]  # fmt: skip
 
 
 def _moves(flows: Flows) -> dict[int, int]:
@@ -82,7 +82,7 @@ def _down(facts: Facts) -> set[str]:
 
 
 def _judge(
-    facts: Facts, flows: Flows, part: str, members: list[int], moved: dict[int, int], dead: bool
+    facts: Facts, flows: Flows, part: str, members: list[int], *, moved: dict[int, int], dead: bool
 ) -> Finding | None:
     at = int(np.median([moved[flow] for flow in members]))
     places = {str(flows.table.codes(name).at(flows.last_row[flow]))

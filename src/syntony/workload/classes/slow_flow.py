@@ -73,6 +73,9 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
             "rate_bps", f"{rate / 1e9:.3g} Gb/s, its siblings {usual_rate / 1e9:.3g} Gb/s", rate,
             usual_rate))  # fmt: skip
     begin_ns, last_ns = facts.span(stretch)
+    ends = flows.leaving(flows.src[flow].split("/")[0]) | flows.entering(
+        flows.dst[flow].split("/")[0])  # fmt: skip
+    beside = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
     both = True if delayed and slowed else None
     return Finding(
         fault=FaultClass.SLOW_FLOW, subjects=(flows.names[flow],), onset_ns=begin_ns,
@@ -82,7 +85,8 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
             weigh(FaultClass.BAD_LINK, flow not in flows.lossy if "retransmits" in flows.table
                   else None, "it loses no packets" if flow not in flows.lossy else
                   "it loses packets", "retransmits"),
-            weigh(FaultClass.HOST_JITTER, True, "other flows of both hosts are not delayed"),
+            weigh(FaultClass.HOST_JITTER, not beside, "other flows of both hosts are not delayed"
+                  if not beside else f"{beside} other flows of its hosts are delayed as well"),
         ),
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),

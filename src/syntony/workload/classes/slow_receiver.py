@@ -12,6 +12,7 @@ from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import Facts
     from syntony.workload.flows import Flows
 
@@ -45,7 +46,7 @@ def find(facts: Facts) -> list[Finding]:
     for rank, members in sorted(into.items()):
         shown = [flow for flow in members if flow in held]
         if len(shown) >= max(2, MOST * len(members)):
-            finding = _judge(facts, flows, rank, shown, blocked, usual)
+            finding = _judge(facts, flows, rank, shown, blocked=blocked, usual=usual)
             if finding is not None:
                 found.append(finding)
     return found
@@ -56,8 +57,9 @@ def _judge(
     flows: Flows,
     rank: int,
     members: list[int],
-    blocked: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    usual: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    *,
+    blocked: Floats,
+    usual: Floats,
 ) -> Finding | None:
     with np.errstate(invalid="ignore"):
         bad = blocked > np.maximum(BLOCKED, TIMES * np.minimum(usual, float(np.nanmedian(usual))))
@@ -72,19 +74,23 @@ def _judge(
     late = None if consume is None else consume > CONSUMES_LATE
     if late is False:
         return None  # the receiver is idle: credit is not what is missing
+    waiting = set(members) & flows.late.keys()
+    slots = facts.links is not None and "pcie_width" in facts.links.table
     part = slice(held[members[0]].first, held[members[0]].last + 1)
     level, usually = float(median(blocked[members][:, part])), float(median(usual[part]))
-    evidence = [Evidence("credit_blocked_ns", f"{len(members)} flows to it wait for its credit"
-                         f" {level:.0%} of the time, others {usually:.1%}", level, usually)]  # fmt: skip
+    text = f"{len(members)} flows to it wait for its credit {level:.0%} of the time, others"
+    evidence = [Evidence("credit_blocked_ns", f"{text} {usually:.1%}", level, usually)]
     if late and consume is not None:
-        evidence.append(Evidence("consume_wait_ns", f"its GPU consumes {consume:.1f} times as late"
-                                 " as others", consume, 1.0))  # fmt: skip
+        text = f"its GPU consumes {consume:.1f} times as late as others"
+        evidence.append(Evidence("consume_wait_ns", text, consume, 1.0))
     return Finding(
         fault=FaultClass.SLOW_RECEIVER, subjects=(f"rank {rank}",), onset_ns=begin_ns,
         last_ns=last_ns, confidence=confidence(share, late), evidence=tuple(evidence),
         alternatives=(
-            weigh(FaultClass.INCAST, True, "senders wait for credit, not their packets in a queue"),
-            weigh(FaultClass.PCIE, True, "only what it receives is slow"),
+            weigh(FaultClass.INCAST, not waiting, "packets on their way do not wait" if not waiting
+                  else f"{len(waiting)} of these flows are delayed on their way as well"),
+            weigh(FaultClass.PCIE, True if slots else None, "its NIC's slot has all its lanes",
+                  "pcie_width"),
         ),
         action=ACTION, flows=frozenset(members), ranks=frozenset({rank}),
         hosts=frozenset({flows.dst[members[0]].split("/")[0]}),

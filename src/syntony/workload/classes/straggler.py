@@ -83,14 +83,15 @@ def _finding(facts: Facts, ranks: Ranks, slow: Slow) -> Finding:
         evidence.append(Evidence("gpu_wait_ns", f"its proxy waits {gpu:.1f} times as long for the"
                                  " GPU as others", gpu, 1.0))  # fmt: skip
     work = bool(np.isfinite(facts.steps.numbers("work")).any())
-    devices = facts.gpus is not None and facts.gpus.table.rows > 0
+    devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
+    queues = facts.hosts is not None and ranks.host.get(slow.rank, "") in facts.hosts.index
     return Finding(
         fault=FaultClass.STRAGGLER, subjects=(f"rank {slow.rank}",), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.GPU_THROTTLE, True if devices else None,
                   "its GPU's clock is its peers', and it tells no error", "GPUs"),
-            weigh(FaultClass.HOST_JITTER, True if facts.hosts is not None else None,
+            weigh(FaultClass.HOST_JITTER, True if queues else None,
                   "its host is not short of CPU", "hosts"),
             weigh(FaultClass.DATA_STALL, True if work else None,
                   "it has no more work than its peers, nor waits for data", "work"),
