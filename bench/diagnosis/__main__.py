@@ -174,7 +174,8 @@ def _report(name: str, graded: list[Graded]) -> bool:
     located = [each for each in graded if each.fault in each.said]
     print(
         f"Named: {sum(each.named for each in located)} alone and"
-        f" {sum(each.twins and not each.named for each in located)} among twins, of {len(located)}.\n"
+        f" {sum(each.twins and not each.named for each in located)} among twins,"
+        f" of {len(located)}.\n"
     )
     print("Confusion (truth by line, verdicts by column; a case may have several):\n")
     columns = [each for each in (*rows, "undetermined") if any(matrix[row, each] for row in rows)]

@@ -381,7 +381,7 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
             "checkpoint_ns",
         )
     }
-    ready = np.full(draft.ranks, float(draft.begin))
+    ready: Floats = np.full(draft.ranks, float(draft.begin))
     everyone = np.arange(draft.ranks)
     for step in range(draft.steps):
         begun, own = ready.copy(), draft.compute[:, step] / draft.per_step

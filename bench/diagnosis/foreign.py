@@ -182,7 +182,8 @@ class Job:
     def network(self, window: int) -> Network:
         """What the mechanism makes of a window's parameters."""
         state = self.state(window)
-        key = tuple(
+        key: tuple[Any, ...] = (tuple(sorted(state.dead)), tuple(sorted(state.moved)))
+        key += tuple(
             tuple(sorted(each.items()))
             for each in (
                 state.background,
@@ -194,7 +195,7 @@ class Job:
                 state.slow_consumer,
                 state.speed,
             )
-        ) + (tuple(sorted(state.dead)), tuple(sorted(state.moved)))
+        )
         if key not in self.results:
             flows = [state.moved.get(flow.name, flow) for flow in self.flows]
             room = {

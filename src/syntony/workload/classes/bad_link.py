@@ -56,8 +56,10 @@ def _pooled(flows: Flows, link: str) -> Common | None:
     across = [index for index, hops in enumerate(flows.hops) if link in hops]
     if not across:
         return None
-    lost = float(np.nansum(flows.retransmits[across]))
-    if not more_than_chance(lost, float(flows.usual_losses.sum()) * len(across)):
+    lost = np.nansum(flows.retransmits, axis=1)
+    elsewhere = np.delete(lost, across)
+    usual = float(elsewhere.mean()) if len(elsewhere) else 0.0
+    if not more_than_chance(float(lost[across].sum()), usual * len(across)):
         return None
     return Common((link,), frozenset(across), 0)
 

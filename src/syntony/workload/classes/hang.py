@@ -32,8 +32,11 @@ def find(facts: Facts) -> list[Finding]:
     if ranks is None:
         return []
     stuck = [(comm, seq) for comm in ranks.comms if (seq := _stuck(comm, facts.end_ns)) is not None]
-    waiting = {int(rank) for comm, seq in stuck
-               for rank in comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)]}  # fmt: skip
+    waiting = {
+        int(rank)
+        for comm, seq in stuck
+        for rank in comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)]
+    }
     found = []
     for comm, seq in stuck:
         finding = _desync(facts, ranks, comm, seq) or _missing(facts, comm, seq, waiting)
@@ -94,8 +97,9 @@ def _missing(facts: Facts, comm: Comm, seq: int, waiting: set[int]) -> Finding |
     text = f"operation {comm.seqs[seq]} of {comm.name}: {len(comm.ranks) - len(absent)} of"
     if roots:
         text += f" {len(comm.ranks)} ranks wait since it was enqueued"
-        return _finding(facts, comm, seq, roots, evidence=Evidence("seq", text), sure=len(roots) == 1,
-                        other="the others have the same operation")  # fmt: skip
+        return _finding(
+            facts, comm, seq, roots, evidence=Evidence("seq", text), sure=len(roots) == 1,
+            other="the others have the same operation")  # fmt: skip
     text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
     return _finding(facts, comm, seq, [], evidence=Evidence("done_ns", text), sure=False,
                     other="all ranks have the same operation")  # fmt: skip

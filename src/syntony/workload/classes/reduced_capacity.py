@@ -37,8 +37,11 @@ def find(facts: Facts) -> list[Finding]:
             best = max(sorted(parts), key=lambda part: (part in dead, votes[part], "/" in part
                                                         and ">" not in part))  # fmt: skip
             groups[best].append(flow)
-    return [found for part, members in sorted(groups.items())
-            if (found := _judge(facts, flows, part, members, moved=moved, dead=part in dead))]  # fmt: skip
+    judged = [
+        _judge(facts, flows, part, members, moved=moved, dead=part in dead)
+        for part, members in sorted(groups.items())
+    ]
+    return [each for each in judged if each is not None]
 
 
 def _moves(flows: Flows) -> dict[int, int]:
