@@ -85,7 +85,8 @@ def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
         others = sent[~mine] / plan[place[~mine]]
         others = others[np.isfinite(others)]
         # Of the others those that could explain the deviation away: one slow NIC is no rail.
-        usual = float(np.quantile(others, 0.75 if level[number] > 0 else 0.25, method="nearest"))
+        part_of = 0.75 if level[number] > 0 else 0.25
+        usual = float(np.quantile(others, part_of, method="nearest")) if len(others) else 0.0
         with np.errstate(invalid="ignore"):
             ratio = sent / plan[number] / max(usual, 1.0) - 1
             odd = mine & (np.abs(ratio) > OFF / 2) & (np.sign(ratio) == np.sign(level[number]))
