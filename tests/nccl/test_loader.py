@@ -50,6 +50,7 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "-shared",
             "-pthread",
             str(NET / "fake_verbs.c"),
+            str(NET / "fake_network.c"),
             "-o",
             str(library),
         ],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.one_end import NOW, POLICY, Host, nics, of, watched
 from tests.traffic.test_pacer_steps import LINK, RATE, flow, part
-from tests.traffic.test_steering import NOW, POLICY, Host, nics, of, watched
 
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, FourTuple

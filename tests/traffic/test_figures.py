@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.one_end import NOW, POLICY, Host, life, machine, of, there
 from tests.traffic.test_parts import life as life_of
 from tests.traffic.test_plain import INODE
 from tests.traffic.test_plain import Host as PlainHost
-from tests.traffic.test_steering import NOW, POLICY, Host, life, machine, of, there
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.traffic.one_end import NOW, Host, here, there
 from tests.traffic.test_place import leaf_spine
-from tests.traffic.test_steering import NOW, Host, here, there
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board

@@ -7,10 +7,10 @@ import errno
 import msgspec
 import numpy as np
 import pytest
+from tests.traffic.one_end import NOW, POLICY, Host, here, life, nics, there, watched
 from tests.traffic.test_plain import INODE, OTHER, OWN, redirects
 from tests.traffic.test_plain import Host as PlainHost
 from tests.traffic.test_relocate import give, on_rail, order, outcome, settled
-from tests.traffic.test_steering import NOW, POLICY, Host, here, life, nics, there, watched
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
+from tests.traffic.one_end import (
+    NOW,
+    POLICY,
+    Host,
+    here,
+    life,
+    of,
+    there,
+    watched,
+)
 
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
-from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
-from syntony.traffic.connection_table import ConnectionTable
-from syntony.traffic.failover import WATCH_EVERY_NS, Failover
-from syntony.traffic.health import Health
+from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import (
     Announce,
     Cause,
@@ -20,97 +23,10 @@ from syntony.traffic.instructions import (
     Destroy,
     Note,
     Reason,
-    Refused,
-    Watch,
     Withdraw,
 )
-from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
+from syntony.traffic.pairs import Reply, WatchedFlow
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
-from syntony.traffic.steering import Steering
-from syntony.traffic.turn import Turn
-
-POLICY = Policy(mode=Mode.ACT)
-APP = 5000
-NOW = 100 * S
-
-
-def here(rail: int) -> str:
-    return f"10.{rail}.0.1"
-
-
-def there(rail: int) -> str:
-    return f"10.{rail}.0.2"
-
-
-def nics(rails: int = 2, *, six: bool = False) -> list[LocalNic]:
-    return [
-        LocalNic(name=f"nic{k}", rail=k, addresses=(here(k), f"fd0{k}::1") if six else (here(k),))
-        for k in range(rails)
-    ]
-
-
-def watched(rails: int = 2) -> list[WatchedFlow]:
-    return [
-        WatchedFlow(10 * k + n, f"nic{k}", there(k), f"peer/nic{k}", k, (f"fd0{k}::2",))
-        for k in range(rails)
-        for n in (0, 1)
-    ]
-
-
-def life(flow_id: int, at_ns: int, *, alive: bool) -> LivenessEvent:
-    return LivenessEvent(at_ns=at_ns, flow_id=flow_id, alive=alive, since_ns=at_ns, misses=4)
-
-
-class Host:
-    """One end: what it knows, its decisions, one connection of a job."""
-
-    def __init__(
-        self, policy: Policy = POLICY, *, accepted: bool = False, rails: int = 2, six: bool = False
-    ) -> None:
-        self.health = Health(policy, nics(rails, six=six))
-        self.health.watch(watched(rails))
-        for flow in watched(rails):
-            self.health.liveness(life(flow.flow_id, 0, alive=True))
-        self.steering = Steering(policy, self.health, 1)
-        self.conn = Connection(7, 0, accepted=accepted)
-        self.conn.heard_by_ns = NOW + 1000 * S  # nothing is assumed of what the peer did not say
-        self.conn.job = "train"
-        local, remote = ("fd00::1", "fd00::2") if six else (here(0), there(0))
-        self.conn.local, self.conn.local_port = local, 33_000
-        self.first = FourTuple(local, 33_000, remote, APP)
-        self.add(self.first, "nic0")
-
-    def add(self, flow: FourTuple, nic: str | None, since_ns: int = 0) -> Subflow:
-        subflow = Subflow(flow, nic, State.UP, since_ns)
-        self.conn.subflows[flow] = subflow
-        return subflow
-
-    def announced(self, rail: int, port: int = POLICY.port) -> Remote:
-        remote = Remote(there(rail), port, rail)
-        self.conn.remotes[rail + 1] = remote
-        return remote
-
-    def kill(self, rail: int, at_ns: int = NOW) -> None:
-        """Probes of a rail are no longer answered, and that is believed."""
-        for flow in watched():
-            if flow.remote_rail == rail:
-                self.health.liveness(life(flow.flow_id, at_ns, alive=False))
-        assert self.health.conclude(at_ns + POLICY.settle_ns)
-
-    def carrier(self, nic: str, *, up: bool, at_ns: int = NOW) -> None:
-        rail = int(nic.removeprefix("nic"))
-        event = LinkEvent(at_ns=at_ns, nic=nic, carrier=up, admin_up=True,
-                          addresses=(here(rail),), carrier_down_count=0)  # fmt: skip
-        assert self.health.link(event)
-
-    def settle(self, now_ns: int = NOW) -> Turn:
-        return self.steering.settle(self.conn, now_ns)
-
-
-def of(turn: Turn, kind: type) -> list:  # type: ignore[type-arg]
-    return [each for each in turn.out if isinstance(each, kind)]
-
 
 # --- announcing ---
 
@@ -501,177 +417,3 @@ def test_actions_beyond_the_budget_of_a_second_wait_their_turn() -> None:
     assert {each.flow.remote for each in of(first, Create) + of(later, Create)} == {
         there(1), there(2)
     }  # fmt: skip
-
-
-# --- redundancy ---
-
-
-@pytest.mark.parametrize("six", [False, True])
-def test_only_rails_that_both_hosts_have_in_the_connections_family_are_missed(six: bool) -> None:
-    host = Host(rails=2, six=six)
-    redundancy = Redundancy(host.health)
-    alive = [host.conn.subflows[host.first]]
-    assert [nic.name for nic in redundancy.missing(host.conn, alive)] == ["nic1"]
-    assert [nic.name for nic in redundancy.missing(host.conn, [])] == ["nic0", "nic1"]
-    fewer = [flow for flow in watched() if flow.remote_rail == 0]
-    host.health.watch(fewer)
-    assert redundancy.missing(host.conn, alive) == [], "the peer has no NIC on the other rail"
-    host.health.watch([])
-    missed = redundancy.missing(host.conn, alive)
-    assert [nic.name for nic in missed] == ["nic1"], "of a peer that nobody knows all is expected"
-
-
-def test_a_rail_that_the_peer_has_in_the_other_family_only_is_not_missed() -> None:
-    host = Host(six=True)
-    flows = [each._replace(others=()) if each.remote_rail else each for each in watched()]
-    host.health.watch(flows)
-    alive = [host.conn.subflows[host.first]]
-    assert Redundancy(host.health).missing(host.conn, alive) == []
-
-
-def test_rails_without_an_address_of_the_family_are_not_missed() -> None:
-    health = Health(POLICY, [*nics(1), LocalNic(name="nic1", rail=1, addresses=("fd01::1",)),
-                             LocalNic(name="nic2", rail=2, addresses=())])  # fmt: skip
-    conn = Connection(7, 0, accepted=False)
-    conn.local = here(0)
-    missed = [nic.name for nic in Redundancy(health).missing(conn, [])]
-    assert missed == ["nic0", "nic2"], "one without any address is down"
-
-
-def obstacle(host: Host) -> str:
-    host.settle(NOW)
-    turn = host.settle(NOW + DEGRADED_NS)
-    notes = [each for each in of(turn, Note) if each.action == "degraded"]
-    return notes[0].reason.evidence if notes else ""
-
-
-def test_a_degraded_connection_says_what_is_in_the_way() -> None:
-    dead = Host()
-    dead.announced(1)
-    dead.kill(1)
-    assert "4 probes unanswered" in obstacle(dead)
-    down = Host()
-    down.carrier("nic1", up=False)
-    assert "no carrier" in obstacle(down)
-    stuck = Host()
-    flow = FourTuple(here(1), 61_000, there(1), POLICY.port)
-    stuck.add(flow, "nic1").stalled = Reason(Cause.FABRIC, "", NOW, NOW)
-    stuck.conn.subflows[flow].state = State.UP
-    assert (
-        Redundancy(stuck.health)
-        ._obstacle(stuck.conn, nics()[1], NOW)
-        .endswith("its data are not acknowledged")
-    )
-    waiting = Host(accepted=True)
-    assert obstacle(waiting) == "1 of 2 paths: nic1: the peer has not joined"
-    unknown = Host()
-    unknown.health.watch([])
-    unknown.announced(0)
-    assert "announced no address of its rail" in obstacle(unknown)
-    held = Host()
-    held.announced(1)
-    held.kill(1)
-    for flow_id in (10, 11):
-        held.health.liveness(life(flow_id, NOW, alive=True))
-    assert "held down for 1.0 s more" in Redundancy(held.health)._obstacle(
-        held.conn, nics()[1], NOW
-    )
-
-
-# --- the table and the machine ---
-
-
-def test_a_port_that_the_kernel_refused_is_not_drawn_again() -> None:
-    policy = Policy(mode=Mode.ACT, port_low=61_000, port_high=61_001)
-    host = Host(policy)
-    host.announced(1, policy.port)
-    table = ConnectionTable(policy, host.health, host.steering.ports)
-    table.by_token[7] = host.conn
-    (create,) = of(host.settle(), Create)
-    refused = Refused(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
-    table.take(host.conn, refused)
-    assert create.flow not in host.conn.subflows
-    drawn = {host.steering.ports.draw(here(1), there(1)) for _ in range(20)}
-    assert drawn == {61_000, 61_001} - {create.flow.local_port}
-
-
-def machine() -> Failover:
-    found = Failover(POLICY, nics(), 1)
-    found.watch(watched(), NOW)
-    for flow in watched():
-        found.handle(life(flow.flow_id, NOW, alive=True))
-    up = events.ConnectionUp(
-        at_ns=NOW, token=7, flow=FourTuple(here(0), 33_000, there(0), APP), accepted=False
-    )
-    found.handle(up)
-    found.handle(events.JobFound(at_ns=NOW, token=7, job="train"))
-    return found
-
-
-def ticked(found: Failover, until_ns: int) -> list[tuple[int, object]]:
-    out: list[tuple[int, object]] = []
-    while (due_ns := found.next_due_ns()) is not None and due_ns <= until_ns:
-        out += [(due_ns, each) for each in found.tick(due_ns)]
-    return out
-
-
-def test_what_a_connection_uses_is_watched_soon_after_it_has_changed() -> None:
-    found = machine()
-    out = ticked(found, NOW + WATCH_EVERY_NS)
-    planned = {("nic0", there(0)), ("nic1", there(1))}
-    assert [each.paths for _, each in out if isinstance(each, Watch)][-1] == planned
-    at_ns = NOW + 3 * WATCH_EVERY_NS
-    found.handle(events.AddressAnnounced(
-        at_ns=at_ns, token=7, remote_id=2, address="10.1.0.9", port=POLICY.port
-    ))  # fmt: skip
-    watches = [each for _, each in ticked(found, at_ns + WATCH_EVERY_NS) if isinstance(each, Watch)]
-    assert watches[-1].paths == planned | {("nic1", "10.1.0.9")}
-    gone_ns = at_ns + 10 * WATCH_EVERY_NS
-    found.handle(events.ConnectionDown(at_ns=gone_ns, token=7))
-    watches = [
-        each for _, each in ticked(found, gone_ns + WATCH_EVERY_NS) if isinstance(each, Watch)
-    ]
-    assert watches[-1].paths == frozenset()
-
-
-def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> None:
-    found = machine()
-    conn = found.connections[7]
-    conn.remotes[2] = Remote(there(1), POLICY.port, 1)
-    assert not [each for each in found.tick(NOW, back=False) if isinstance(each, Create)]
-    assert [each for each in found.tick(NOW, back=True) if isinstance(each, Create)]
-
-
-def test_a_second_of_progress_is_a_rate() -> None:
-    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", State.UP, 0)
-
-    def take(at_ns: int, acked: int) -> None:
-        subflow.take(
-            FlowSample(
-                at_ns=at_ns, flow=subflow.flow, token=1, inode=1, bytes_acked=acked,
-                bytes_received=0, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,
-                last_ack_ns=0, rtt_ns=MS, pacing_bps=0, delivery_bps=0,
-            ),
-            POLICY,
-        )  # fmt: skip
-
-    take(0, 1_000)
-    take(S, 1_001_000)
-    assert subflow.rate_bps == 8_000_000
-    take(S + S // 2, 1_001_000)
-    assert subflow.rate_bps == 4_000_000, "half a second counts half"
-    take(4 * S, 1_001_000)
-    assert subflow.rate_bps == 0
-    take(5 * S, 500)
-    assert subflow.rate_bps == 0, "counters that go back are no progress"
-
-
-def test_answers_are_those_of_flows_that_live() -> None:
-    host = Host()
-    replies = {0: Reply(5), 1: Reply(9, silent=True), 10: Reply(7), 99: Reply(50)}
-    found = host.health.answers(replies)
-    assert {pair: (its.newest_ns, its.flows, its.host) for pair, its in found.items()} == {
-        ("nic0", there(0)): (9, 2, "peer"), ("nic1", there(1)): (7, 1, "peer")
-    }  # fmt: skip
-    host.health.liveness(life(1, NOW, alive=False))
-    assert host.health.answers(replies)["nic0", there(0)].newest_ns == 5

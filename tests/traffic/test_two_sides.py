@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from tests.traffic.one_end import NOW, POLICY, Host, here, life, machine, of, there
 from tests.traffic.test_job_flows import board
 from tests.traffic.test_model import three_tiers
 from tests.traffic.test_mover import colliding
@@ -14,7 +15,6 @@ from tests.traffic.test_place import GBPS, leaf_spine
 from tests.traffic.test_plain import INODE, OTHER, OWN, redirects
 from tests.traffic.test_plain import Host as PlainHost
 from tests.traffic.test_relocate import JOIN, PORT, give, on_rail, order, outcome, settled
-from tests.traffic.test_steering import NOW, POLICY, Host, here, life, machine, of, there
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, StallEvent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.traffic.test_steering import NOW, POLICY, life, nics
+from tests.traffic.one_end import NOW, POLICY, life, nics
 
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent

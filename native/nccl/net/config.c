@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct config config;
 
@@ -57,4 +58,23 @@ const char *config_read(void)
         .interface = text("SYNTONY_NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     };
     return problem[0] ? problem : NULL;
+}
+
+bool config_is_listed(const char *list, const char *name, int number)
+{
+    bool without = *list == '^';
+    list += without;
+    bool exact = *list == '=';
+    list += exact;
+    bool found = false;
+    while (*list && !found) {
+        size_t length = strcspn(list, ",");
+        const char *colon = memchr(list, ':', length);
+        size_t name_length = colon ? (size_t)(colon - list) : length;
+        found = name_length > 0 && strncmp(name, list, name_length) == 0 &&
+                (!exact || name[name_length] == 0) &&
+                (colon == NULL || number == 0 || atoi(colon + 1) == number);
+        list += length + (list[length] == ',');
+    }
+    return found != without;
 }

@@ -23,5 +23,8 @@ extern struct config config;
 
 /* NULL, or what is wrong in one line. */
 const char *config_read(void);
+/* NCCL's lists of devices and interfaces: names or prefixes, after "=" exact ones, after "^" those
+ * that are not wanted; a name may end in ":port", which a `number` of 0 ignores. */
+bool config_is_listed(const char *list, const char *name, int number);
 
 #endif

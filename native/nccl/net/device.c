@@ -24,30 +24,6 @@ int64_t clock_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* NCCL_IB_HCA: names or prefixes, after "=" exact ones, after "^" those that are not wanted; a
- * name may end in ":port". */
-static bool is_wanted(const char *name, int number)
-{
-    const char *list = config.devices;
-    if (list == NULL)
-        return true;
-    bool without = *list == '^';
-    list += without;
-    bool exact = *list == '=';
-    list += exact;
-    bool found = false;
-    while (*list && !found) {
-        size_t length = strcspn(list, ",");
-        const char *colon = memchr(list, ':', length);
-        size_t name_length = colon ? (size_t)(colon - list) : length;
-        found = name_length > 0 && strncmp(name, list, name_length) == 0 &&
-                (!exact || name[name_length] == 0) &&
-                (colon == NULL || atoi(colon + 1) == number);
-        list += length + (list[length] == ',');
-    }
-    return found != without;
-}
-
 /* Mbit/s for each lane, by enum ibv_active_speed's numbers. */
 static int port_speed(const struct ibv_port_attr *attr)
 {
@@ -73,7 +49,7 @@ static void add_port(struct ibv_device *device)
     for (uint8_t number = 1; context && port_count < MAX_PORTS; number++) {
         if (verbs.query_port(context, number, &attr))
             break;
-        if (!is_wanted(name, number))
+        if (config.devices && !config_is_listed(config.devices, name, number))
             continue;
         struct port *port = &ports[port_count];
         struct ibv_pd *pd = verbs.alloc_pd(context);

@@ -27,23 +27,10 @@ struct setup {
     struct conn *conn;
 };
 
-/* One of a list of names or prefixes, after "=" exact ones, after "^" none of them. */
 static bool interface_is_wanted(const char *name)
 {
-    const char *list = config.interface;
-    if (list == NULL)
-        return strncmp(name, "docker", 6) != 0;
-    bool without = *list == '^';
-    list += without;
-    bool exact = *list == '=';
-    list += exact;
-    bool found = false;
-    while (*list && !found) {
-        size_t length = strcspn(list, ",");
-        found = length && strncmp(name, list, length) == 0 && (!exact || name[length] == 0);
-        list += length + (list[length] == ',');
-    }
-    return found != without;
+    return config.interface ? config_is_listed(config.interface, name, 0)
+                            : strncmp(name, "docker", 6) != 0;
 }
 
 static socklen_t address_size(const struct sockaddr *address)

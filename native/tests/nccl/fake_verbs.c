@@ -1,284 +1,17 @@
 #include "fake_verbs.h"
 
 #include <errno.h>
-#include <infiniband/verbs.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "fake_network.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
 #pragma GCC visibility push(default)
-
-enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
-
-struct packet {
-    struct packet *next;
-    int64_t due_ns;
-    uint32_t psn;
-    bool is_ack, is_send;
-    uint64_t address;
-    uint32_t rkey, size;
-    unsigned char data[];
-};
-
-struct entry { /* of a send queue */
-    struct entry *next;
-    uint32_t psn;
-    uint64_t wr_id, address;
-    uint32_t rkey, size;
-    const void *from;
-    bool is_send, signaled;
-};
-
-struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
-struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
-
-struct cq { struct ibv_cq base; struct cqe *first, **last; };
-
-struct pair {
-    struct ibv_qp base;
-    int port;
-    bool gone;
-    uint32_t peer, label, next_psn, expected_psn;
-    uint8_t timeout, retry_count;
-    int retries;
-    int64_t progress_ns, last_due_ns;
-    int64_t closing_ns; /* in error, and until then still writing what arrives */
-    struct entry *sends, **last_send;
-    struct receive *receives, **last_receive;
-    struct packet *out, **last_out;
-};
-
-struct device {
-    struct ibv_device base;
-    struct ibv_context context;
-    struct fake_fault fault;
-    bool active;
-    int events[8], event_count;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device devices[PORTS];
-static struct pair *pairs[MAX_PAIRS];
-static struct { struct ibv_mr mr; bool used; } *regions[MAX_REGIONS];
-static uint32_t pair_count = 1, region_count = 1;
-static struct fake_counts counts;
-static uint64_t random_state = 88172645463325252u;
-
-static uint64_t draw(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
-                     enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
-{
-    struct cq *cq = (struct cq *)base;
-    struct cqe *cqe = calloc(1, sizeof *cqe);
-    cqe->due_ns = due_ns ? due_ns : now() + devices[pair->port].fault.completion_delay_ns;
-    cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
-                              .qp_num = pair->base.qp_num};
-    *cq->last = cqe;
-    cq->last = &cqe->next;
-}
-
-static void flush(struct pair *pair, enum ibv_wc_status first)
-{
-    int64_t due_ns = now() + devices[pair->port].fault.completion_delay_ns;
-    if (pair->base.state != IBV_QPS_ERR)
-        pair->closing_ns = due_ns;
-    pair->base.state = IBV_QPS_ERR;
-    while (pair->sends) {
-        struct entry *entry = pair->sends;
-        complete(pair->base.send_cq, pair, entry->wr_id, first,
-                 entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
-        first = IBV_WC_WR_FLUSH_ERR;
-        pair->sends = entry->next;
-        free(entry);
-    }
-    pair->last_send = &pair->sends;
-    while (pair->receives) {
-        struct receive *receive = pair->receives;
-        complete(pair->base.recv_cq, pair, receive->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0,
-                 due_ns);
-        pair->receives = receive->next;
-        free(receive);
-    }
-    pair->last_receive = &pair->receives;
-}
-
-static void transmit(struct pair *pair, struct packet *packet)
-{
-    const struct fake_fault *fault = &devices[pair->port].fault;
-    int64_t due_ns = now() + BASE_DELAY_NS + fault->delay_ns;
-    if (!devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
-        free(packet);
-        return;
-    }
-    packet->due_ns = due_ns > pair->last_due_ns ? due_ns : pair->last_due_ns;
-    pair->last_due_ns = packet->due_ns;
-    *pair->last_out = packet;
-    pair->last_out = &packet->next;
-    if ((int)(draw() % 1000) < fault->duplicated_permille) {
-        struct packet *twin = malloc(sizeof *twin + packet->size);
-        memcpy(twin, packet, sizeof *twin + packet->size);
-        twin->next = NULL;
-        *pair->last_out = twin;
-        pair->last_out = &twin->next;
-    }
-}
-
-/* The NIC reads memory when it sends, also when it sends again. */
-static void send_entry(struct pair *pair, const struct entry *entry)
-{
-    struct packet *packet = calloc(1, sizeof *packet + entry->size);
-    *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
-                              .address = entry->address, .rkey = entry->rkey, .size = entry->size};
-    if (entry->size)
-        memcpy(packet->data, entry->from, entry->size);
-    transmit(pair, packet);
-}
-
-static void acknowledge(struct pair *pair)
-{
-    struct packet *ack = calloc(1, sizeof *ack);
-    ack->is_ack = true;
-    ack->psn = pair->expected_psn;
-    transmit(pair, ack);
-}
-
-static void take_ack(struct pair *pair, uint32_t psn)
-{
-    while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
-        struct entry *entry = pair->sends;
-        if (entry->signaled)
-            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS,
-                     entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, 0);
-        pair->sends = entry->next;
-        if (pair->sends == NULL)
-            pair->last_send = &pair->sends;
-        free(entry);
-        pair->retries = 0;
-        pair->progress_ns = now();
-    }
-}
-
-static bool may_write(const struct packet *packet)
-{
-    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
-        !regions[packet->rkey]->used)
-        return false;
-    const struct ibv_mr *mr = &regions[packet->rkey]->mr;
-    uint64_t start = (uint64_t)(uintptr_t)mr->addr;
-    return packet->address >= start && packet->size <= mr->length &&
-           packet->address - start <= mr->length - packet->size;
-}
-
-/* A request arrives at its responder. */
-static void execute(struct pair *from, struct pair *to, const struct packet *packet)
-{
-    if (packet->psn != to->expected_psn) {
-        if ((int32_t)(packet->psn - to->expected_psn) < 0) {
-            counts.duplicates++;
-            acknowledge(to);
-        }
-        return;
-    }
-    if (packet->is_send) {
-        struct receive *receive = to->receives;
-        if (receive == NULL) {
-            counts.not_ready++;
-            return;
-        }
-        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
-                                                                       : receive->size);
-        complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, packet->size,
-                 0);
-        to->receives = receive->next;
-        if (to->receives == NULL)
-            to->last_receive = &to->receives;
-        free(receive);
-    } else if (packet->size && !may_write(packet)) {
-        counts.wrong_key++;
-        flush(from, IBV_WC_REM_ACCESS_ERR);
-        return;
-    } else if (packet->size) {
-        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
-        counts.writes++;
-    }
-    counts.after_end += from->base.state != IBV_QPS_RTS;
-    to->expected_psn++;
-    acknowledge(to);
-}
-
-static void deliver(struct pair *from, const struct packet *packet)
-{
-    struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
-    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
-        return;
-    if (packet->is_ack) {
-        if (to->base.state == IBV_QPS_RTS)
-            take_ack(to, packet->psn);
-    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
-               (to->base.state == IBV_QPS_ERR && now() < to->closing_ns && !packet->is_send))
-        execute(from, to, packet);
-}
-
-static void retransmit(struct pair *pair, int64_t now_ns)
-{
-    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL ||
-        now_ns - pair->progress_ns < INT64_C(4096) << pair->timeout)
-        return;
-    if (pair->retries++ >= pair->retry_count) {
-        flush(pair, IBV_WC_RETRY_EXC_ERR);
-        return;
-    }
-    pair->progress_ns = now_ns;
-    for (struct entry *entry = pair->sends; entry; entry = entry->next) {
-        counts.retransmitted++;
-        send_entry(pair, entry);
-    }
-}
-
-/* Everything that is due. */
-static void step(void)
-{
-    int64_t now_ns = now();
-    for (uint32_t i = 1; i < pair_count; i++) {
-        struct pair *pair = pairs[i];
-        if (pair == NULL)
-            continue;
-        while (pair->out && pair->out->due_ns <= now_ns) {
-            struct packet *packet = pair->out;
-            pair->out = packet->next;
-            if (pair->out == NULL)
-                pair->last_out = &pair->out;
-            deliver(pair, packet);
-            free(packet);
-        }
-        retransmit(pair, now_ns);
-        if (pair->gone && pair->out == NULL) {
-            pairs[i] = NULL;
-            free(pair);
-        }
-    }
-}
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
@@ -300,13 +33,13 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
             entry->size = wr->sg_list->length;
         }
         if (pair->sends == NULL)
-            pair->progress_ns = now();
+            pair->progress_ns = fake_now();
         *pair->last_send = entry;
         pair->last_send = &entry->next;
         if (qp->state == IBV_QPS_ERR)
-            flush(pair, IBV_WC_WR_FLUSH_ERR);
+            fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
         else
-            send_entry(pair, entry);
+            fake_send_entry(pair, entry);
     }
     pthread_mutex_unlock(&lock);
     return 0;
@@ -323,7 +56,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     *pair->last_receive = receive;
     pair->last_receive = &receive->next;
     if (qp->state == IBV_QPS_ERR)
-        flush(pair, IBV_WC_WR_FLUSH_ERR);
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -333,8 +66,8 @@ static int poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
     struct cq *cq = (struct cq *)base;
     int got = 0;
     pthread_mutex_lock(&lock);
-    step();
-    int64_t now_ns = now();
+    fake_step();
+    int64_t now_ns = fake_now();
     while (got < room && cq->first && cq->first->due_ns <= now_ns) {
         struct cqe *cqe = cq->first;
         wc[got++] = cqe->wc;
@@ -512,7 +245,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
     if (attr->qp_state == IBV_QPS_ERR)
-        flush(pair, IBV_WC_WR_FLUSH_ERR);
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     qp->state = attr->qp_state;
     if (mask & IBV_QP_DEST_QPN) {
         pair->peer = attr->dest_qp_num;
@@ -578,7 +311,7 @@ void fake_fail_queues(int port)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 1; i < pair_count; i++)
         if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
-            flush(pairs[i], IBV_WC_LOC_PROT_ERR);
+            fake_flush(pairs[i], IBV_WC_LOC_PROT_ERR);
     pthread_mutex_unlock(&lock);
 }
 

@@ -1,0 +1,244 @@
+#include <string.h>
+
+#include "conn_parts.h"
+#include "log.h"
+
+const char *conn_rail_name(const struct conn *conn, int r)
+{
+    return ports[conn->group.rail[r]].name;
+}
+
+int conn_living(const struct conn *conn)
+{
+    int count = 0;
+    for (int r = 0; r < conn->rails; r++)
+        count += conn->rail[r].state == RAIL_UP;
+    return count;
+}
+
+void conn_stop(struct conn *conn, const char *problem)
+{
+    if (conn->problem == NULL) {
+        conn->problem = problem;
+        WARN("connection ended: %s", problem);
+    }
+}
+
+void conn_say(struct conn *conn, enum control_kind kind, int r, const void *payload, size_t size)
+{
+    struct control control = {.kind = (uint8_t)kind, .rail = (uint8_t)r,
+                              .generation = conn->rail[r].generation, .length = (uint32_t)size,
+                              .posted = conn->is_sender ? 0 : conn->receiver.next};
+    link_send(&conn->link, &control, payload);
+}
+
+/* Our end is fenced: with it the receiver says what it has. */
+static void say_fenced(struct conn *conn, int r)
+{
+    struct receipt receipts[SLOTS];
+    size_t count = conn->is_sender ? 0 : receiver_report(&conn->receiver, receipts);
+    conn_say(conn, CONTROL_FENCED, r, receipts, count * sizeof *receipts);
+}
+
+/* The rail's state says that it is being left: stop its work. */
+static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
+{
+    conn->fences++;
+    conn->reported[r] = false;
+    conn->rejoining[r] = false;
+#ifndef NET_WITHOUT_FENCE
+    queues_fail(&conn->queues[r]);
+#endif
+    if (conn->flow[r]) {
+        atomic_fetch_add(&conn->flow[r]->errors, 1);
+        atomic_store(&conn->flow[r]->failed, 1);
+    }
+    if (was_up)
+        INFO("rail %s is left: %s; %d of %d rails live", conn_rail_name(conn, r), why, conn_living(conn),
+             conn->rails);
+}
+
+void conn_fail_rail(struct conn *conn, int r, const char *why, int64_t now_ns)
+{
+    bool was_up = conn->rail[r].state == RAIL_UP;
+    if (rail_fail(&conn->rail[r], now_ns))
+        begin_fence(conn, r, why, was_up);
+}
+
+void conn_probe(struct conn *conn, int r, int queue)
+{
+    struct credit record = {.kind = RECORD_PROBE};
+    queues_send(&conn->queues[r], queue, conn->rail[r].generation, &record, sizeof record, NULL,
+                &(struct work){.kind = WORK_OTHER});
+}
+
+static void replay(struct conn *conn, int r)
+{
+    if (!conn->is_sender || !conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
+        return;
+    conn->reported[r] = false;
+    conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
+                                    conn->report_posted[r]);
+}
+
+void conn_fenced(struct conn *conn, int r, int64_t now_ns)
+{
+    rail_drained(&conn->rail[r], now_ns);
+    if (conn->is_sender)
+        sender_lost(&conn->sender, r);
+    else
+        receiver_lost(&conn->receiver, r);
+    say_fenced(conn, r);
+    replay(conn, r);
+}
+
+/* The receiver makes new queue pairs, as soon as its port allows. */
+void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
+{
+    struct rail *rail = &conn->rail[r];
+    if (!conn->rejoining[r] || !rail_is_fenced(rail) ||
+        atomic_load(&conn->queues[r].port->down) || now_ns < rail->due_ns)
+        return;
+    conn->probes[r] = 0;
+    const char *problem = queues_remake(&conn->queues[r]);
+    if (problem == NULL)
+        problem = queues_connect(&conn->queues[r], &conn->rejoin[r], rail->generation, conn->seed,
+                                 conn->traffic_class);
+    if (problem) {
+        rail_retry_later(rail, now_ns);
+        return;
+    }
+    conn->rejoining[r] = false;
+    rail_connected(rail, now_ns);
+    conn_say(conn, CONTROL_ACCEPT, r, &conn->queues[r].local, sizeof conn->queues[r].local);
+}
+
+/* The sender asks for the rail again. */
+void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
+{
+    struct rail *rail = &conn->rail[r];
+    if (!rail_rebuilds(rail, conn_living(conn), now_ns))
+        return;
+    rail->state = RAIL_REBUILD;
+    if (atomic_load(&conn->queues[r].port->down) || queues_remake(&conn->queues[r])) {
+        rail_retry_later(rail, now_ns);
+        return;
+    }
+    rail_asked(rail, now_ns);
+    conn_say(conn, CONTROL_REJOIN, r, &conn->queues[r].local, sizeof conn->queues[r].local);
+}
+
+static void accepted(struct conn *conn, int r, const struct endpoint *remote, int64_t now_ns)
+{
+    struct rail *rail = &conn->rail[r];
+    const char *problem = queues_connect(&conn->queues[r], remote, rail->generation, conn->seed,
+                                         conn->traffic_class);
+    rail_connected(rail, now_ns);
+    conn->probes[r] = 0;
+    if (problem) {
+        conn_fail_rail(conn, r, problem, now_ns);
+        return;
+    }
+    for (int i = 0; i < conn->queues[r].qps; i++)
+        conn_probe(conn, r, i);
+}
+
+static void peer_fenced(struct conn *conn, const struct control *control, const void *payload,
+                        int64_t now_ns)
+{
+    int r = control->rail;
+    bool was_up = conn->rail[r].state == RAIL_UP;
+    enum rail_order order = rail_peer_fenced(&conn->rail[r], control->generation, now_ns);
+    if (order == RAIL_NOTHING)
+        return;
+    if (order == RAIL_FENCE)
+        begin_fence(conn, r, "the peer left it", was_up);
+    conn->rejoining[r] = false;
+    if (order == RAIL_ANSWER)
+        say_fenced(conn, r);
+    conn->reports[r] = control->length / sizeof(struct receipt);
+    memcpy(conn->report[r], payload, conn->reports[r] * sizeof(struct receipt));
+    conn->report_posted[r] = control->posted;
+    conn->reported[r] = true;
+    replay(conn, r);
+}
+
+static void peer_ended(struct conn *conn, const struct control *control, const void *payload)
+{
+    struct receipt receipts[SLOTS];
+    size_t count = control->length / sizeof *receipts;
+    memcpy(receipts, payload, count * sizeof *receipts);
+    conn->peer_ended = true;
+    if (conn->is_sender)
+        sender_concluded(&conn->sender, receipts, count, control->posted);
+}
+
+static void take_control(struct conn *conn, const struct control *control, const void *payload,
+                         int64_t now_ns)
+{
+    int r = control->rail;
+    struct rail *rail = &conn->rail[r];
+    struct endpoint remote;
+    if (r >= conn->rails) {
+        conn_stop(conn, "the peer named a rail that is none");
+        return;
+    }
+    bool has_endpoint = control->length == sizeof remote;
+    if (has_endpoint)
+        memcpy(&remote, payload, sizeof remote);
+    if (control->kind == CONTROL_FENCED)
+        peer_fenced(conn, control, payload, now_ns);
+    else if (control->kind == CONTROL_REJOIN && has_endpoint && !conn->is_sender) {
+        conn->rejoining[r] = control->generation == rail->generation;
+        conn->rejoin[r] = remote;
+        rail->due_ns = rail->state == RAIL_DOWN ? now_ns : rail->due_ns;
+    } else if (control->kind == CONTROL_ACCEPT && has_endpoint && conn->is_sender) {
+        if (rail->state == RAIL_WAIT_ACK && control->generation == rail->generation)
+            accepted(conn, r, &remote, now_ns);
+    } else if (control->kind == CONTROL_LEAVE && conn->is_sender)
+        rail->held_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
+                                                               : now_ns + control->hold_ns;
+    else if (control->kind == CONTROL_RETURN && conn->is_sender)
+        rail->held_until_ns = 0;
+    else if (control->kind == CONTROL_BYE)
+        peer_ended(conn, control, payload);
+    else
+        conn_stop(conn, "the peer sent what is no message");
+}
+
+void conn_take_controls(struct conn *conn, int64_t now_ns)
+{
+    struct control control;
+    const void *payload = NULL;
+    int got = 0;
+    while (conn->problem == NULL && (got = link_receive(&conn->link, &control, &payload)) > 0)
+        take_control(conn, &control, payload, now_ns);
+    if (got < 0)
+        conn_stop(conn, "the peer sent what is no message");
+    link_flush(&conn->link);
+}
+
+/* The agent's notices: the sender decides, so that two ends never leave two rails at once. */
+void conn_obey_agent(struct conn *conn, int64_t now_ns)
+{
+    uint32_t version = agent_version();
+    if (conn->looked_at_agent && version == conn->agent_seen)
+        return;
+    conn->agent_seen = version;
+    conn->looked_at_agent = true;
+    for (int r = 0; r < conn->rails; r++) {
+        const struct queues *queues = &conn->queues[r];
+        int64_t until_ns = agent_held_until(queues->local.gid, queues->remote.gid);
+        struct rail *rail = &conn->rail[r];
+        if (until_ns == rail->agent_held_until_ns)
+            continue;
+        rail->agent_held_until_ns = until_ns;
+        if (conn->is_sender) {
+            rail->held_until_ns = until_ns;
+            continue;
+        }
+        struct control control = {.kind = until_ns > now_ns ? CONTROL_LEAVE : CONTROL_RETURN,
+                                  .rail = (uint8_t)r, .hold_ns = until_ns - now_ns};
+        link_send(&conn->link, &control, NULL);
+    }
+}

@@ -1,0 +1,82 @@
+#include <string.h>
+
+#include "conn_parts.h"
+
+void conn_post_chunks(struct conn *conn, int64_t now_ns)
+{
+    struct send *send;
+    unsigned chunk;
+    while (sender_next_chunk(&conn->sender, &send, &chunk)) {
+        int best = -1, pair = -1;
+        for (int r = 0; r < conn->rails; r++) {
+            int i = conn->rail[r].state == RAIL_UP ? queues_pick(&conn->queues[r], true) : -1;
+            if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
+                                           conn->queues[best].bytes_outstanding)) {
+                best = r;
+                pair = i;
+            }
+        }
+        if (best < 0)
+            return;
+        uint64_t offset = chunk_offset(send, chunk), length = chunk_length(send, chunk);
+        const struct memory *memory = send->memory;
+        struct header header = {.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
+                                .chunks = send->chunks, .sequence = send->sequence,
+                                .size = send->size, .posted_ns = now_ns};
+        struct ibv_sge sge = {(uint64_t)(uintptr_t)send->data + offset, (uint32_t)length,
+                              memory->mr[best]->lkey};
+        struct ibv_send_wr payload = {
+            .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+            .wr.rdma = {send->offer.address + offset, send->offer.rkey[best]}};
+        struct work work = {WORK_CHUNK, chunk, send->sequence, length, send};
+        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &header,
+                                sizeof header, length ? &payload : NULL, &work);
+        sender_posted(send, chunk, best);
+        conn->queues[best].queue[pair].credits--;
+        if (error)
+            conn_fail_rail(conn, best, strerror(error), now_ns);
+    }
+}
+
+void conn_post_cts(struct conn *conn, int64_t now_ns)
+{
+    struct receive *receive;
+    while ((receive = receiver_next_cts(&conn->receiver)) != NULL) {
+        int best = -1, pair = -1;
+        for (int i = 0; i < conn->rails && best < 0; i++) {
+            int r = (int)((receive->sequence + (uint64_t)i) % (uint64_t)conn->rails);
+            if (conn->rail[r].state == RAIL_UP &&
+                (pair = queues_pick(&conn->queues[r], false)) >= 0)
+                best = r;
+        }
+        if (best < 0)
+            return;
+        struct cts cts;
+        receiver_fill_cts(receive, &cts);
+        for (int i = 0; i < receive->count; i++) {
+            const struct memory *memory = receive->place[i].memory;
+            for (int r = 0; r < conn->rails; r++)
+                cts.offer[i].rkey[r] = memory->mr[r]->rkey;
+        }
+        size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
+        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &cts, size,
+                                NULL, &(struct work){.kind = WORK_CTS,
+                                                     .sequence = receive->sequence});
+        receive->cts_rail = (int8_t)best;
+        if (error)
+            conn_fail_rail(conn, best, strerror(error), now_ns);
+    }
+}
+
+void conn_give_credits(struct conn *conn, int r)
+{
+    struct queues *queues = &conn->queues[r];
+    for (int i = 0; i < queues->qps && conn->rail[r].state == RAIL_UP; i++) {
+        struct credit record = {.kind = RECORD_CREDIT,
+                                .count = (uint16_t)queues->queue[i].consumed};
+        if (record.count >= CREDIT_STEP &&
+            queues_send(queues, i, conn->rail[r].generation, &record, sizeof record, NULL,
+                        &(struct work){.kind = WORK_OTHER}) == 0)
+            queues->queue[i].consumed = 0;
+    }
+}

@@ -1,0 +1,220 @@
+#include "fake_network.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+struct device devices[PORTS];
+struct pair *pairs[MAX_PAIRS];
+struct region *regions[MAX_REGIONS];
+uint32_t pair_count = 1, region_count = 1;
+struct fake_counts counts;
+uint64_t random_state = 88172645463325252u;
+
+static uint64_t draw(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+int64_t fake_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
+                     enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
+{
+    struct cq *cq = (struct cq *)base;
+    struct cqe *cqe = calloc(1, sizeof *cqe);
+    cqe->due_ns = due_ns ? due_ns : fake_now() + devices[pair->port].fault.completion_delay_ns;
+    cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
+                              .qp_num = pair->base.qp_num};
+    *cq->last = cqe;
+    cq->last = &cqe->next;
+}
+
+void fake_flush(struct pair *pair, enum ibv_wc_status first)
+{
+    int64_t due_ns = fake_now() + devices[pair->port].fault.completion_delay_ns;
+    if (pair->base.state != IBV_QPS_ERR)
+        pair->closing_ns = due_ns;
+    pair->base.state = IBV_QPS_ERR;
+    while (pair->sends) {
+        struct entry *entry = pair->sends;
+        complete(pair->base.send_cq, pair, entry->wr_id, first,
+                 entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
+        first = IBV_WC_WR_FLUSH_ERR;
+        pair->sends = entry->next;
+        free(entry);
+    }
+    pair->last_send = &pair->sends;
+    while (pair->receives) {
+        struct receive *receive = pair->receives;
+        complete(pair->base.recv_cq, pair, receive->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0,
+                 due_ns);
+        pair->receives = receive->next;
+        free(receive);
+    }
+    pair->last_receive = &pair->receives;
+}
+
+static void transmit(struct pair *pair, struct packet *packet)
+{
+    const struct fake_fault *fault = &devices[pair->port].fault;
+    int64_t due_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
+    if (!devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
+        free(packet);
+        return;
+    }
+    packet->due_ns = due_ns > pair->last_due_ns ? due_ns : pair->last_due_ns;
+    pair->last_due_ns = packet->due_ns;
+    *pair->last_out = packet;
+    pair->last_out = &packet->next;
+    if ((int)(draw() % 1000) < fault->duplicated_permille) {
+        struct packet *twin = malloc(sizeof *twin + packet->size);
+        memcpy(twin, packet, sizeof *twin + packet->size);
+        twin->next = NULL;
+        *pair->last_out = twin;
+        pair->last_out = &twin->next;
+    }
+}
+
+void fake_send_entry(struct pair *pair, const struct entry *entry)
+{
+    struct packet *packet = calloc(1, sizeof *packet + entry->size);
+    *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
+                              .address = entry->address, .rkey = entry->rkey, .size = entry->size};
+    if (entry->size)
+        memcpy(packet->data, entry->from, entry->size);
+    transmit(pair, packet);
+}
+
+static void acknowledge(struct pair *pair)
+{
+    struct packet *ack = calloc(1, sizeof *ack);
+    ack->is_ack = true;
+    ack->psn = pair->expected_psn;
+    transmit(pair, ack);
+}
+
+static void take_ack(struct pair *pair, uint32_t psn)
+{
+    while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
+        struct entry *entry = pair->sends;
+        if (entry->signaled)
+            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS,
+                     entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, 0);
+        pair->sends = entry->next;
+        if (pair->sends == NULL)
+            pair->last_send = &pair->sends;
+        free(entry);
+        pair->retries = 0;
+        pair->progress_ns = fake_now();
+    }
+}
+
+static bool may_write(const struct packet *packet)
+{
+    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
+        !regions[packet->rkey]->used)
+        return false;
+    const struct ibv_mr *mr = &regions[packet->rkey]->mr;
+    uint64_t start = (uint64_t)(uintptr_t)mr->addr;
+    return packet->address >= start && packet->size <= mr->length &&
+           packet->address - start <= mr->length - packet->size;
+}
+
+/* A request arrives at its responder. */
+static void execute(struct pair *from, struct pair *to, const struct packet *packet)
+{
+    if (packet->psn != to->expected_psn) {
+        if ((int32_t)(packet->psn - to->expected_psn) < 0) {
+            counts.duplicates++;
+            acknowledge(to);
+        }
+        return;
+    }
+    if (packet->is_send) {
+        struct receive *receive = to->receives;
+        if (receive == NULL) {
+            counts.not_ready++;
+            return;
+        }
+        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
+                                                                       : receive->size);
+        complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, packet->size,
+                 0);
+        to->receives = receive->next;
+        if (to->receives == NULL)
+            to->last_receive = &to->receives;
+        free(receive);
+    } else if (packet->size && !may_write(packet)) {
+        counts.wrong_key++;
+        fake_flush(from, IBV_WC_REM_ACCESS_ERR);
+        return;
+    } else if (packet->size) {
+        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
+        counts.writes++;
+    }
+    counts.after_end += from->base.state != IBV_QPS_RTS;
+    to->expected_psn++;
+    acknowledge(to);
+}
+
+static void deliver(struct pair *from, const struct packet *packet)
+{
+    struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
+    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
+        return;
+    if (packet->is_ack) {
+        if (to->base.state == IBV_QPS_RTS)
+            take_ack(to, packet->psn);
+    } else if (to->base.state == IBV_QPS_RTR || to->base.state == IBV_QPS_RTS ||
+               (to->base.state == IBV_QPS_ERR && fake_now() < to->closing_ns && !packet->is_send))
+        execute(from, to, packet);
+}
+
+static void retransmit(struct pair *pair, int64_t now_ns)
+{
+    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL ||
+        now_ns - pair->progress_ns < INT64_C(4096) << pair->timeout)
+        return;
+    if (pair->retries++ >= pair->retry_count) {
+        fake_flush(pair, IBV_WC_RETRY_EXC_ERR);
+        return;
+    }
+    pair->progress_ns = now_ns;
+    for (struct entry *entry = pair->sends; entry; entry = entry->next) {
+        counts.retransmitted++;
+        fake_send_entry(pair, entry);
+    }
+}
+
+void fake_step(void)
+{
+    int64_t now_ns = fake_now();
+    for (uint32_t i = 1; i < pair_count; i++) {
+        struct pair *pair = pairs[i];
+        if (pair == NULL)
+            continue;
+        while (pair->out && pair->out->due_ns <= now_ns) {
+            struct packet *packet = pair->out;
+            pair->out = packet->next;
+            if (pair->out == NULL)
+                pair->last_out = &pair->out;
+            deliver(pair, packet);
+            free(packet);
+        }
+        retransmit(pair, now_ns);
+        if (pair->gone && pair->out == NULL) {
+            pairs[i] = NULL;
+            free(pair);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+/* The fake provider's NICs and the packets between them. One lock for all; callers hold it. */
+#ifndef FAKE_NETWORK_H
+#define FAKE_NETWORK_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "fake_verbs.h"
+
+enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
+
+struct packet {
+    struct packet *next;
+    int64_t due_ns;
+    uint32_t psn;
+    bool is_ack, is_send;
+    uint64_t address;
+    uint32_t rkey, size;
+    unsigned char data[];
+};
+
+struct entry { /* of a send queue */
+    struct entry *next;
+    uint32_t psn;
+    uint64_t wr_id, address;
+    uint32_t rkey, size;
+    const void *from;
+    bool is_send, signaled;
+};
+
+struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
+struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
+
+struct cq { struct ibv_cq base; struct cqe *first, **last; };
+
+struct pair {
+    struct ibv_qp base;
+    int port;
+    bool gone;
+    uint32_t peer, label, next_psn, expected_psn;
+    uint8_t timeout, retry_count;
+    int retries;
+    int64_t progress_ns, last_due_ns;
+    int64_t closing_ns; /* in error, and until then still writing what arrives */
+    struct entry *sends, **last_send;
+    struct receive *receives, **last_receive;
+    struct packet *out, **last_out;
+};
+
+struct device {
+    struct ibv_device base;
+    struct ibv_context context;
+    struct fake_fault fault;
+    bool active;
+    int events[8], event_count;
+};
+
+struct region { struct ibv_mr mr; bool used; };
+
+extern pthread_mutex_t lock;
+extern struct device devices[PORTS];
+extern struct pair *pairs[MAX_PAIRS];
+extern struct region *regions[MAX_REGIONS];
+extern uint32_t pair_count, region_count;
+extern struct fake_counts counts;
+extern uint64_t random_state;
+
+int64_t fake_now(void);
+/* The pair is in error: everything outstanding completes, the oldest send with `first`. */
+void fake_flush(struct pair *pair, enum ibv_wc_status first);
+/* The NIC reads memory when it sends, also when it sends again. */
+void fake_send_entry(struct pair *pair, const struct entry *entry);
+void fake_step(void); /* everything that is due */
+
+#endif

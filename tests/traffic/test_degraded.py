@@ -1,0 +1,99 @@
+"""Connections with fewer paths than rails: which are missed, and what is in the way."""
+
+from __future__ import annotations
+
+import pytest
+from tests.traffic.one_end import (
+    NOW,
+    POLICY,
+    Host,
+    here,
+    life,
+    nics,
+    of,
+    there,
+    watched,
+)
+
+from syntony.model.paths import FourTuple
+from syntony.traffic.connection import Connection, State
+from syntony.traffic.health import Health
+from syntony.traffic.instructions import (
+    Cause,
+    Note,
+    Reason,
+)
+from syntony.traffic.pairs import LocalNic
+from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_only_rails_that_both_hosts_have_in_the_connections_family_are_missed(six: bool) -> None:
+    host = Host(rails=2, six=six)
+    redundancy = Redundancy(host.health)
+    alive = [host.conn.subflows[host.first]]
+    assert [nic.name for nic in redundancy.missing(host.conn, alive)] == ["nic1"]
+    assert [nic.name for nic in redundancy.missing(host.conn, [])] == ["nic0", "nic1"]
+    fewer = [flow for flow in watched() if flow.remote_rail == 0]
+    host.health.watch(fewer)
+    assert redundancy.missing(host.conn, alive) == [], "the peer has no NIC on the other rail"
+    host.health.watch([])
+    missed = redundancy.missing(host.conn, alive)
+    assert [nic.name for nic in missed] == ["nic1"], "of a peer that nobody knows all is expected"
+
+
+def test_a_rail_that_the_peer_has_in_the_other_family_only_is_not_missed() -> None:
+    host = Host(six=True)
+    flows = [each._replace(others=()) if each.remote_rail else each for each in watched()]
+    host.health.watch(flows)
+    alive = [host.conn.subflows[host.first]]
+    assert Redundancy(host.health).missing(host.conn, alive) == []
+
+
+def test_rails_without_an_address_of_the_family_are_not_missed() -> None:
+    health = Health(POLICY, [*nics(1), LocalNic(name="nic1", rail=1, addresses=("fd01::1",)),
+                             LocalNic(name="nic2", rail=2, addresses=())])  # fmt: skip
+    conn = Connection(7, 0, accepted=False)
+    conn.local = here(0)
+    missed = [nic.name for nic in Redundancy(health).missing(conn, [])]
+    assert missed == ["nic0", "nic2"], "one without any address is down"
+
+
+def obstacle(host: Host) -> str:
+    host.settle(NOW)
+    turn = host.settle(NOW + DEGRADED_NS)
+    notes = [each for each in of(turn, Note) if each.action == "degraded"]
+    return notes[0].reason.evidence if notes else ""
+
+
+def test_a_degraded_connection_says_what_is_in_the_way() -> None:
+    dead = Host()
+    dead.announced(1)
+    dead.kill(1)
+    assert "4 probes unanswered" in obstacle(dead)
+    down = Host()
+    down.carrier("nic1", up=False)
+    assert "no carrier" in obstacle(down)
+    stuck = Host()
+    flow = FourTuple(here(1), 61_000, there(1), POLICY.port)
+    stuck.add(flow, "nic1").stalled = Reason(Cause.FABRIC, "", NOW, NOW)
+    stuck.conn.subflows[flow].state = State.UP
+    assert (
+        Redundancy(stuck.health)
+        ._obstacle(stuck.conn, nics()[1], NOW)
+        .endswith("its data are not acknowledged")
+    )
+    waiting = Host(accepted=True)
+    assert obstacle(waiting) == "1 of 2 paths: nic1: the peer has not joined"
+    unknown = Host()
+    unknown.health.watch([])
+    unknown.announced(0)
+    assert "announced no address of its rail" in obstacle(unknown)
+    held = Host()
+    held.announced(1)
+    held.kill(1)
+    for flow_id in (10, 11):
+        held.health.liveness(life(flow_id, NOW, alive=True))
+    assert "held down for 1.0 s more" in Redundancy(held.health)._obstacle(
+        held.conn, nics()[1], NOW
+    )

@@ -1,0 +1,113 @@
+"""Failover's table of connections, and what it has watched and when."""
+
+from __future__ import annotations
+
+import errno
+
+from tests.traffic.one_end import (
+    NOW,
+    POLICY,
+    Host,
+    here,
+    life,
+    machine,
+    of,
+    there,
+)
+
+from syntony.model import MS, S
+from syntony.model.paths import FlowSample, FourTuple
+from syntony.traffic import events
+from syntony.traffic.connection import Remote, State, Subflow
+from syntony.traffic.connection_table import ConnectionTable
+from syntony.traffic.failover import WATCH_EVERY_NS, Failover
+from syntony.traffic.instructions import (
+    Create,
+    Refused,
+    Watch,
+)
+from syntony.traffic.pairs import Reply
+from syntony.traffic.policy import Mode, Policy
+
+
+def test_a_port_that_the_kernel_refused_is_not_drawn_again() -> None:
+    policy = Policy(mode=Mode.ACT, port_low=61_000, port_high=61_001)
+    host = Host(policy)
+    host.announced(1, policy.port)
+    table = ConnectionTable(policy, host.health, host.steering.ports)
+    table.by_token[7] = host.conn
+    (create,) = of(host.settle(), Create)
+    refused = Refused(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
+    table.take(host.conn, refused)
+    assert create.flow not in host.conn.subflows
+    drawn = {host.steering.ports.draw(here(1), there(1)) for _ in range(20)}
+    assert drawn == {61_000, 61_001} - {create.flow.local_port}
+
+
+def ticked(found: Failover, until_ns: int) -> list[tuple[int, object]]:
+    out: list[tuple[int, object]] = []
+    while (due_ns := found.next_due_ns()) is not None and due_ns <= until_ns:
+        out += [(due_ns, each) for each in found.tick(due_ns)]
+    return out
+
+
+def test_what_a_connection_uses_is_watched_soon_after_it_has_changed() -> None:
+    found = machine()
+    out = ticked(found, NOW + WATCH_EVERY_NS)
+    planned = {("nic0", there(0)), ("nic1", there(1))}
+    assert [each.paths for _, each in out if isinstance(each, Watch)][-1] == planned
+    at_ns = NOW + 3 * WATCH_EVERY_NS
+    found.handle(events.AddressAnnounced(
+        at_ns=at_ns, token=7, remote_id=2, address="10.1.0.9", port=POLICY.port
+    ))  # fmt: skip
+    watches = [each for _, each in ticked(found, at_ns + WATCH_EVERY_NS) if isinstance(each, Watch)]
+    assert watches[-1].paths == planned | {("nic1", "10.1.0.9")}
+    gone_ns = at_ns + 10 * WATCH_EVERY_NS
+    found.handle(events.ConnectionDown(at_ns=gone_ns, token=7))
+    watches = [
+        each for _, each in ticked(found, gone_ns + WATCH_EVERY_NS) if isinstance(each, Watch)
+    ]
+    assert watches[-1].paths == frozenset()
+
+
+def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> None:
+    found = machine()
+    conn = found.connections[7]
+    conn.remotes[2] = Remote(there(1), POLICY.port, 1)
+    assert not [each for each in found.tick(NOW, back=False) if isinstance(each, Create)]
+    assert [each for each in found.tick(NOW, back=True) if isinstance(each, Create)]
+
+
+def test_a_second_of_progress_is_a_rate() -> None:
+    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", State.UP, 0)
+
+    def take(at_ns: int, acked: int) -> None:
+        subflow.take(
+            FlowSample(
+                at_ns=at_ns, flow=subflow.flow, token=1, inode=1, bytes_acked=acked,
+                bytes_received=0, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,
+                last_ack_ns=0, rtt_ns=MS, pacing_bps=0, delivery_bps=0,
+            ),
+            POLICY,
+        )  # fmt: skip
+
+    take(0, 1_000)
+    take(S, 1_001_000)
+    assert subflow.rate_bps == 8_000_000
+    take(S + S // 2, 1_001_000)
+    assert subflow.rate_bps == 4_000_000, "half a second counts half"
+    take(4 * S, 1_001_000)
+    assert subflow.rate_bps == 0
+    take(5 * S, 500)
+    assert subflow.rate_bps == 0, "counters that go back are no progress"
+
+
+def test_answers_are_those_of_flows_that_live() -> None:
+    host = Host()
+    replies = {0: Reply(5), 1: Reply(9, silent=True), 10: Reply(7), 99: Reply(50)}
+    found = host.health.answers(replies)
+    assert {pair: (its.newest_ns, its.flows, its.host) for pair, its in found.items()} == {
+        ("nic0", there(0)): (9, 2, "peer"), ("nic1", there(1)): (7, 1, "peer")
+    }  # fmt: skip
+    host.health.liveness(life(1, NOW, alive=False))
+    assert host.health.answers(replies)["nic0", there(0)].newest_ns == 5
