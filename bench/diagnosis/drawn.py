@@ -415,7 +415,7 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
             if stuck:
                 return {"collectives": rows, "steps": steps}
             waited += done - enqueue
-            ready = done
+            ready = np.asarray(done, dtype=np.float64)
         for name, values in (
             ("step", np.full(draft.ranks, step)),
             ("rank", everyone),

@@ -18,7 +18,8 @@ LONG = 0.3
 """Share of bad windows from which a row is not one of the usual ones."""
 CHANCE = 1e-3
 """Episodes by chance in a bundle."""
-MAX_CELLS = 50_000_000
+MIN_CELLS, CELLS_PER_ROW = 100_000, 50
+"""A matrix has no more cells than this: rows far apart must not exhaust the memory."""
 
 Flags = NDArray[np.bool_]
 
@@ -44,8 +45,9 @@ class Grid:
         self.begin_ns = int(at_ns.min()) if len(at_ns) else 0
         self.column: Ints = (at_ns - self.begin_ns) // self.width_ns
         self.windows = int(self.column.max()) + 1 if len(at_ns) else 0
-        if self.windows * count > MAX_CELLS:  # far-off rows, or many objects: coarser windows
-            self.width_ns *= math.ceil(self.windows * count / MAX_CELLS)
+        limit = MIN_CELLS + CELLS_PER_ROW * len(at_ns)
+        if self.windows * count > limit:  # far-off rows, or tiny windows: coarser ones
+            self.width_ns *= math.ceil(self.windows * count / limit)
             self.column = (at_ns - self.begin_ns) // self.width_ns
             self.windows = int(self.column.max()) + 1
         self._cell = np.where(objects >= 0, objects, 0) * max(1, self.windows) + self.column

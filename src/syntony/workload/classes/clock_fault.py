@@ -39,7 +39,7 @@ class _Sides(NamedTuple):
 
 def find(facts: Facts) -> list[Finding]:
     """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
-    found = []
+    found: list[Finding] = []
     for grid, delays, sigma_ns in _sources(facts):
         usual = _usual_total(delays)
         for nic, sides in _by_nic(delays).items():
