@@ -31,11 +31,13 @@ def find(facts: Facts) -> list[Finding]:
         return []
     rails = sorted(set(flows.rail))
     codes = flows.table.codes("rail")
-    number = {code: rails.index(str(value)) for code, value in enumerate(codes.values)}
+    place = {rail: number for number, rail in enumerate(rails)}
+    number = {code: place.get(str(value), -1) for code, value in enumerate(codes.values)}
     carried = np.zeros((len(rails), max(flows.grid.windows, 1)))
     sent = np.nan_to_num(flows.table.numbers("bytes"))
-    rows = np.array([number.get(int(code), 0) for code in codes.codes], dtype=np.int64)
-    np.add.at(carried, (rows, flows.grid.column), sent)
+    rows = np.array([number.get(int(code), -1) for code in codes.codes], dtype=np.int64)
+    known = rows >= 0
+    np.add.at(carried, (rows[known], flows.grid.column[known]), sent[known])
     total = carried.sum(axis=0)
     plan = _plan(facts, rails)
     if len(rails) < 2 or plan is None:
