@@ -1,9 +1,9 @@
 """Clock error and bound in regimes and under stamp noise that the estimator does not model.
 
-    python bench/clock_foreign.py [--quick] [--json] [--seeds 5] [--only WORD …] [--noise NAME …]
+    python -m bench.clock_foreign [--quick] [--json] [--seeds 5] [--only WORD …] [--noise NAME …]
 
-Each row is one regime (`syntony.sim.regimes`) under one noise (`syntony.sim.stamps`), over several
-seeded fleets of six clocks with windows of 128 + 128 probes, on the code path of the product:
+Each row is one regime (`bench.simulated.regimes`) under one noise (`bench.simulated.stamps`), over
+several seeded fleets of six clocks with windows of 128 + 128 probes, on the product's code path:
 window fit in C, tracker, network solve, bound. The rows of `hardware` and `kernel` stamps in the
 regimes *quiet* and *load* are the estimator's own model: the figures to compare with. A violation
 is a reading further from the truth than its bound; `hidden` marks regimes whose data cannot show
@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from bench.simulated.fleet import PairReading
+from bench.simulated.regimes import REGIMES, run
+from bench.simulated.stamps import NOISES
 
 from syntony.io.window_fit import fit_window
-from syntony.sim.fleet import PairReading
-from syntony.sim.regimes import REGIMES, run
-from syntony.sim.stamps import NOISES
 
 QUICK_NOISES = ("hardware", "kernel", "gamma_edge", "coalesced")
 

@@ -1,6 +1,6 @@
 """Error of pair estimators by load and kind of stamps, on simulated 25G queues with known truth.
 
-    python bench/clock_sim.py [--windows 20]
+    python -m bench.clock_sim [--windows 20]
 
 Columns: this project's window estimator alone; its tracker, started at load 0.1 and then kept under
 the load; the hard envelope; and the published way (Huygens, NSDI'18): a linear support vector
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from bench.simulated import queues, stamps
 from numpy.typing import NDArray
 
 from syntony.clock.envelope import hard_envelope
@@ -23,7 +24,6 @@ from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker
 from syntony.io.window_fit import fit_window
 from syntony.model import S
-from syntony.sim import queues, stamps
 
 Floats = NDArray[np.float64]
 

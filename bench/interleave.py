@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-
-from syntony.sim.phases import Periodic, iteration_s
+from bench.simulated.phases import Periodic, iteration_s
 
 CASES = ((0.5, 0.5), (0.6, 0.4), (0.7, 0.3), (0.4, 0.6))
 """Compute and communication, parts of an iteration that has the link alone."""

@@ -2,11 +2,13 @@
 
     python -m bench.key_rotation [--rotations 20] [--hosts 4]     # of the fleet's probe keys
     python -m bench.key_rotation --certificates                   # and of an agent's certificate
+    python -m bench.key_rotation --certificates --job --hogs 2    # under load
 
 With `--certificates` each rotation of the keys has one of an agent's certificate and key in it, one
 host after the other: the old certificate is revoked, so that its agent has to come back. Probes
-that did not arrive are counted, and seconds of a pair of NICs that have no row at all. Exit
-status 1 where there are any.
+that did not arrive are counted, and seconds of a pair of NICs without a row. With `--job` a checked
+job runs over two rails meanwhile, of which no path may be torn. Exit status 1: there was
+one of these.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from bench.control_deaths import patient, progress
+from bench.hogs import hogs
+from tests.fleet.failing import Fleet
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
@@ -29,7 +36,7 @@ from syntony.wire.enrol import IdentitiesQuery
 from syntony.wire.probes import KeysQuery, MatrixQuery, RotateKeys, SeriesQuery
 from syntony.wire.x509 import read_certificate
 
-NAME = "bench-keys"
+NAME, JOB = "bench-keys", "llm"
 LATE_NS = 10 * S
 """Rows of a second may be stored so much later."""
 PATIENCE_S = 120.0
@@ -100,6 +107,26 @@ def missing(seconds: Seconds) -> int:
     return sum(max(known) - min(known) + 1 - len(known) for known in seconds.values())
 
 
+class Beside:
+    """The load beside the rotations: busy loops, and a job if there is to be one."""
+
+    def __init__(self, lab: LiveLab, stack: ExitStack, count: int, *, job: bool) -> None:
+        self._fleet = Fleet(lab)
+        self._job = stack.enter_context(self._fleet.job(JOB)) if job else None
+        if job:
+            both = patient(lambda: self._fleet.both(JOB))
+            eventually(both, "both rails joined", within_s=PATIENCE_S)
+        stack.enter_context(hogs(count))
+
+    def told(self) -> dict[str, Any]:
+        """The job's account, and how many of its paths were torn; empty without one."""
+        if self._job is None:
+            return {}
+        log = self._fleet.log(JOB)
+        torn = sum(row.action == "destroy" and row.cause != "join" for row in log)
+        return {**self._job.account(), "torn": torn}
+
+
 def main() -> int:
     """See above."""
     parser = argparse.ArgumentParser(
@@ -108,6 +135,8 @@ def main() -> int:
     parser.add_argument("--rotations", type=int, default=20)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--certificates", action="store_true")
+    parser.add_argument("--job", action="store_true", help="a checked job over two rails")
+    parser.add_argument("--hogs", type=int, default=0, help="busy loops beside the lab")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     if asked.rotations < 1:
@@ -115,9 +144,10 @@ def main() -> int:
     keys: list[float] = []
     certificates: list[float] = []
     seconds: Seconds = defaultdict(dict)
-    with live(NAME, "--hosts", str(asked.hosts), agents=True) as lab:
+    with live(NAME, "--hosts", str(asked.hosts), agents=True) as lab, ExitStack() as stack:
         rotations = Rotations(lab, asked.hosts)
         eventually(rotations.healthy, "a fleet without loss", within_s=PATIENCE_S)
+        beside = Beside(lab, stack, asked.hogs, job=asked.job)
         for number in range(asked.rotations):
 
             def within(host: str = f"h{number % asked.hosts}") -> None:
@@ -127,15 +157,17 @@ def main() -> int:
             began_ns = time.monotonic_ns()
             keys.append(rotations.keys(within))
             rotations.collect(seconds, began_ns)
+            progress(f"{number + 1}/{asked.rotations} {keys[-1]:.1f} s")
         time.sleep(SETTLE_S)
         rotations.collect(seconds, began_ns)
+        job = beside.told()
     told = [each for known in seconds.values() for each in known.values()]
     lost, sent = sum(each.lost for each in told), sum(each.sent for each in told)
     gaps = missing(seconds)
     found = {
         "rotations": asked.rotations, "hosts": asked.hosts, "probes": sent, "probes_lost": lost,
         "seconds": len(told), "seconds_missing": gaps, "keys_s": keys,
-        "certificates_s": certificates,
+        "certificates_s": certificates, "job": job,
     }  # fmt: skip
     if asked.json:
         print(json.dumps(found))
@@ -148,7 +180,12 @@ def main() -> int:
             if taken:
                 median_s, longest_s = statistics.median(taken), max(taken)
                 print(f"{what}: median {median_s:.1f} s, longest {longest_s:.1f} s each")
-    return 1 if lost or gaps else 0
+        if job:
+            print(
+                f"job: {job['torn']} paths torn, {job['steps']} steps, longest "
+                f"{job['longest_s']:.2f} s, {job['wrong']} wrong answers (decision 0069)"
+            )
+    return 1 if lost or gaps or job.get("torn") else 0
 
 
 if __name__ == "__main__":

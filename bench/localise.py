@@ -21,13 +21,22 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from bench.simulated.fabric import (
+    Clos,
+    Clos3,
+    Counts,
+    Fabric,
+    draw_flows,
+    prices,
+    probe,
+    round_trips,
+)
 from bench.tallies import tally_losses
 from numpy.typing import NDArray
 
 from syntony.fabric.candidates import REPLIES_REBATE
 from syntony.fabric.locate import MIN_REPLIES_LOSS
 from syntony.fabric.loss import STRICTNESS, find_losses
-from syntony.sim.fabric import Clos, Clos3, Counts, Fabric, draw_flows, prices, probe, round_trips
 
 PEERS, PORTS = 10, 8
 NOISE = 1e-5

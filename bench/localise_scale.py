@@ -13,11 +13,11 @@ import sys
 import time
 
 import numpy as np
+from bench.simulated.fabric import Clos3, Flows, prices, probe
 from bench.tallies import LossTally, merge, tally_losses
 from numpy.typing import NDArray
 
 from syntony.fabric.loss import find_losses
-from syntony.sim.fabric import Clos3, Flows, prices, probe
 
 FLOWS = 64
 PPS, SECONDS = 50, 30

@@ -12,9 +12,9 @@ import argparse
 from typing import NamedTuple
 
 import numpy as np
+from bench.simulated.incast import Case, Outcome, Sender, run
 
 from syntony.model import MS, S
-from syntony.sim.incast import Case, Outcome, Sender, run
 from syntony.traffic.pacing import PacePolicy, Pacer
 
 POLICY = PacePolicy(queue_ns=MS)

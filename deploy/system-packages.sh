@@ -1,9 +1,11 @@
 #!/bin/sh
 # Check that the system packages for the build and the lab are installed. As root on Debian or
-# Ubuntu, install what is missing; otherwise print one line to copy, and fail.
+# Ubuntu, install what is missing; otherwise print one line to copy, and fail, unless all that lacks
+# is what a part is left out without.
 # Options: --test adds the programs our deployment files are tested with, --slow those of the slow
 # tests, --bench the systems that the benchmarks compare with.
 set -eu
+PLUGIN_NEEDS=libibverbs-dev
 
 need() { # need COMMAND PACKAGE
     command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ||
@@ -11,9 +13,9 @@ need() { # need COMMAND PACKAGE
 }
 
 # A compiler without the C library's development files compiles but cannot link.
-links_a_program() {
+links_a_program() { # links_a_program [INCLUDE]
     directory=$(mktemp -d)
-    echo 'int main(void) { return 0; }' >"$directory/main.c"
+    printf '%s\nint main(void) { return 0; }\n' "${1:-}" >"$directory/main.c"
     status=0
     "${CC:-cc}" "$directory/main.c" -o "$directory/main" >/dev/null 2>&1 || status=1
     rm -rf "$directory"
@@ -24,7 +26,7 @@ find_missing() { # find_missing OPTION
     missing=""
     links_a_program || missing="$missing gcc libc6-dev"
     # The NCCL net plug-in is built with its types; it loads the library itself when it runs.
-    [ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
+    links_a_program '#include <infiniband/verbs.h>' || missing="$missing $PLUGIN_NEEDS"
     need ip iproute2
     need tc iproute2
     need nft nftables
@@ -54,6 +56,7 @@ find_missing() { # find_missing OPTION
         need busybox busybox-static
         need depmod kmod
         need ibv_rc_pingpong ibverbs-utils
+        need ib_send_lat perftest
         # Debian keeps the server's programs off PATH.
         command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
             missing="$missing postgresql"
@@ -67,9 +70,17 @@ find_missing() { # find_missing OPTION
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ *$//')
 }
 
+leave_out_the_plugin() {
+    echo "syntony is built without its NCCL net plug-in; to have it, run:" \
+        "sudo apt-get install -y $PLUGIN_NEEDS && make clean setup" >&2
+    exit 0
+}
+
 find_missing "${1:-}"
 [ -n "$missing" ] || exit 0
 
+may_install() { command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ]; }
+may_install || [ "$missing" != $PLUGIN_NEEDS ] || leave_out_the_plugin
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "syntony needs what Debian calls: $missing; install them with your package manager" >&2
     exit 1
@@ -87,6 +98,7 @@ apt-get install -y -q --no-install-recommends $missing |
     sed -n -e '/^Need to get/p' -e 's/^Setting up \([^ ]*\) .*/   \1/p' >&2
 wanted=$missing
 find_missing "${1:-}"
+[ "$missing" != $PLUGIN_NEEDS ] || leave_out_the_plugin
 [ -z "$missing" ] || {
     echo "syntony still lacks: $missing (installed: $wanted); see apt-get's messages above" >&2
     exit 1

@@ -35,7 +35,8 @@ LARGE = 16
 """Larger constants, and all that are not whole, are scaled by 3 instead of being off by one."""
 APPEARANCE = {
     "alpha", "color", "colors", "columnspacing", "fontsize", "fontweight", "frameon",
-    "handlelength", "length", "ls", "lw", "mew", "ms", "pad", "pad_edge", "padding", "zorder",
+    "handlelength", "length", "ls", "lw", "mew", "ms", "pad", "pad_edge", "padding", "xytext",
+    "zorder",
 }  # fmt: skip
 """Keyword arguments of drawing libraries: how something looks, not what it says or where."""
 UNCHANGED = {"annotation", "returns", "decorator_list", "bases", "format_spec", "exc", "cause"}

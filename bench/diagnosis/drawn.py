@@ -416,7 +416,7 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
                 return {"collectives": rows, "steps": steps}
             waited += done - enqueue
             ready = np.asarray(done, dtype=np.float64)
-        for name, values in (
+        for name, each in (
             ("step", np.full(draft.ranks, step)),
             ("rank", everyone),
             ("begin_ns", begun.astype(np.int64)),
@@ -427,5 +427,5 @@ def _rank_tables(draft: Draft) -> dict[str, Columns]:
             ("comm_ns", waited),
             ("checkpoint_ns", draft.save[:, step]),
         ):
-            steps[name] += values.tolist()
+            steps[name] += each.tolist()
     return {"collectives": rows, "steps": steps}

@@ -57,18 +57,21 @@ enum syn_job_subject {
     SYN_JOB_PATH_ALIVE = 2, /* it may be used again */
     SYN_JOB_STOPPED = 3,    /* an operator stopped traffic control: move nothing */
     SYN_JOB_STARTED = 4,
+    SYN_JOB_PATH_PACE = 5, /* send no faster than `rate_bps` over it, all flows together; 0: as fast
+                            * as it goes */
+    SYN_JOB_PATH_MOVE = 6, /* take another way between these addresses: other ports, flow labels */
 };
 
 /* Of the path between two addresses, whatever uses it; both are 0 where the subject is no path. After
  * STOPPED, and after a new connection, earlier notices of paths are void. */
 struct syn_job_notice {
     uint32_t subject;
-    uint32_t reserved;
+    uint32_t only_class; /* PATH_PACE: of this IP traffic class, plus 1; 0: of all */
     int64_t at_ns;      /* CLOCK_MONOTONIC: when the agent decided it */
     int64_t expires_ns; /* void from then on; 0: until another notice of the same subject */
     uint8_t local[16];
     uint8_t remote[16];
-    uint64_t reserved2;
+    uint64_t rate_bps; /* PATH_PACE: payload bits per second */
 };
 
 struct syn_job_page {

@@ -22,6 +22,7 @@ PATH = os.environ["SYNTONY_AGENT"]
 SEED = int(os.environ.get("PEER_SEED", "1"))
 PAGE_BYTES = 128 + 64 * 64 + 128 * 512
 FLOWS_AT = 128 + 64 * 64
+PATIENCE_S = 60
 LATER: list[threading.Thread] = []
 
 
@@ -143,6 +144,7 @@ def fork() -> Any:
         print("ready", flush=True)
         sys.stdin.readline()
         os.kill(os.getpid(), signal.SIGKILL)
+    signal.alarm(PATIENCE_S)  # a child begins without its parent's
     signal.pause()
     return job
 
@@ -168,7 +170,7 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 if __name__ == "__main__":
-    signal.alarm(60)  # nobody waits for us for ever
+    signal.alarm(PATIENCE_S)  # nobody waits for us for ever
     kept = MODES[sys.argv[1]]()
     print("ready", flush=True)
     for thread in LATER:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def start(link: JobLink, mode: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(PEER), mode],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | given,
+        start_new_session=True,
     )  # fmt: skip
 
 
@@ -72,7 +74,8 @@ def peer(link: JobLink, mode: str, **environ: str) -> Iterator[subprocess.Popen[
             assert line_of(process) == "ready"
             yield process
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its children, too
 
 
 def of(link: JobLink, process: subprocess.Popen[str]) -> ProcessView:
@@ -250,6 +253,16 @@ def test_a_child_that_keeps_the_socket_does_not_keep_the_process(link: _Counted)
         process.stdin.flush()
         assert process.wait(PATIENCE_S) == -9
         wait_for(lambda: len(link.report()) == 1, "gone")
+        os.killpg(process.pid, 0)  # the child is there
+    wait_for(lambda: not left(process.pid), "the child gone as well")
+
+
+def left(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_one_that_holds_many_connections_has_few(link: _Counted) -> None:

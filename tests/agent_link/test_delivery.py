@@ -350,3 +350,58 @@ def test_a_process_resumed_from_a_snapshot_begins_another_stream(tmp_path: Path)
     left.acknowledge(3)
     assert Delivery(spool).stream == spool.stream
     spool.close()
+
+
+def test_every_record_of_a_backlog_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is asked whether there is more to do, as the uplink does at each turn."""
+    spool = open_spool(tmp_path, 1 << 20)
+    for number in range(6):
+        spool.append("t", 1, b"%d" % number)
+    spool.close()
+    spool = open_spool(tmp_path, 1 << 20)
+    read: list[int] = []
+    plainly = Spool._read
+
+    def counted(self: Spool, segment: Any, place: int) -> Any:
+        read.append(segment.first_seq + place)
+        return plainly(self, segment, place)
+
+    monkeypatch.setattr(Spool, "_read", counted)
+    delivery = Delivery(spool)
+    sent = 0
+    while not delivery.over:
+        if (batch := delivery.next_batch()) is not None:
+            sent = batch.seq
+        assert not delivery.over
+        delivery.acknowledge(sent)
+    assert read == [1, 2, 3, 4, 5, 6]
+    assert Delivery(spool).stream == spool.stream
+    spool.close()
+
+
+def test_a_backlog_that_the_medium_loses_meanwhile_ends_when_what_was_sent_is_stored(
+    tmp_path: Path,
+) -> None:
+    spool = open_spool(tmp_path, 1 << 20)
+    for _ in range(3):
+        spool.append("t", 2, b"x" * 40)
+    spool.close()
+    spool = open_spool(tmp_path, 1 << 20)
+    delivery = Delivery(spool)
+    first = delivery.next_batch()
+    assert first is not None
+    (path,) = tmp_path.glob("*.spool")
+    data = bytearray(path.read_bytes())
+    for place in range(len(data) // 2, len(data)):
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    while (batch := delivery.next_batch()) is not None:
+        first = batch
+    # What is under way is not stored yet.
+    assert (delivery.ready, delivery.over) == (False, False)
+    delivery.acknowledge(first.seq)
+    assert (delivery.ready, delivery.over) == (False, True)
+    assert spool.dropped_rows == 2 * (3 - first.seq)
+    spool.close()

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from syntony.alerts.incidents import (
     KEPT_NS,
-    MAX_KEPT,
     REOPEN_NS,
     Book,
     BookState,
@@ -285,11 +284,11 @@ def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> Non
         msgspec.structs.replace(
             first, number=100 + k, subject=f"x{k}", state=State.RESOLVED, resolved_ns=k + 1
         )
-        for k in range(MAX_KEPT + 50)
+        for k in range(10_050)
     ]
     story.book.state.incidents = [*over, first]
     story.tick(**A)
-    assert len(story.book.incidents) == MAX_KEPT + 1
+    assert len(story.book.incidents) == 10_001
     assert story.book.incidents[0].number == 150
     assert story.book.find(first.number).live
     story.now_ns += KEPT_NS

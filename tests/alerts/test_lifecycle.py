@@ -386,3 +386,37 @@ def test_a_rule_says_nothing_that_was_not_asked() -> None:
     )  # fmt: skip
     assert parsed.enabled
     assert parsed.severity is Severity.INFO
+
+
+@pytest.mark.parametrize(("then", "explained"), [(40, True), (39, True), (41, False)])
+def test_a_count_stays_explained_until_more_is_counted(then: float, explained: bool) -> None:
+    """What is counted within an hour still holds what its cause did, after that is over."""
+    rules = [rule("errors", counts=True, explained_by=("rack",)), rule("rack")]
+    book = Book(rules)
+    for at_s, errors, rack in ((0, 20, 11), (5, 40, 11), (10, then, 1), (15, then, 1)):
+        seen = [Observation("errors", "r1/x", errors), Observation("rack", "r1", rack)]
+        book.evaluate(T0 + at_s * S, measured(seen, ["errors", "rack"]), Inside())
+    incident = next(each for each in book.incidents if each.rule == "errors")
+    assert bool(incident.cause) == explained
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"), [({"above": 2.5}, 2.5), ({"above": None, "below": 7.0}, 7.0)]
+)
+def test_a_summary_tells_the_limit(limits: dict[str, float | None], limit: float) -> None:
+    tight = rule("hot", summary="beyond {limit}", **limits)
+    assert tight.limit == limit
+    book = Book([tight])
+    feed(book, T0, "hot", 2.5 + 4 if "below" in limits else 3)
+    assert book.incidents[0].summary == f"beyond {limit:g}"
+
+
+@pytest.mark.parametrize("mild", [False, True])
+@pytest.mark.parametrize("severity", Severity)
+def test_what_hurts_little_is_a_warning_where_it_would_be_critical(
+    severity: Severity, mild: bool
+) -> None:
+    book = Book([rule(severity=severity)])
+    book.evaluate(T0, measured([Observation("hot", "x", 50, mild=mild)], ["hot"]), Apart())
+    calmer = Severity.WARNING if mild and severity is Severity.CRITICAL else severity
+    assert book.incidents[0].severity is calmer

@@ -149,3 +149,8 @@ def test_alertmanagers_labels_are_identity_whatever_changes(subject: str) -> Non
     assert one["labels"] == other["labels"]
     assert "host" not in one["labels"], "no NIC"
     assert render.alertmanager([incident()], GPU_7, T0)[0]["labels"]["nic"] == "rail0"
+
+
+def test_slack_has_no_line_for_jobs_where_none_is_hit() -> None:
+    (attachment,) = render.slack(ChangeKind.PAGE, incident(jobs=()), GPU_7, [])["attachments"]
+    assert "jobs" not in attachment["text"]

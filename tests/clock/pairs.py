@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from bench.simulated import stamps
+from bench.simulated.clocks import EPOCH_NS, ClockKind, SimulatedClocks
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 
 from syntony.clock.samples import Clouds
 from syntony.clock.tracker import Mode, PairTracker, Tracked
 from syntony.io.window_fit import fit_window
 from syntony.model import S
-from syntony.sim import stamps
-from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 WINDOW_NS = 2 * S
 WANDERING = ClockKind(wander_ppb=3.0)

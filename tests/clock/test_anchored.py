@@ -7,14 +7,14 @@ import random
 import msgspec
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS, ClockKind
+from bench.simulated.fleet import QUIET, Reading, SimulatedFleet, Way
 
 from syntony.clock.anchored import AnchoredSolver, FleetMemory
 from syntony.clock.anchors import Anchor
 from syntony.clock.network import NetworkSolver
 from syntony.io.window_fit import fit_window
 from syntony.model import MS, ClockState, Edge, S, Timeline, UtcReading
-from syntony.sim.clocks import EPOCH_NS, ClockKind
-from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Way
 
 SEED = 11
 WINDOW_NS = 2 * S

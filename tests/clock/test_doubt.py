@@ -11,6 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.clock.edge_worlds import TOPOLOGIES, Judged, World
 
+from syntony.clock.doubt import node_doubts
+from syntony.clock.laplacian import Laplacian
 from syntony.clock.network import NetworkSolver
 from syntony.model import ClockState
 from syntony.model.clocks import BOUND_SIGMAS
@@ -206,3 +208,22 @@ def test_edges_of_an_older_agent_are_read() -> None:
     solver = NetworkSolver()
     solver.update([msgspec.convert(edge, type(world.edges[0])) for edge in old], now_ns=0)
     assert {line.state for line in solver.solve(now_ns=0)} == {ClockState.SYNCHRONIZED}
+
+
+def test_edges_that_are_left_out_cast_no_doubt_however_heavy() -> None:
+    """A clock that was cut out: its edges are infinitely doubtful and most precise."""
+    plus, minus = np.triu_indices(6, 1)
+    mesh = Laplacian(plus.astype(np.intp), minus.astype(np.intp), 6)
+    rng = np.random.default_rng(9)
+    doubts, weights = rng.uniform(20, 30, len(plus)), rng.uniform(1, 3, len(plus))
+    doubts[0], weights[0] = 400.0, 10.0  # between clocks 0 and 1
+    out = (plus == 2) | (minus == 2)
+    pulled = []
+    for node in (0, 1):
+        mine = ~out & ((plus == node) | (minus == node))
+        pulled.append(np.average(doubts[mine], weights=weights[mine]))
+    for weight in (0.0, 1.0, 1e9):
+        told = node_doubts(mesh, np.where(out, np.inf, doubts), np.where(out, weight, weights))
+        assert told[:2] == pytest.approx(pulled)
+        assert told[2] == 0
+        assert ((told[3:] > 20) & (told[3:] < 40)).all()

@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from bench.simulated import stamps
+from bench.simulated.clocks import EPOCH_NS, SimulatedClocks
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 
 from syntony.clock import fit
 from syntony.clock.fit import WindowFit, fit_window
 from syntony.clock.mixture import START_NOISE_NS, Mixture, fit_mixture
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.model import S
-from syntony.sim import stamps
-from syntony.sim.clocks import EPOCH_NS, SimulatedClocks
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 SEEDS = range(24)
 SPAN = (EPOCH_NS, EPOCH_NS + 2 * S)

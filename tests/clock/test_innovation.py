@@ -1,7 +1,7 @@
 """A pair whose clocks or queues do not behave as its filter assumes: the bound has to say so.
 
-Delays and clocks are drawn here, not by `syntony.sim`: gamma noise, quadratic phase, queues that
-fill and drain. Errors are judged a second after the window, where served time is used.
+Delays and clocks are drawn here, not by `bench.simulated`: gamma noise, quadratic phase, queues
+that fill and drain. Errors are judged a second after the window, where served time is used.
 """
 
 from __future__ import annotations
@@ -283,3 +283,29 @@ def test_a_step_is_forgotten_in_a_minute_of_windows() -> None:
         assert stepped.factor >= 1
         stepped.take(10.0, 100.0)
     assert stepped.factor == 1.0
+
+
+@pytest.mark.parametrize("direction", ["there", "back"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("left", "shows"), [(2, False), (3, True)])
+def test_three_probes_of_each_third_and_direction_tell_a_bend(
+    direction: str, place: int, left: int, shows: bool
+) -> None:
+    """Fewer, of which one may be a stamp gone wrong, do not."""
+    rng = np.random.default_rng([7, place])
+    clouds = _window(rng, 4.0, bent(100.0, 0.0), 4.0)
+    slope = 12e-6 + 100e-9 * 2
+    ahead = np.arange(len(clouds.t)) < clouds.forward
+    third = np.clip(((clouds.t / clouds.span_ns + 0.5) * 3).astype(int), 0, 2)
+    thinned = np.flatnonzero((third == place) & (ahead == (direction == "there")))
+    heights = np.asarray(clouds.heights(slope))
+    lowest = thinned[np.argsort(heights[thinned])[:left]]
+    kept = np.ones(len(clouds.t), dtype=np.bool_)
+    kept[np.setdiff1d(thinned, lowest)] = False
+    thin = clouds._replace(
+        t=clouds.t[kept], y=clouds.y[kept], side=clouds.side[kept], purity=clouds.purity[kept],
+        forward=int(np.count_nonzero(kept & ahead)),
+    )  # fmt: skip
+    ramp = DriftRamp()
+    ramp.take(thin, slope, 1e-18)
+    assert (ramp.seen > 0) == shows

@@ -6,11 +6,11 @@ import functools
 
 import numpy as np
 import pytest
+from bench.simulated.fleet import QUIET, SimulatedFleet, Way
 from tests.cases import mostly_slow
 
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState
-from syntony.sim.fleet import QUIET, SimulatedFleet, Way
 
 LIAR = 3
 LIMIT_NS = 10.0

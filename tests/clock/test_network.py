@@ -3,6 +3,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS, SimulatedClocks
 from tests.cases import mostly_slow
 
 from syntony.clock import gauge, laplacian, network
@@ -11,7 +12,6 @@ from syntony.clock.network import NetworkSolver
 from syntony.clock.pair import PairEstimator
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, Edge, S, Timeline
-from syntony.sim.clocks import EPOCH_NS, SimulatedClocks
 
 NODES = 12
 EDGE_NS, HOLDOVER_NS = 8 * S, 600 * S

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bench.simulated import stamps
+from bench.simulated.clocks import EPOCH_NS, ClockKind, SimulatedClocks
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +19,6 @@ from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import REQUIRED, check_probes
 from syntony.errors import InputError, SyntonyError, UsageError
 from syntony.model import MS, ClockState, S
-from syntony.sim import stamps
-from syntony.sim.clocks import EPOCH_NS, ClockKind, SimulatedClocks
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 Columns = dict[str, NDArray[Any]]
 LENGTH_NS = 8 * S
@@ -370,3 +370,11 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     ran = CliRunner().invoke(solve, [str(file)])
     assert isinstance(ran.exception, InputError)
     assert ran.exception.name == "not-parquet"
+
+
+@pytest.mark.parametrize("row", [1, 7, 25, 40])
+def test_the_probe_that_goes_backwards_is_told(row: int) -> None:
+    columns = columns_of(0, 9_000)
+    columns["t_tx_ns"][row] = columns["t_tx_ns"][row - 1] - 1
+    with pytest.raises(InputError, match=rf"goes backwards \(probe {row}\)"):
+        check_probes(columns)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS, Queueing, SimulatedClocks
 
 from syntony.clock.pair import PairEstimator, PairSamples
 from syntony.clock.samples import MIN_PROBES
 from syntony.model import Edge, S
-from syntony.sim.clocks import EPOCH_NS, Queueing, SimulatedClocks
 
 AT_NS = EPOCH_NS + 10 * S
 SEEDS = range(8)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated.clocks import Queueing, SimulatedClocks
 from tests.clock.test_pair import AT_NS, truth_ns
 
 from syntony.clock.pair import PairEstimator, PairSamples
 from syntony.clock.paths import PathBalance
 from syntony.model import Edge, S
-from syntony.sim.clocks import Queueing, SimulatedClocks
 
 WINDOW_NS = 4 * S
 FLOOR_NS = 5_000.0

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from bench.simulated import stamps
+from bench.simulated.clocks import STEADY, ClockKind
+from bench.simulated.fleet import QUIET, Reading, SimulatedFleet, Traffic, Way
 from numpy.typing import NDArray
 from tests.cases import mostly_slow
 
 from syntony.io import window_fit
 from syntony.model import ClockState
-from syntony.sim import stamps
-from syntony.sim.clocks import STEADY, ClockKind
-from syntony.sim.fleet import QUIET, Reading, SimulatedFleet, Traffic, Way
 
 WINDOWS = 10
 Action = Callable[[SimulatedFleet], None]

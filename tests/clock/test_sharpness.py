@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from bench.simulated import queues, stamps
 from numpy.typing import NDArray
 
 from syntony.clock.fit import fit_window
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.sharpness import FloorEvidence, floor_evidence
-from syntony.sim import queues, stamps
 
 Floats = NDArray[np.float64]
 Delays = Callable[[np.random.Generator, Floats], Floats]

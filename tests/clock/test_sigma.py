@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from bench.simulated import stamps
 from tests.clock.pairs import STUCK, Pair
 
 from syntony.clock.tracker import Mode, Tracked
-from syntony.sim import stamps
 
 AHEAD_NS = 4_000_000_000
 

@@ -157,3 +157,18 @@ def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
     watch.settle()
     assert watch.slew() is None
     assert looks(machine, watch, 20) == [], seed
+
+
+@pytest.mark.parametrize("gone_ns", [0, 1, 2, 10 * MS])
+def test_the_first_rate_of_a_slew_is_what_it_went_since(gone_ns: int) -> None:
+    """Looks may be closer to each other than the raw clock's ticks."""
+    watch = ClockWatch()
+    for at_ns in (0, S, 2 * S - 1, 2 * S):
+        assert watch.look(later(at_ns)) is None
+    now = later(2 * S + gone_ns)
+    watch.look(now._replace(mono_ns=now.mono_ns + 5_000, local_ns=now.local_ns + 5_000,
+                            boot_ns=now.boot_ns + 5_000))  # fmt: skip
+    slew = watch.slew()
+    assert slew is not None
+    assert slew.phase_ns == pytest.approx(5_000)
+    assert slew.rate_ppb == pytest.approx(5_000 * 1e9 / max(gone_ns, 1))

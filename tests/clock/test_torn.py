@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS
 
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.torn import HALF_DEPTH, STEP_NS, stepped_inside
 from syntony.model import S
-from syntony.sim.clocks import EPOCH_NS
 
 DELAY_NS = 7_000
 
@@ -47,3 +47,12 @@ def test_a_queue_is_no_step_however_long(each: int) -> None:
 def test_what_a_doubtful_drift_explains_is_no_step() -> None:
     assert stepped_inside(window(3 * int(STEP_NS), each=60), 0.0, 1e-12)
     assert not stepped_inside(window(3 * int(STEP_NS), each=60), 0.0, 1e-6)
+
+
+@pytest.mark.parametrize("step_ns", [-1_500, 1_500])
+def test_a_late_step_is_told_as_small_either_way(step_ns: int) -> None:
+    """Floors of halves do not tell it: both hold probes of before."""
+    clouds = window(0, each=60)
+    late = clouds.t > 0.35 * clouds.span_ns
+    stepped = clouds._replace(y=clouds.y + np.where(late, step_ns, 0))
+    assert stepped_inside(stepped, 0.0, 1e-12)

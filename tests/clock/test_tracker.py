@@ -2,6 +2,8 @@ import math
 
 import numpy as np
 import pytest
+from bench.simulated import stamps
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
 from syntony.clock.samples import Clouds
@@ -9,8 +11,6 @@ from syntony.clock.sharpness import floor_evidence
 from syntony.clock.tracker import Mode
 from syntony.io.window_fit import fit_window
 from syntony.model import S
-from syntony.sim import stamps
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -166,6 +166,8 @@ def test_whether_a_probe_reached_a_clock_before_an_instant() -> None:
     # The far clock is behind: its stamps are earlier, but they are not this clock's.
     assert agent.reach_before("h2", first_ns)
     assert not agent.reach_before("h0", first_ns + S), "nobody probes the prober's own clock"
+    agent.add(probes(1, 17, since_ns=WINDOW_NS))
+    assert agent.reach_before("h1", first_ns + 1), "whatever came since"
 
 
 class Seen:
@@ -223,3 +225,15 @@ def test_records_without_numbers_are_of_probes_sent_one_by_one() -> None:
     rows = probes(1, 22, count=16)
     found = classes(np.array(rows[list(PLAIN.names or ())], dtype=PLAIN))
     assert set(found.forward + found.reverse) == {UNPAIRED}
+
+
+def test_what_left_the_window_is_let_go_of() -> None:
+    """An agent that runs for months keeps one window's records."""
+    agent = windows()
+    rows = probes(1, 23)
+    agent.add(rows)
+    later_ns = int(rows["t2_ns"].max()) + 1
+    agent.edges(END_NS + WINDOW_NS // 2)
+    assert agent.reach_before("h1", later_ns)
+    agent.edges(END_NS + 2 * WINDOW_NS)
+    assert not agent.reach_before("h1", later_ns)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from bench.simulated.clocks import ClockKind, SimulatedClocks
 from tests.clock.test_offline import only, recorded
 
 from syntony.clock.cross import CrossStamps
@@ -13,7 +14,6 @@ from syntony.clock.offline import EdgeResult, NodeResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
 from syntony.model import S
-from syntony.sim.clocks import ClockKind, SimulatedClocks
 
 
 def number(value: float | None) -> str:

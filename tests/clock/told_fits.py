@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from bench.simulated import stamps
 
 from syntony.clock.envelope import hard_envelope, soft_envelope
 from syntony.clock.fit import Prior, WindowFit, fit_window
@@ -14,7 +15,6 @@ from syntony.clock.mixture import fit_mixture
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import floor_evidence
 from syntony.clock.torn import stepped_inside
-from syntony.sim import stamps
 
 SLOPE = 3e-6
 

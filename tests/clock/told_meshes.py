@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
+from bench.simulated.clocks import ClockKind
+from bench.simulated.fleet import QUIET, SimulatedFleet, Way
 from tests.clock.edge_worlds import REF_NS, TOPOLOGIES, Judged, World
 
 from syntony.clock.anchored import AnchoredSolver
@@ -17,8 +19,6 @@ from syntony.clock.laplacian import Laplacian
 from syntony.clock.network import EdgeVerdict, NetworkSolver
 from syntony.io.window_fit import fit_window
 from syntony.model import MS, ClockState, Edge, S, Timeline, UtcReading
-from syntony.sim.clocks import ClockKind
-from syntony.sim.fleet import QUIET, SimulatedFleet, Way
 
 
 def judged(world: World) -> Iterator[str]:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from bench.simulated import stamps
+from bench.simulated.clocks import ClockKind
+from bench.simulated.fleet import QUIET, Way, probe_pairs
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.paths import PathBalance
 from syntony.clock.samples import Clouds
 from syntony.clock.tracker import Tracked
-from syntony.sim import stamps
-from syntony.sim.clocks import ClockKind
-from syntony.sim.fleet import QUIET, Way, probe_pairs
 
 BUSY = Way(load=0.8)
 FULL = Way(floor_ns=605e3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.delay import _lower_spread
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.model.findings import Finding
 
@@ -90,3 +91,22 @@ def test_what_was_not_measured_says_nothing() -> None:
     empty = np.zeros(len(paths), dtype=np.int64)
     nothing = np.full(len(paths), np.nan)
     assert locate(candidates, [WindowCounts("now", empty, empty, nothing, nothing)]) == ()
+
+
+def test_the_spread_of_undisturbed_paths_is_told_by_the_lower_tail() -> None:
+    """However late a third of all is."""
+    change_ns = np.random.default_rng(11).normal(0, 700, 40_000)
+    assert _lower_spread(change_ns) == pytest.approx(700, rel=0.03)
+    change_ns[::3] += 50_000
+    assert _lower_spread(change_ns) == pytest.approx(700, rel=0.2)
+
+
+def test_what_no_path_shows_clearly_is_no_finding() -> None:
+    """A spine that is later by three sigmas of every path's measurement: clocks may have moved."""
+    candidates, paths = fabric()
+    for late, count in ((3.0, 0), (12.0, 1)):
+        change = np.array([late * 5_000 * ("spine1" in nodes) for nodes in paths])
+        sent = np.full(len(paths), 100)
+        sigma = np.full(len(paths), 5_000.0)
+        window = WindowCounts("now", sent, np.zeros_like(sent), change, sigma)
+        assert len(locate(candidates, [window])) == count

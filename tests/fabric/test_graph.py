@@ -129,6 +129,8 @@ def test_dot_tells_kinds_and_addresses_that_names_do_not() -> None:
 @pytest.mark.parametrize(
     ("text", "form"),
     [
+        ("# one of our fabrics\n" * 150 + "vendid=0x2c9\n", "ibnetdiscover"),
+        (" \n" * 3_000 + "strict digraph {", "dot"),
         ('{"device": []}', "json"), ('\n {"lldp": {}}', "lldp"), ('[{"lldp": 1}]', "lldp"),
         ("[[device]]", "toml"), ("", "toml"), ("graph {", "dot"), ("strict digraph g {", "dot"),
         ("graphs = 1", "toml"), ("vendid=0x0", "ibnetdiscover"), (IBNETDISCOVER, "ibnetdiscover"),

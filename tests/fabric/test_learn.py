@@ -299,3 +299,17 @@ def test_after_a_pause_five_packets_go_at_once_and_then_one_in_twenty_millisecon
         assert waiting.next(at_ns - 1) is None
         assert waiting.next(at_ns) is not None
         assert waiting.next(at_ns) is None
+
+
+def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:
+    """Paths that lose everything would be asked for all the time."""
+    quiet = Routers(6, silent=frozenset(name for flow in FLOWS for name in truth(flow)))
+    asked = []
+    for doubts in (False, True):
+        learning, quiet.asked = learner(), 0
+        for at_s in range(60):
+            if doubts:
+                learning.doubt(FLOWS, at_s * S)
+            quiet.run(learning, (at_s + 1) * S, at_s * S)
+        asked.append(quiet.asked)
+    assert asked[0] == asked[1] > 0

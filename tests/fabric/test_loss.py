@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated.fabric import Clos, Counts, draw_flows, prices, probe, round_trips
 from bench.tallies import merge, tally_losses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.fabric.loss import find_losses
-from syntony.sim.fabric import Clos, Counts, draw_flows, prices, probe, round_trips
 
 SMALL = Clos(leaves=8, spines=4, nics_per_leaf=8, rails=4)
 

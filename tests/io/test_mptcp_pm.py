@@ -19,8 +19,8 @@ from syntony.io.mptcp_pm import (
     plain_address,
 )
 from syntony.io.mptcp_sockets import MptcpSocket, owners
-from syntony.io.netlink import Message, attribute
-from syntony.io.netlink_socket import NetlinkSocket, attribute_list, generic, opened, refusal
+from syntony.io.netlink import Message, attribute, attribute_list
+from syntony.io.netlink_socket import NetlinkSocket, generic, opened, refusal
 from syntony.io.routes import _address, _route
 from syntony.model.paths import FourTuple
 from syntony.traffic import events

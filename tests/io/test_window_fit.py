@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from bench.simulated import stamps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from syntony.clock import fit as reference
 from syntony.clock.fit import Prior, WindowFit
 from syntony.clock.samples import Clouds
 from syntony.io.window_fit import fit_window
-from syntony.sim import stamps
 
 
 def clouds_of(  # noqa: PLR0917 - what a window is made of

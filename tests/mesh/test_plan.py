@@ -116,7 +116,9 @@ def test_a_host_that_joins_leaves_most_pairs_alone() -> None:
     assert len(before - after) <= 0.05 * len(before)
 
 
-@pytest.mark.parametrize(("paths", "ports"), [(1, 1), (2, 8), (4, 21), (8, 51), (16, 115)])
+@pytest.mark.parametrize(
+    ("paths", "ports"), [(0, 1), (1, 1), (2, 8), (4, 21), (8, 51), (16, 115), (59, 508)]
+)
 def test_ports_cover_all_paths(paths: int, ports: int) -> None:
     assert ports_to_cover(paths) == ports
 
@@ -186,3 +188,17 @@ def test_spare_ports_are_beside_the_plans_and_named_the_same_in_every_plan() -> 
 
 def test_one_host_alone_has_nothing_to_probe() -> None:
     assert make_plan(mesh_nics(1, 2), peers=10, ecmp_paths=2, interval_ns=1, seed=1) == {"h0": ()}
+
+
+def test_where_all_are_wanted_as_peers_all_are() -> None:
+    """This seed's rings leave a NIC short of two."""
+    adjacency = mesh(fleet(3, 6), peers=12, seed=-11_166_830_725_396)
+    assert {len(others) for others in adjacency.values()} == {12}
+
+
+def test_probes_leave_from_at_most_512_ports_above_those_of_jobs() -> None:
+    """Linux takes 32768 to 60999 for connections by default."""
+    assert [ports_to_cover(paths) for paths in (60, 100, 200, 600)] == [512] * 4
+    flows = make_plan(mesh_nics(3, 1), peers=2, ecmp_paths=200, interval_ns=1, seed=1)
+    ports = [flow.src_port for flow in flows["h0"]]
+    assert (min(ports), max(ports)) == (61_000, 61_511)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,3 +63,15 @@ def test_another_plan_has_other_nics() -> None:
         ("h0/rail0", 1),
         ("h0/rail1", 2),
     ]
+
+
+def test_what_is_summed_up_is_let_go_of() -> None:
+    """A fleet that nobody asks for its totals keeps no probes, but for some thousands."""
+    totals, said = NicTotals(at_once=4), direction([(0, 5, True, False, False)] * 2)
+    kept = []
+    for _ in range(7):
+        flow = np.zeros(2, dtype=np.intp)
+        totals.add(NICS, flow, said, said)
+        kept.append(weakref.ref(flow))
+    del flow
+    assert [each() is not None for each in kept] == [*[False] * 6, True]

@@ -21,6 +21,8 @@ from syntony.model.jobs import fresh_job, job_from_environment, job_name
         ({"TORCHELASTIC_RUN_ID": "none"}, None),
         ({"TORCHELASTIC_RUN_ID": "llama 7b"}, "torch-llama-7b"),
         ({"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "train-a-3"}, "k8s-train-a"),
+        ({"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "a" * 60 + "-3"}, "k8s-" + "a" * 59),
+        ({"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "--3"}, None),
         ({"JOB_COMPLETION_INDEX": "3", "HOSTNAME": "node17"}, None),
         ({"HOSTNAME": "train-3"}, None),
     ],

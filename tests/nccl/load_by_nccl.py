@@ -9,21 +9,17 @@ Usage: load_by_nccl.py LIBNCCL
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.nccl.wheels import symbols
 
 LOAD = ("_Z17ncclNetPluginInitv", "_Z17ncclNetPluginLoadP8ncclComm")
 """Of NCCL up to 2.21, and up to 2.26; later ones load in INIT."""
 INIT = "_Z11ncclNetInitP8ncclComm"
 UNLOAD = ("_Z15ncclNetFinalizeP8ncclComm", "_Z19ncclNetPluginUnloadP8ncclComm")
 COMMUNICATOR_BYTES = 4 << 20
-
-
-def _symbols(library: str) -> dict[str, int]:
-    listing = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
-    fields = (line.split() for line in listing.splitlines())
-    return {name: int(value, 16) for value, _, name in (f for f in fields if len(f) == 3)}
 
 
 def _base(library: str) -> int:
@@ -33,17 +29,17 @@ def _base(library: str) -> int:
 
 def main(library: str) -> int:
     """Load, initialise, finalise; 0 if every call says so."""
-    symbols = _symbols(library)
+    known = symbols(library)
     loaded = ctypes.CDLL(library)
     base = _base(library)
     communicator = ctypes.create_string_buffer(COMMUNICATOR_BYTES)
 
     def call(name: str) -> int:
-        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(base + symbols[name])
+        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(base + known[name])
         return int(function(ctypes.addressof(communicator)))
 
-    names = [*[name for name in LOAD if name in symbols][:1], INIT]
-    names += [name for name in UNLOAD if name in symbols][:1]
+    names = [*[name for name in LOAD if name in known][:1], INIT]
+    names += [name for name in UNLOAD if name in known][:1]
     results = {name: call(name) for name in names}
     print(loaded, results, flush=True)
     return int(any(results.values()))

@@ -6,17 +6,15 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from tests.nccl.wheels import nccl_library
 
 from syntony.errors import MissingError
 from syntony.io.nccl_plugin import net_plugin, plugin_environment
 
 ROOT = Path(__file__).parents[2]
-WHEELS = Path(os.environ.get("SYNTONY_NCCL_WHEELS", ROOT / "build" / "nccl-wheels"))
-"""Some 150 to 300 MB for each version, downloaded once; never installed."""
 VERSIONS = [
     ("nvidia-nccl-cu12==2.21.5", 8),
     ("nvidia-nccl-cu12==2.23.4", 8),
@@ -25,7 +23,6 @@ VERSIONS = [
     ("nvidia-nccl-cu13==2.30.7", 12),
     ("nvidia-nccl-cu13==2.32.3", 12),
 ]
-PIP = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
 NET = ROOT / "native" / "tests" / "nccl"
 
 
@@ -60,25 +57,6 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def _library(requirement: str, directory: Path) -> Path:
-    WHEELS.mkdir(parents=True, exist_ok=True)
-    name, _, version = requirement.replace("-", "_").partition("==")
-    if not list(WHEELS.glob(f"{name}-{version}-*.whl")):
-        found = subprocess.run(
-            [*PIP, "-d", str(WHEELS), requirement],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if found.returncode:
-            pytest.skip(f"{requirement} cannot be downloaded: {found.stderr.strip()[-200:]}")
-    [wheel] = WHEELS.glob(f"{name}-{version}-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        [member] = [item for item in archive.namelist() if item.endswith("libnccl.so.2")]
-        return Path(archive.extract(member, directory))
-
-
 def _load(library: Path, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library)],
@@ -98,7 +76,10 @@ def _load(library: Path, **environment: str) -> str:
 def test_every_nccl_loads_it_or_falls_back(
     requirement: str, version: int, plugin: Path, fake_verbs: Path, tmp_path: Path
 ) -> None:
-    library = _library(requirement, tmp_path)
+    try:
+        library = nccl_library(requirement, tmp_path)
+    except LookupError as error:
+        pytest.skip(str(error))
     assert plugin.exists()
     verbs = plugin_environment({}) | {"SYNTONY_NCCL_IBVERBS": str(fake_verbs)}
     said = _load(library, **verbs)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated.clocks import EPOCH_NS, ClockKind, Queueing, SimulatedClocks
 
 from syntony.model import S
-from syntony.sim.clocks import EPOCH_NS, ClockKind, Queueing, SimulatedClocks
 
 STILL = ClockKind(max_offset_ns=0.0, max_drift_ppb=0.0)
 

@@ -6,8 +6,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-
-from syntony.sim.fabric import Clos, Clos3, Fabric, Flows, draw_flows, prices, probe, round_trips
+from bench.simulated.fabric import (
+    Clos,
+    Clos3,
+    Fabric,
+    Flows,
+    draw_flows,
+    prices,
+    probe,
+    round_trips,
+)
 
 TWO = Clos(leaves=4, spines=3, nics_per_leaf=4, rails=2)
 THREE = Clos3(pods=3, leaves=2, nics_per_leaf=2, aggs=2, cores=3)

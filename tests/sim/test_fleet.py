@@ -6,14 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from msgspec import structs
-
-from syntony.clock.samples import PairSamples
-from syntony.model import ClockState, S
-from syntony.sim import queues, stamps
-from syntony.sim.clocks import EPOCH_NS, STEADY, ClockKind, SimulatedClocks
-from syntony.sim.fleet import QUIET, SimulatedFleet, Traffic, Way, probe_pairs
-from syntony.sim.regimes import (
+from bench.simulated import queues, stamps
+from bench.simulated.clocks import EPOCH_NS, STEADY, ClockKind, SimulatedClocks
+from bench.simulated.fleet import QUIET, SimulatedFleet, Traffic, Way, probe_pairs
+from bench.simulated.regimes import (
     LATE,
     REGIMES,
     Outcome,
@@ -26,6 +22,10 @@ from syntony.sim.regimes import (
     towards,
     uneven,
 )
+from msgspec import structs
+
+from syntony.clock.samples import PairSamples
+from syntony.model import ClockState, S
 
 STILL = ClockKind(max_offset_ns=0.0, max_drift_ppb=0.0)
 IDLE = Way(load=0.0, floor_ns=5_000.0)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from bench.simulated.incast import LINK, LOOK_NS, TICK_NS, Case, Outcome, Sender, run
 
 from syntony.model import MS, S
-from syntony.sim.incast import LINK, LOOK_NS, TICK_NS, Case, Outcome, Sender, run
 from syntony.traffic.demand import Priority
 from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 

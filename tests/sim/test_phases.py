@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from syntony.sim.phases import Periodic, iteration_s
+from bench.simulated.phases import Periodic, iteration_s
 
 
 def test_a_job_alone_takes_what_it_takes() -> None:

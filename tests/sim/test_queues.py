@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from bench.simulated import queues, stamps
 
 from syntony.model import S
-from syntony.sim import queues, stamps
 
 SPAN_NS = 0.2 * S
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from bench.simulated import stamps
+from bench.simulated.regimes import REGIMES, run
 
 from syntony.io.window_fit import fit_window
-from syntony.sim import stamps
-from syntony.sim.regimes import REGIMES, run
 
 BROKEN_ONCE = [
     # regime, noise, seed: a floor was believed that was none

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.simulated import queues, stamps
 from scipy import stats
-
-from syntony.sim import queues, stamps
 
 COUNT = 200_000
 AT_NS: stamps.Floats = np.sort(np.random.default_rng(1).uniform(0, 60e9, COUNT))

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from bench.simulated.incast import LINK, TICK_NS, Case, Outcome, Sender, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import mostly_slow
 
 from syntony.model import MS, S
-from syntony.sim.incast import LINK, TICK_NS, Case, Outcome, Sender, run
 from syntony.traffic.demand import Priority
 from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer, Sending
 from syntony.traffic.shares import LEAST, Claim, share

@@ -229,6 +229,15 @@ def test_what_the_listing_has_not_shown_for_a_while_is_gone(late_ns: int, kept: 
     assert create.flow in coming.conn.subflows, "not listed before it is up"
 
 
+def test_pairs_are_asked_after_for_connections_of_jobs_alone() -> None:
+    host = Host()
+    table = ConnectionTable(POLICY, host.health, host.steering.ports)
+    table.by_token[7] = host.conn
+    assert table.pairs()
+    host.conn.job = None
+    assert table.pairs() == set()
+
+
 def test_nothing_is_forgotten_while_nobody_lists() -> None:
     for late_ns, looked in ((S, True), (S + 1, False)):
         found = machine()

@@ -22,7 +22,7 @@ from syntony.controller.dispatch import QUESTIONS
 from syntony.errors import WireError
 from syntony.wire import messages
 from syntony.wire.arrow import MAX_ROWS, arrow_schema, decode_columns, encode_columns
-from syntony.wire.query import Failure, answer_type
+from syntony.wire.query import MAX_ANSWER_BYTES, PAGE_BYTES, Failure, answer_type
 from syntony.wire.tables import HEARD, TABLES
 from syntony.wire.x509 import read_validity
 
@@ -82,6 +82,9 @@ def test_the_page_of_the_protocol_tells_its_numbers() -> None:
     assert f"up to {messages.BUNDLE_BYTES >> 10} KiB together" in page
     assert f"understands {messages.OLDEST} to {messages.PROTOCOL}" in page
     assert messages.OLDEST < messages.PROTOCOL or messages.PROTOCOL == 3
+    assert f"An answer over {MAX_ANSWER_BYTES >> 20} MiB is refused" in page
+    assert f"An answer over {PAGE_BYTES >> 20} MiB is sent as several" in page
+    assert f"at most {messages.MAX_VIEWS:,} connections" in page
 
 
 def test_what_is_too_much_for_one_batch() -> None:

@@ -61,6 +61,9 @@ def test_a_certificate_of_ours(tmp_path: Path) -> None:
     validity = read_validity(pem)
     assert validity.not_before == reference.not_valid_before_utc
     assert validity.not_after == reference.not_valid_after_utc
+    assert validity.lifetime_ns == 60 * S
+    dated_back = reference.not_valid_after_utc - reference.not_valid_before_utc
+    assert dated_back == dt.timedelta(minutes=6)
     assert validity.expires_ns == reference.not_valid_after_utc.timestamp() * S
     told = read_certificate(pem)
     assert told.serial == f"{reference.serial_number:x}"
@@ -107,3 +110,18 @@ def test_damage_never_escapes(data: st.DataObject) -> None:
     with contextlib.suppress(WireError):
         read_validity(bytes(pem))
         read_certificate(bytes(pem))
+
+
+def test_what_is_no_certificate_cannot_be_used() -> None:
+    with pytest.raises(WireError, match=r"certificate x\.crt: .*; issue a new one"):
+        check_validity(b"nonsense", "x.crt", _SINCE)
+
+
+def test_a_date_that_is_none_is_said_to_be_none() -> None:
+    """The thirteenth month."""
+    der = x509.load_pem_x509_certificate(_SOUND).public_bytes(Encoding.DER)
+    damaged = der.replace(b"300102000000Z", b"301302000000Z")
+    assert damaged != der
+    pem = b"-----BEGIN CERTIFICATE-----\n%s-----END CERTIFICATE-----\n"
+    with pytest.raises(WireError, match=r"not an X\.509 certificate|not a usable"):
+        read_validity(pem % base64.encodebytes(damaged))

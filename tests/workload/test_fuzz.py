@@ -64,7 +64,7 @@ def judge(bundle: Bundle) -> None:
 
 
 @given(tables())
-@settings(max_examples=40)
+@settings(max_examples=100)
 def test_any_values(found: dict[str, pa.Table]) -> None:
     try:
         bundle = bundle_from_tables(found, MANIFEST)

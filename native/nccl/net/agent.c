@@ -10,7 +10,7 @@
 #include "log.h"
 #include "syn_job_page.h"
 
-enum { MAX_FLOWS = 512, MAX_HELD = 256, LOOK_MS = 2, IDLE_MS = 1000 };
+enum { MAX_FLOWS = 512, MAX_PATHS = 256, MAX_RATES = 128, LOOK_MS = 2, IDLE_MS = 1000 };
 static const int64_t AGAIN_NS = INT64_C(5000000000);
 static const int64_t TELL_NS = INT64_C(100000000);
 
@@ -20,8 +20,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything up to 
 static struct agent_flow flows[MAX_FLOWS];
 static struct syn_job_flow names[MAX_FLOWS];
 static enum flow_state states[MAX_FLOWS];
-static struct { uint8_t local[16], remote[16]; int64_t until_ns; } held[MAX_HELD];
-static int held_count;
+static struct path {
+    uint8_t local[16], remote[16];
+    int64_t held_until_ns;
+    uint32_t moves;
+} paths[MAX_PATHS];
+static struct rate { /* places are kept: connections use their pacers without the lock */
+    uint8_t local[16], remote[16];
+    uint32_t only_class;
+    struct pacer pacer;
+} rates[MAX_RATES];
+static int path_count, rate_count;
 static atomic_uint version = 1;
 
 /* The background thread's. */
@@ -34,15 +43,21 @@ uint32_t agent_version(void)
     return atomic_load_explicit(&version, memory_order_relaxed);
 }
 
-int64_t agent_held_until(const uint8_t local[16], const uint8_t remote[16])
+struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], int traffic_class)
 {
-    int64_t until_ns = 0;
+    struct agent_word word = {0};
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < held_count; i++)
-        if (memcmp(held[i].local, local, 16) == 0 && memcmp(held[i].remote, remote, 16) == 0)
-            until_ns = held[i].until_ns;
+    for (int i = 0; i < path_count; i++)
+        if (memcmp(paths[i].local, local, 16) == 0 && memcmp(paths[i].remote, remote, 16) == 0) {
+            word.held_until_ns = paths[i].held_until_ns;
+            word.moves = paths[i].moves;
+        }
+    for (int i = 0; i < rate_count; i++)
+        if (memcmp(rates[i].local, local, 16) == 0 && memcmp(rates[i].remote, remote, 16) == 0 &&
+            (rates[i].only_class == 0 || rates[i].only_class == (uint32_t)traffic_class + 1))
+            word.pacer = &rates[i].pacer;
     pthread_mutex_unlock(&lock);
-    return until_ns;
+    return word;
 }
 
 struct agent_flow *agent_open_flow(uint32_t qpn, const uint8_t local[16], const uint8_t remote[16],
@@ -74,33 +89,67 @@ void agent_close_flow(struct agent_flow *flow)
     pthread_mutex_unlock(&lock);
 }
 
-static void hold(const struct syn_job_notice *notice, int64_t until_ns)
+/* NULL: all places are taken by paths of which something still holds. */
+static struct path *path_of(const struct syn_job_notice *notice)
 {
-    int place = 0;
-    while (place < held_count && (memcmp(held[place].local, notice->local, 16) != 0 ||
-                                  memcmp(held[place].remote, notice->remote, 16) != 0))
-        place++;
-    if (place == MAX_HELD || (place == held_count && until_ns == 0))
+    for (int i = 0; i < path_count; i++)
+        if (memcmp(paths[i].local, notice->local, 16) == 0 &&
+            memcmp(paths[i].remote, notice->remote, 16) == 0)
+            return &paths[i];
+    for (int i = path_count - 1; path_count == MAX_PATHS && i >= 0; i--)
+        if (paths[i].held_until_ns <= clock_ns())
+            paths[i] = paths[--path_count];
+    if (path_count == MAX_PATHS)
+        return NULL;
+    struct path *path = &paths[path_count++];
+    *path = (struct path){0};
+    memcpy(path->local, notice->local, 16);
+    memcpy(path->remote, notice->remote, 16);
+    return path;
+}
+
+static void pace(const struct syn_job_notice *notice)
+{
+    int i = 0;
+    while (i < rate_count && (memcmp(rates[i].local, notice->local, 16) != 0 ||
+                              memcmp(rates[i].remote, notice->remote, 16) != 0 ||
+                              rates[i].only_class != notice->only_class))
+        i++;
+    if (i == MAX_RATES)
         return;
-    if (until_ns == 0) {
-        held[place] = held[--held_count];
-        return;
+    if (i == rate_count) {
+        memcpy(rates[i].local, notice->local, 16);
+        memcpy(rates[i].remote, notice->remote, 16);
+        rates[i].only_class = notice->only_class;
+        rate_count++;
     }
-    held_count += place == held_count;
-    memcpy(held[place].local, notice->local, 16);
-    memcpy(held[place].remote, notice->remote, 16);
-    held[place].until_ns = until_ns;
+    pacer_set(&rates[i].pacer, notice->rate_bps, notice->expires_ns, clock_ns());
+}
+
+/* Orders of paths are void. */
+static void void_orders(void)
+{
+    for (int i = 0; i < path_count; i++)
+        paths[i].held_until_ns = 0;
+    for (int i = 0; i < rate_count; i++)
+        pacer_set(&rates[i].pacer, 0, 0, clock_ns());
 }
 
 static void take(const struct syn_job_notice *notice)
 {
     pthread_mutex_lock(&lock);
-    if (notice->subject == SYN_JOB_PATH_DEAD)
-        hold(notice, notice->expires_ns > 0 ? notice->expires_ns : INT64_MAX);
-    else if (notice->subject == SYN_JOB_PATH_ALIVE)
-        hold(notice, 0);
+    if (notice->subject == SYN_JOB_PATH_DEAD || notice->subject == SYN_JOB_PATH_ALIVE ||
+        notice->subject == SYN_JOB_PATH_MOVE) {
+        struct path *path = path_of(notice);
+        if (path && notice->subject == SYN_JOB_PATH_MOVE)
+            path->moves++;
+        else if (path)
+            path->held_until_ns = notice->subject == SYN_JOB_PATH_ALIVE ? 0
+                                : notice->expires_ns > 0 ? notice->expires_ns : INT64_MAX;
+    } else if (notice->subject == SYN_JOB_PATH_PACE)
+        pace(notice);
     else if (notice->subject == SYN_JOB_STOPPED)
-        held_count = 0;
+        void_orders();
     atomic_fetch_add(&version, 1);
     pthread_mutex_unlock(&lock);
 }
@@ -109,7 +158,7 @@ static void take(const struct syn_job_notice *notice)
 static void forget(void)
 {
     pthread_mutex_lock(&lock);
-    held_count = 0;
+    void_orders();
     for (int i = 0; i < MAX_FLOWS; i++)
         if (states[i] == FLOW_TOLD)
             states[i] = FLOW_NEW;
@@ -171,7 +220,7 @@ int agent_look(void)
     if (wanted && !connected && now_ns >= connect_ns)
         connect_again(now_ns);
     struct syn_job_notice notice;
-    while (connected && syn_job_take(&job, &notice))
+    for (int i = 0; i < SYN_JOB_NOTICES && connected && syn_job_take(&job, &notice); i++)
         take(&notice);
     if (now_ns >= tell_ns) {
         tell_ns = now_ns + TELL_NS;

@@ -4,7 +4,10 @@
 #define NET_AGENT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "pacer.h"
 
 struct agent_flow { /* one rail of one connection */
     atomic_uint_least64_t bytes_done, bytes_outstanding;
@@ -15,10 +18,14 @@ struct agent_flow { /* one rail of one connection */
 
 /* The background thread: read notices, tell of flows. Returns how many ms it may sleep. */
 int agent_look(void);
-/* Changes whenever `agent_held_until` may have changed. */
+/* Changes whenever `agent_word` may have changed. */
 uint32_t agent_version(void);
-/* Until when (CLOCK_MONOTONIC) the path between these GIDs is to be left; 0: it may be used. */
-int64_t agent_held_until(const uint8_t local[16], const uint8_t remote[16]);
+struct agent_word { /* about the path between two GIDs */
+    int64_t held_until_ns; /* CLOCK_MONOTONIC: it is to be left until then; 0: it may be used */
+    uint32_t moves;        /* how often another way was ordered */
+    struct pacer *pacer;   /* NULL: none for this traffic class */
+};
+struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], int traffic_class);
 /* NULL: all places are taken; every use of it does nothing then. */
 struct agent_flow *agent_open_flow(uint32_t qpn, const uint8_t local[16], const uint8_t remote[16],
                                    const char *nic);

@@ -45,7 +45,7 @@ const char *config_read(void)
     problem[0] = 0;
     config = (struct config){
         .qps = (uint32_t)number("SYNTONY_NCCL_QPS", NULL, 1, 8, 2),
-        .chunk = (uint64_t)number("SYNTONY_NCCL_CHUNK", NULL, 4096, 1 << 30, 65536),
+        .chunk = (uint64_t)number("SYNTONY_NCCL_CHUNK", NULL, 4096, 1 << 30, 262144),
         .timeout = (uint8_t)number("SYNTONY_NCCL_TIMEOUT", NULL, 1, 31, 14),
         .retries = (uint8_t)number("SYNTONY_NCCL_RETRIES", NULL, 0, 7, 3),
         .traffic_class = (uint8_t)number("SYNTONY_NCCL_TC", "NCCL_IB_TC", 0, 255, 0),

@@ -7,7 +7,8 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
-enum { LOOK_AT_LINK = 8 };
+static const int64_t LOOK_AT_LINK_NS = INT64_C(20000);
+enum { LOOK = 8 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
 static uint32_t queue_generation(const struct rail *rail)
@@ -15,7 +16,7 @@ static uint32_t queue_generation(const struct rail *rail)
     return rail->state == RAIL_FENCING ? rail->generation - 1 : rail->generation;
 }
 
-static void prove_if_done(struct conn *conn, int r, int64_t now_ns)
+static void prove_if_done(struct conn *conn, int r)
 {
     struct rail *rail = &conn->rail[r];
     if (rail->state != RAIL_PROBE || conn->probes[r] < conn->queues[r].qps)
@@ -23,7 +24,7 @@ static void prove_if_done(struct conn *conn, int r, int64_t now_ns)
     for (int i = 0; i < conn->queues[r].qps; i++)
         if (conn->queues[r].queue[i].outstanding)
             return;
-    rail_proved(rail, now_ns);
+    rail_proved(rail, clock_ns());
     if (conn->flow[r])
         atomic_store(&conn->flow[r]->failed, 0);
     INFO("rail %s is back; %d of %d rails live", conn_rail_name(conn, r), conn_living(conn), conn->rails);
@@ -60,25 +61,23 @@ static void take_work(struct conn *conn, int r, const struct work *work)
         struct send *send = work->send;
         if (send->sequence == work->sequence)
             sender_acknowledged(send, work->chunk, r);
-    } else if (work->kind == WORK_CTS) {
-        struct receive *receive = &conn->receiver.receive[work->sequence % SLOTS];
-        if (receive->sequence == work->sequence && receive->cts_rail == r)
-            receive->cts_rail = CTS_DONE;
     }
     if (conn->flow[r]) {
-        atomic_fetch_add_explicit(&conn->flow[r]->bytes_done, work->bytes, memory_order_relaxed);
-        atomic_store_explicit(&conn->flow[r]->last_done_ns, clock_ns(), memory_order_relaxed);
+        struct agent_flow *flow = conn->flow[r];
+        uint64_t bytes = atomic_load_explicit(&flow->bytes_done, memory_order_relaxed);
+        atomic_store_explicit(&flow->bytes_done, bytes + work->bytes, memory_order_relaxed);
+        conn->finished[r] = true;
     }
 }
 
-static void take(struct conn *conn, int r, const struct completion *found, int64_t now_ns)
+static void take(struct conn *conn, int r, const struct completion *found)
 {
     bool fencing = conn->rail[r].state == RAIL_FENCING;
     if (found->status != IBV_WC_SUCCESS) {
         if (conn->flow[r])
             atomic_store(&conn->flow[r]->last_error, found->status);
         if (!fencing)
-            conn_fail_rail(conn, r, verbs.wc_status_str(found->status), now_ns);
+            conn_fail_rail(conn, r, verbs.wc_status_str(found->status));
         return;
     }
     if (!found->is_receive) {
@@ -93,12 +92,26 @@ static void take(struct conn *conn, int r, const struct completion *found, int64
     if (fencing)
         return;
     if (queues_receive_again(&conn->queues[r], found->queue, conn->rail[r].generation, found->slot))
-        conn_fail_rail(conn, r, "a receive cannot be posted", now_ns);
+        conn_fail_rail(conn, r, "a receive cannot be posted");
     else
         conn->queues[r].queue[found->queue].consumed += is_header;
 }
 
-static void poll_rail(struct conn *conn, int r, int64_t now_ns)
+/* Its work does not end: the queue pairs are taken away, after which it cannot write either. The
+ * receiver asks again for what it wants, and says what it has. The receiver itself cannot do so: of a
+ * chunk that its NIC acknowledged and did not tell of, the sender may have given the buffer back. */
+static void abandon(struct conn *conn, int r)
+{
+    if (conn->rail[r].state != RAIL_FENCING)
+        return;
+    WARN("%s does not end its work: its queue pairs are destroyed", conn_rail_name(conn, r));
+    if (conn->is_sender && queues_abandon(&conn->queues[r]))
+        conn_fenced(conn, r);
+    else
+        conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
+}
+
+static void poll_rail(struct conn *conn, int r)
 {
     struct completion found[16];
     int count;
@@ -106,34 +119,39 @@ static void poll_rail(struct conn *conn, int r, int64_t now_ns)
         uint32_t generation = queue_generation(&conn->rail[r]);
         count = queues_poll(&conn->queues[r], generation, found, 16);
         if (count < 0) {
-            conn_fail_rail(conn, r, "its completion queue failed", now_ns);
+            conn_fail_rail(conn, r, "its completion queue failed");
+            abandon(conn, r);
             return;
         }
         for (int i = 0; i < count; i++)
-            take(conn, r, &found[i], now_ns);
+            take(conn, r, &found[i]);
     } while (count == 16 && conn->problem == NULL);
-    prove_if_done(conn, r, now_ns);
+    prove_if_done(conn, r);
 #ifdef NET_WITHOUT_FENCE /* a test shows what the fence prevents */
     if (conn->rail[r].state == RAIL_FENCING)
-        conn_fenced(conn, r, now_ns);
+        conn_fenced(conn, r);
+#endif
+#ifdef NET_WITHOUT_DRAIN /* the same of the drain */
+    if (conn->rail[r].state == RAIL_FENCING)
+        conn_fenced(conn, r);
 #endif
     if (conn->rail[r].state == RAIL_FENCING && queues_drained(&conn->queues[r]))
-        conn_fenced(conn, r, now_ns);
+        conn_fenced(conn, r);
 }
 
 static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
-        conn_fail_rail(conn, r, "its port is down", now_ns);
+        conn_fail_rail(conn, r, "its port is down");
     if (rail_overdue(rail, now_ns)) {
         if (rail->state == RAIL_FENCING)
-            conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
+            abandon(conn, r);
         else
-            conn_fail_rail(conn, r, "no answer", now_ns);
+            conn_fail_rail(conn, r, "no answer");
     }
     if (conn->is_sender && rail_leaves(rail, conn_living(conn), now_ns))
-        conn_fail_rail(conn, r, "a notice", now_ns);
+        conn_fail_rail(conn, r, rail->move ? "it is to take another way" : "a notice");
     if (conn->is_sender)
         conn_rebuild(conn, r, now_ns);
     else
@@ -168,27 +186,41 @@ void conn_begin(struct conn *conn)
     }
 }
 
-bool conn_progress(struct conn *conn)
+/* What is not looked at with each poll: NCCL polls far more often than any of it changes. */
+static void look_around(struct conn *conn, bool calm)
 {
     int64_t now_ns = clock_ns();
+    if (!calm || now_ns - conn->looked_ns > LOOK_AT_LINK_NS) {
+        conn->looked_ns = now_ns;
+        conn_take_controls(conn, now_ns);
+    }
+    conn_obey_agent(conn, now_ns);
+    for (int r = 0; r < conn->rails; r++)
+        if (conn->finished[r]) {
+            conn->finished[r] = false;
+            atomic_store_explicit(&conn->flow[r]->last_done_ns, now_ns, memory_order_relaxed);
+        }
+    for (int r = 0; r < conn->rails; r++)
+        watch_rail(conn, r, now_ns);
+    watch_whole(conn, now_ns);
+}
+
+bool conn_progress(struct conn *conn)
+{
     if (conn->problem)
         return false;
     for (int r = 0; r < conn->rails; r++)
-        poll_rail(conn, r, now_ns);
-    bool all_up = conn_living(conn) == conn->rails;
-    if (!all_up || conn->ticks++ % LOOK_AT_LINK == 0)
-        conn_take_controls(conn, now_ns);
-    conn_obey_agent(conn, now_ns);
-    for (int r = 0; r < conn->rails; r++)
-        watch_rail(conn, r, now_ns);
+        poll_rail(conn, r);
+    bool calm = conn_living(conn) == conn->rails && !conn->link.closed;
+    if (!calm || conn->ticks++ % LOOK == 0)
+        look_around(conn, calm);
     if (conn->is_sender)
-        conn_post_chunks(conn, now_ns);
+        conn_post_chunks(conn);
     else {
-        conn_post_cts(conn, now_ns);
+        conn_post_cts(conn);
         for (int r = 0; r < conn->rails; r++)
             conn_give_credits(conn, r);
     }
-    watch_whole(conn, now_ns);
     return conn->problem == NULL;
 }
 
@@ -202,7 +234,7 @@ bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, stru
         conn_stop(conn, "a send is larger than its receive");
         return false;
     }
-    conn_post_chunks(conn, clock_ns());
+    conn_post_chunks(conn);
     return true;
 }
 
@@ -215,7 +247,7 @@ struct receive *conn_receive(struct conn *conn, int count, void **data, const si
     for (int i = 0; i < count; i++)
         receive->place[i] = (struct place){.data = data[i], .offered = sizes[i], .tag = tags[i],
                                            .memory = memories[i]};
-    conn_post_cts(conn, clock_ns());
+    conn_post_cts(conn);
     return receive;
 }
 

@@ -25,6 +25,7 @@ struct conn {
     struct rail rail[MAX_RAILS];
     struct queues queues[MAX_RAILS];
     struct agent_flow *flow[MAX_RAILS];
+    bool finished[MAX_RAILS]; /* something, since `looked_ns` */
     int probes[MAX_RAILS]; /* arrived in this generation */
     bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
     size_t reports[MAX_RAILS];
@@ -37,10 +38,13 @@ struct conn {
         struct receiver receiver;
     };
     uint32_t agent_seen;
+    uint32_t moves[MAX_RAILS]; /* orders to move, of the agent, that are known */
+    struct pacer *pacer[MAX_RAILS]; /* or NULL */
     bool looked_at_agent;
     bool peer_ended;
     int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */
     uint64_t ticks;
+    int64_t looked_ns; /* at the control connection */
     uint64_t fences, replayed; /* for the last line of the log */
 };
 

@@ -12,9 +12,9 @@ int conn_living(const struct conn *conn); /* how many rails are up */
 void conn_stop(struct conn *conn, const char *problem);
 void conn_say(struct conn *conn, enum control_kind kind, int r, const void *payload, size_t size);
 /* Leave a rail; no effect on one that is being left. */
-void conn_fail_rail(struct conn *conn, int r, const char *why, int64_t now_ns);
+void conn_fail_rail(struct conn *conn, int r, const char *why);
 /* Nothing of a rail that is left is outstanding here any more. */
-void conn_fenced(struct conn *conn, int r, int64_t now_ns);
+void conn_fenced(struct conn *conn, int r);
 void conn_probe(struct conn *conn, int r, int queue);
 void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns); /* receiver */
 void conn_rebuild(struct conn *conn, int r, int64_t now_ns);       /* sender */
@@ -22,8 +22,8 @@ void conn_take_controls(struct conn *conn, int64_t now_ns);
 void conn_obey_agent(struct conn *conn, int64_t now_ns);
 
 /* post.c: as much as queue pairs take now. */
-void conn_post_chunks(struct conn *conn, int64_t now_ns); /* sender */
-void conn_post_cts(struct conn *conn, int64_t now_ns);    /* receiver */
-void conn_give_credits(struct conn *conn, int r);         /* receiver */
+void conn_post_chunks(struct conn *conn);         /* sender */
+void conn_post_cts(struct conn *conn);            /* receiver */
+void conn_give_credits(struct conn *conn, int r); /* receiver */
 
 #endif

@@ -58,10 +58,10 @@ static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
              conn->rails);
 }
 
-void conn_fail_rail(struct conn *conn, int r, const char *why, int64_t now_ns)
+void conn_fail_rail(struct conn *conn, int r, const char *why)
 {
     bool was_up = conn->rail[r].state == RAIL_UP;
-    if (rail_fail(&conn->rail[r], now_ns))
+    if (rail_fail(&conn->rail[r], clock_ns()))
         begin_fence(conn, r, why, was_up);
 }
 
@@ -81,9 +81,9 @@ static void replay(struct conn *conn, int r)
                                     conn->report_posted[r]);
 }
 
-void conn_fenced(struct conn *conn, int r, int64_t now_ns)
+void conn_fenced(struct conn *conn, int r)
 {
-    rail_drained(&conn->rail[r], now_ns);
+    rail_drained(&conn->rail[r], clock_ns());
     if (conn->is_sender)
         sender_lost(&conn->sender, r);
     else
@@ -136,7 +136,7 @@ static void accepted(struct conn *conn, int r, const struct endpoint *remote, in
     rail_connected(rail, now_ns);
     conn->probes[r] = 0;
     if (problem) {
-        conn_fail_rail(conn, r, problem, now_ns);
+        conn_fail_rail(conn, r, problem);
         return;
     }
     for (int i = 0; i < conn->queues[r].qps; i++)
@@ -224,12 +224,18 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
     uint32_t version = agent_version();
     if (conn->looked_at_agent && version == conn->agent_seen)
         return;
+    bool first = !conn->looked_at_agent;
     conn->agent_seen = version;
     conn->looked_at_agent = true;
     for (int r = 0; r < conn->rails; r++) {
         const struct queues *queues = &conn->queues[r];
-        int64_t until_ns = agent_held_until(queues->local.gid, queues->remote.gid);
+        struct agent_word word = agent_word(queues->local.gid, queues->remote.gid,
+                                            queues_class(conn->traffic_class));
+        int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];
+        conn->pacer[r] = word.pacer;
+        rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
+        conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
             continue;
         rail->agent_held_until_ns = until_ns;

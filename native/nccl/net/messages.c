@@ -32,7 +32,7 @@ bool sender_cleared(struct sender *sender, const struct cts *cts)
         return true;
     if (cts->sequence > sender->next + SLOTS)
         return false;
-    *known = *cts;
+    memcpy(known, cts, offsetof(struct cts, offer) + cts->count * sizeof *cts->offer);
     sender->matched[cts->sequence % SLOTS] = 0;
     return true;
 }
@@ -59,6 +59,7 @@ struct send *sender_match(struct sender *sender, int tag, const void *data, uint
         send->chunks = size ? (uint8_t)((size + chunk_size - 1) / chunk_size) : 1;
         send->todo = every_chunk(send->chunks);
         sender->waiting = true;
+        sender->live[sequence % SLOTS] |= (uint8_t)(1 << i);
         *matched |= (uint8_t)(1 << i);
         if (*matched == (1 << cts->count) - 1)
             sender->next++;
@@ -80,12 +81,16 @@ static void each_send(struct sender *sender, visit *visit, int rail, const void 
         }
 }
 
-static bool slot_is_done(const struct sender *sender, uint64_t sequence)
+static bool slot_is_done(struct sender *sender, uint64_t sequence)
 {
-    for (int i = 0; i < MAX_GROUP; i++) {
+    uint8_t *live = &sender->live[sequence % SLOTS];
+    for (unsigned left = *live; left; left &= left - 1) {
+        int i = __builtin_ctz(left);
         const struct send *send = &sender->send[sequence % SLOTS][i];
         if (send->used && send->sequence == sequence && !send_is_done(send))
             return false;
+        if (send->sequence == sequence)
+            *live &= (uint8_t)~(1 << i);
     }
     return true;
 }
@@ -97,8 +102,8 @@ bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chun
     while (sender->oldest <= sender->next && slot_is_done(sender, sender->oldest))
         sender->oldest++;
     for (uint64_t s = sender->oldest; s <= sender->next + 1; s++)
-        for (int i = 0; i < MAX_GROUP; i++) {
-            *send = &sender->send[s % SLOTS][i];
+        for (unsigned left = sender->live[s % SLOTS]; left; left &= left - 1) {
+            *send = &sender->send[s % SLOTS][__builtin_ctz(left)];
             if ((*send)->used && (*send)->sequence == s && (*send)->todo) {
                 *chunk = (unsigned)__builtin_ctzll((*send)->todo);
                 return true;
@@ -197,16 +202,18 @@ struct receive *receiver_post(struct receiver *receiver, int count)
     *receive = (struct receive){.used = true, .count = (uint8_t)count, .cts_rail = CTS_TODO,
                                 .sequence = sequence};
     receiver->next = sequence;
+    if (!receiver->waiting)
+        receiver->cts_from = sequence;
     receiver->waiting = true;
     return receive;
 }
 
 struct receive *receiver_next_cts(struct receiver *receiver)
 {
-    uint64_t first = receiver->next >= SLOTS ? receiver->next - SLOTS + 1 : 1;
-    for (uint64_t s = first; receiver->waiting && s <= receiver->next; s++) {
-        struct receive *receive = &receiver->receive[s % SLOTS];
-        if (receive->used && !receive->complete && receive->cts_rail == CTS_TODO)
+    for (; receiver->waiting && receiver->cts_from <= receiver->next; receiver->cts_from++) {
+        struct receive *receive = &receiver->receive[receiver->cts_from % SLOTS];
+        if (receive->used && receive->sequence == receiver->cts_from && !receive->complete &&
+            receive->cts_rail == CTS_TODO)
             return receive;
     }
     receiver->waiting = false;
@@ -260,6 +267,8 @@ void receiver_lost(struct receiver *receiver, int rail)
         struct receive *receive = &receiver->receive[i];
         if (receive->used && !receive->complete && receive->cts_rail == rail) {
             receive->cts_rail = CTS_TODO;
+            if (!receiver->waiting || receive->sequence < receiver->cts_from)
+                receiver->cts_from = receive->sequence;
             receiver->waiting = true;
         }
     }

@@ -27,6 +27,7 @@ struct sender {
     uint64_t oldest; /* no send of a receive before this is incomplete */
     struct cts cts[SLOTS];
     uint8_t matched[SLOTS]; /* a bit for each receive of the group */
+    uint8_t live[SLOTS];    /* a bit for each send that may be incomplete */
     struct send send[SLOTS][MAX_GROUP];
     bool waiting; /* some chunk is to be posted */
 };
@@ -41,7 +42,7 @@ struct place {
     uint8_t chunks; /* 0: not known yet */
 };
 
-enum { CTS_TODO = -1, CTS_DONE = -2 }; /* instead of the rail that carries it */
+enum { CTS_TODO = -1 }; /* instead of the rail that carries it */
 
 struct receive {
     bool used, complete;
@@ -56,7 +57,8 @@ struct receive {
 struct receiver {
     uint64_t next;
     struct receive receive[SLOTS];
-    bool waiting; /* some clear-to-send is to be posted */
+    bool waiting; /* some clear-to-send is to be posted: */
+    uint64_t cts_from; /* none before this receive */
     uint64_t duplicates;
 };
 
@@ -88,7 +90,8 @@ struct receive *receiver_next_cts(struct receiver *receiver);
 void receiver_fill_cts(const struct receive *receive, struct cts *cts); /* without keys */
 /* A chunk is in place. False: no such chunk can be. */
 bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail);
-/* Clear-to-sends that this rail carried, unacknowledged, are to be sent again. */
+/* Clear-to-sends that this rail carried are to be sent again: also acknowledged ones, for the sender
+ * may have lost its NIC before it read them. */
 void receiver_lost(struct receiver *receiver, int rail);
 /* Receives that are not complete; returns how many (up to SLOTS). */
 size_t receiver_report(const struct receiver *receiver, struct receipt *receipts);

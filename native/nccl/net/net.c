@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +35,22 @@ struct comm {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool forked; /* this is a child of the process that called init: nothing is its own */
+
+static void after_fork(void)
+{
+    atomic_store(&forked, true);
+}
+
+static bool is_child(void)
+{
+    static atomic_bool said;
+    if (!atomic_load_explicit(&forked, memory_order_relaxed))
+        return false;
+    if (!atomic_exchange(&said, true))
+        WARN("a child of fork cannot use its parent's connections: start it by exec");
+    return true;
+}
 
 int net_init(log_function *log)
 {
@@ -40,7 +58,7 @@ int net_init(log_function *log)
     pthread_mutex_lock(&lock);
     nccl_log = log;
     if (state == NEW) {
-        const char *problem = config_read();
+        const char *problem = pthread_atfork(NULL, NULL, after_fork) ? "no memory" : config_read();
         if (problem == NULL)
             problem = verbs_load();
         if (problem == NULL)
@@ -54,7 +72,7 @@ int net_init(log_function *log)
                      groups[i].rails > 1 ? "s" : "; a failure of it cannot be survived");
     }
     pthread_mutex_unlock(&lock);
-    return state == WORKS ? NCCL_OK : NCCL_SYSTEM;
+    return state == WORKS && !is_child() ? NCCL_OK : NCCL_SYSTEM;
 }
 
 int net_devices(int *count)
@@ -88,6 +106,8 @@ int net_listen(int device, int traffic_class, void *handle, void **listener)
     struct handle own;
     if (device < 0 || device >= group_count)
         return NCCL_ARGUMENT;
+    if (is_child())
+        return NCCL_SYSTEM;
     const char *problem = setup_listen(device, traffic_class, &own, (struct listener **)listener);
     if (problem) {
         WARN("%s", problem);
@@ -123,6 +143,8 @@ int net_connect(int device, int traffic_class, void *handle, void **comm)
     struct handle own;
     if (device < 0 || device >= group_count)
         return NCCL_ARGUMENT;
+    if (is_child())
+        return NCCL_SYSTEM;
     memcpy(&own, handle, sizeof own);
     const char *problem = setup_connect(device, traffic_class, &own, &conn);
     memcpy(handle, &own, sizeof own);
@@ -134,6 +156,8 @@ int net_accept(void *listener, void **comm, void **device_handle)
     struct conn *conn = NULL;
     if (device_handle)
         *device_handle = NULL;
+    if (is_child())
+        return NCCL_SYSTEM;
     const char *problem = setup_accept(listener, &conn);
     return hand_over(conn, problem, comm);
 }
@@ -183,6 +207,8 @@ int net_reg_mr(void *comm, void *data, size_t size, int type, void **memory)
     const struct comm *own = comm;
     if (!(type & supported_pointers()))
         return NCCL_ARGUMENT;
+    if (is_child())
+        return NCCL_SYSTEM;
     return registered(register_with_rails(own->conn, data, size, type, 0, -1), memory);
 }
 
@@ -198,7 +224,7 @@ int net_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t of
 int net_dereg_mr(void *comm, void *memory)
 {
     (void)comm;
-    if (memory)
+    if (memory && !is_child())
         deregister(memory);
     return NCCL_OK;
 }
@@ -223,6 +249,8 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
     *request = NULL;
     if (size > MAX_BYTES)
         return NCCL_ARGUMENT;
+    if (is_child())
+        return NCCL_SYSTEM;
     if (!conn_progress(own->conn))
         return NCCL_REMOTE;
     struct request *free = free_request(own);
@@ -245,6 +273,8 @@ int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags
     *request = NULL;
     if (count < 1 || count > MAX_GROUP)
         return NCCL_ARGUMENT;
+    if (is_child())
+        return NCCL_SYSTEM;
     if (!conn_progress(own->conn))
         return NCCL_REMOTE;
     struct request *free = free_request(own);
@@ -292,6 +322,8 @@ int net_test(void *request, int *done, int *sizes)
 {
     struct request *own = request;
     *done = 0;
+    if (is_child())
+        return NCCL_SYSTEM;
     bool works = conn_progress(own->comm->conn);
     if (finish(own, sizes))
         *done = 1;
@@ -303,7 +335,7 @@ int net_test(void *request, int *done, int *sizes)
 int net_close(void *comm)
 {
     struct comm *own = comm;
-    if (own) {
+    if (own && !is_child()) { /* the parent's are still in use */
         conn_end(own->conn);
         free(own->conn);
         free(own);
@@ -313,7 +345,7 @@ int net_close(void *comm)
 
 int net_close_listen(void *listener)
 {
-    if (listener)
+    if (listener && !is_child())
         setup_close_listener(listener);
     return NCCL_OK;
 }

@@ -2,14 +2,22 @@
 
 #include "conn_parts.h"
 
-void conn_post_chunks(struct conn *conn, int64_t now_ns)
+static bool may_send(const struct conn *conn, int r, int64_t now_ns)
+{
+    return conn->rail[r].state == RAIL_UP &&
+           (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns));
+}
+
+void conn_post_chunks(struct conn *conn)
 {
     struct send *send;
     unsigned chunk;
+    int64_t now_ns = 0;
     while (sender_next_chunk(&conn->sender, &send, &chunk)) {
         int best = -1, pair = -1;
+        now_ns = now_ns ? now_ns : clock_ns();
         for (int r = 0; r < conn->rails; r++) {
-            int i = conn->rail[r].state == RAIL_UP ? queues_pick(&conn->queues[r], true) : -1;
+            int i = may_send(conn, r, now_ns) ? queues_pick(&conn->queues[r], true) : -1;
             if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
                                            conn->queues[best].bytes_outstanding)) {
                 best = r;
@@ -32,13 +40,15 @@ void conn_post_chunks(struct conn *conn, int64_t now_ns)
         int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &header,
                                 sizeof header, length ? &payload : NULL, &work);
         sender_posted(send, chunk, best);
+        if (conn->pacer[best])
+            pacer_sent(conn->pacer[best], length, now_ns);
         conn->queues[best].queue[pair].credits--;
         if (error)
-            conn_fail_rail(conn, best, strerror(error), now_ns);
+            conn_fail_rail(conn, best, strerror(error));
     }
 }
 
-void conn_post_cts(struct conn *conn, int64_t now_ns)
+void conn_post_cts(struct conn *conn)
 {
     struct receive *receive;
     while ((receive = receiver_next_cts(&conn->receiver)) != NULL) {
@@ -60,11 +70,10 @@ void conn_post_cts(struct conn *conn, int64_t now_ns)
         }
         size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
         int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &cts, size,
-                                NULL, &(struct work){.kind = WORK_CTS,
-                                                     .sequence = receive->sequence});
+                                NULL, &(struct work){.kind = WORK_OTHER});
         receive->cts_rail = (int8_t)best;
         if (error)
-            conn_fail_rail(conn, best, strerror(error), now_ns);
+            conn_fail_rail(conn, best, strerror(error));
     }
 }
 

@@ -42,6 +42,11 @@ static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned b
 static const char *make_pairs(struct queues *queues)
 {
     static const struct queue NEW = {.credits = CREDITS};
+    int depth = queues->qps * (int)(2 * send_depth(queues) + receive_depth(queues));
+    if (queues->cq == NULL)
+        queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
+    if (queues->cq == NULL)
+        return "no completion queue";
     for (int i = 0; i < queues->qps; i++) {
         queues->queue[i] = NEW;
         struct ibv_qp_init_attr attr = {
@@ -71,7 +76,6 @@ static const char *make_pairs(struct queues *queues)
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender)
 {
     *queues = (struct queues){.port = port, .qps = qps, .is_sender = is_sender};
-    int depth = qps * (int)(2 * send_depth(queues) + receive_depth(queues));
     size_t size = memory_of_queue(queues) * (size_t)qps;
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -81,26 +85,25 @@ const char *queues_make(struct queues *queues, struct port *port, int qps, bool 
     queues->mr = verbs.reg_mr(port->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
     if (queues->mr == NULL)
         return "memory cannot be registered (ulimit -l?)";
-    queues->cq = verbs.create_cq(port->context, depth, NULL, NULL, 0);
-    if (queues->cq == NULL)
-        return "no completion queue";
     return make_pairs(queues);
 }
 
-static void destroy_pairs(struct queues *queues, int first)
+static bool destroy_pairs(struct queues *queues, int first)
 {
+    bool gone = true;
     for (int i = first; i < queues->qps; i++)
         if (queues->queue[i].qp) {
-            verbs.destroy_qp(queues->queue[i].qp);
+            gone &= verbs.destroy_qp(queues->queue[i].qp) == 0;
             queues->queue[i].qp = NULL;
         }
+    return gone;
 }
 
 const char *queues_remake(struct queues *queues)
 {
     destroy_pairs(queues, 0);
     struct ibv_wc left[16];
-    while (ibv_poll_cq(queues->cq, 16, left) > 0)
+    while (queues->cq && ibv_poll_cq(queues->cq, 16, left) > 0)
         ;
     return make_pairs(queues);
 }
@@ -110,6 +113,11 @@ const char *queues_remake(struct queues *queues)
 uint32_t flow_label(uint32_t seed, uint32_t generation, int queue)
 {
     return (seed + (generation * MAX_QPS + (uint32_t)queue) * 0x9e37u) & 0x3fff;
+}
+
+int queues_class(int traffic_class)
+{
+    return traffic_class >= 0 ? traffic_class & 0xff : config.traffic_class;
 }
 
 static const char *connect_pair(struct queues *queues, int i, uint32_t generation, uint32_t seed,
@@ -127,8 +135,7 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh = (struct ibv_global_route){
             .flow_label = flow_label(seed, generation, i), .sgid_index = queues->gid_index,
-            .hop_limit = 255,
-            .traffic_class = traffic_class >= 0 ? (uint8_t)traffic_class : config.traffic_class};
+            .hop_limit = 255, .traffic_class = (uint8_t)queues_class(traffic_class)};
         memcpy(attr.ah_attr.grh.dgid.raw, remote->gid, 16);
     }
     if (verbs.modify_qp(queues->queue[i].qp, &attr,
@@ -179,6 +186,17 @@ bool queues_drained(const struct queues *queues)
     for (int i = 0; i < queues->qps; i++)
         if (queues->queue[i].outstanding || queues->queue[i].receives)
             return false;
+    return true;
+}
+
+bool queues_abandon(struct queues *queues)
+{
+    for (int i = 0; i < queues->qps; i++)
+        queues->queue[i].outstanding = queues->queue[i].receives = 0;
+    queues->bytes_outstanding = 0;
+    if (!destroy_pairs(queues, 0) || verbs.destroy_cq(queues->cq))
+        return false;
+    queues->cq = NULL;
     return true;
 }
 
@@ -246,6 +264,8 @@ int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsi
 int queues_poll(struct queues *queues, uint32_t generation, struct completion *found, int room)
 {
     struct ibv_wc wc[16];
+    if (queues->cq == NULL)
+        return 0;
     int got = ibv_poll_cq(queues->cq, room < 16 ? room : 16, wc), used = 0;
     if (got < 0)
         return got;

@@ -8,7 +8,7 @@
 enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = DATA_DEPTH / 2,
        CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */ };
 
-enum work_kind { WORK_CHUNK, WORK_CTS, WORK_OTHER };
+enum work_kind { WORK_CHUNK, WORK_OTHER };
 
 struct work { /* posted, and not completed */
     enum work_kind kind;
@@ -30,7 +30,7 @@ struct queue {
 
 struct queues {
     struct port *port;
-    struct ibv_cq *cq;
+    struct ibv_cq *cq; /* NULL after `queues_abandon` */
     struct ibv_mr *mr;
     unsigned char *memory;
     size_t memory_size;
@@ -62,6 +62,8 @@ const char *queues_connect(struct queues *queues, const struct endpoint *remote,
 /* No work is taken any more, in either direction; what is outstanding will complete. */
 void queues_fail(struct queues *queues);
 bool queues_drained(const struct queues *queues);
+/* Instead of draining: queue pairs that are destroyed write nothing more. False: they could not be. */
+bool queues_abandon(struct queues *queues);
 void queues_end(struct queues *queues);
 
 /* The queue with the least outstanding that takes another record; -1: none. */
@@ -73,6 +75,8 @@ int queues_send(struct queues *queues, int queue, uint32_t generation, const voi
 /* Up to `room` completions of this generation. Negative: the completion queue failed. */
 int queues_poll(struct queues *queues, uint32_t generation, struct completion *found, int room);
 int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);
+/* The one of packets, if a communicator wants this one or (negative) none. */
+int queues_class(int traffic_class);
 uint32_t flow_label(uint32_t seed, uint32_t generation, int queue);
 
 #endif

@@ -16,7 +16,8 @@ bool rail_fail(struct rail *rail, int64_t now_ns)
     if (rail->state == RAIL_UP && now_ns - rail->up_since_ns > PROVEN_NS)
         rail->backoff_ns = RAIL_BACKOFF_NS;
     rail->state = RAIL_FENCING;
-    rail->generation++;
+    rail->generation++; /* and with it, on the return, other flow labels */
+    rail->move = false;
     rail->peer_fenced = false;
     rail->due_ns = now_ns + RAIL_DRAIN_NS;
     return true;
@@ -56,7 +57,7 @@ bool rail_is_fenced(const struct rail *rail)
 
 bool rail_leaves(const struct rail *rail, int living, int64_t now_ns)
 {
-    return rail->state == RAIL_UP && living > 1 && now_ns < rail->held_until_ns;
+    return rail->state == RAIL_UP && living > 1 && (rail->move || now_ns < rail->held_until_ns);
 }
 
 bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns)

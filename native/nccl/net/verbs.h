@@ -27,6 +27,7 @@ struct verbs {
     struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *);
     int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int);
     int (*destroy_qp)(struct ibv_qp *);
+    int (*fork_init)(void); /* NULL: an old library */
     const char *(*wc_status_str)(enum ibv_wc_status);
 };
 extern struct verbs verbs;

@@ -1,6 +1,7 @@
 #include "drive.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,12 +28,29 @@ static int profile(void **event, int kind, void *handle, int64_t id, void *data)
     return 0;
 }
 
+/* NCCL's own transport is no symbol of the dynamic table: its place in the file, and its library
+ * has to have read its environment before. */
+static void *internal_table(void *loaded, const char *offset)
+{
+    char id[128];
+    struct link_map *map;
+    int (*prepare)(void *) = loaded ? (int (*)(void *))dlsym(loaded, "ncclGetUniqueId") : NULL;
+    if (prepare == NULL || prepare(id) || dlinfo(loaded, RTLD_DI_LINKMAP, &map))
+        return NULL;
+    return (char *)map->l_addr + strtoull(offset, NULL, 0);
+}
+
 struct net drive_load(const char *library, int version)
 {
-    char symbol[32];
+    char symbol[32], path[4096];
     snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
-    void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    void *table = loaded ? dlsym(loaded, symbol) : NULL;
+    snprintf(path, sizeof path, "%s", library);
+    char *offset = strchr(path, '@');
+    if (offset)
+        *offset++ = 0;
+    void *loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *table = loaded == NULL ? NULL : offset ? internal_table(loaded, offset)
+                                                 : dlsym(loaded, symbol);
     if (table == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
@@ -156,6 +174,13 @@ int drive_test(const struct net *net, void *request, int *done, int *sizes)
 int drive_close(const struct net *net, int slot, void *what)
 {
     return CALL(int (*)(void *), slot)(what);
+}
+
+int drive_merge(const struct net *net, int first, int second)
+{
+    struct { int count, device[8]; } members = {2, {first, second}};
+    int device = -1;
+    return CALL(int (*)(int *, void *), SLOT_VIRTUAL)(&device, &members) ? -1 : device;
 }
 
 int drive_finalize(const struct net *net)

@@ -24,10 +24,13 @@ struct drive_properties {
     int64_t max_bytes; /* -1: this version has none */
 };
 
-/* The table of a library; exits with a line if there is none. */
+/* The table of a library; exits with a line if there is none. "LIBRARY@OFFSET": one at that offset of
+ * NCCL's own library. */
 struct net drive_load(const char *library, int version);
 int drive_init(struct net *net);
 int drive_properties(const struct net *net, int device, struct drive_properties *properties);
+/* One device of two: its number, or -1. Not for v8. */
+int drive_merge(const struct net *net, int first, int second);
 int drive_listen(const struct net *net, int device, void *handle, void **listener);
 int drive_connect(const struct net *net, int device, void *handle, void **comm);
 int drive_accept(const struct net *net, void *listener, void **comm);

@@ -5,12 +5,25 @@
 #include <time.h>
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-struct device devices[PORTS];
+struct device devices[FAKE_PORTS];
 struct pair *pairs[MAX_PAIRS];
 struct region *regions[MAX_REGIONS];
 uint32_t pair_count = 1, region_count = 1;
 struct fake_counts counts;
 uint64_t random_state = 88172645463325252u;
+
+static atomic_int_least64_t due_ns; /* nothing is due before */
+
+bool fake_is_due(int64_t now_ns)
+{
+    return now_ns >= atomic_load_explicit(&due_ns, memory_order_relaxed);
+}
+
+static void soon(int64_t at_ns)
+{
+    if (at_ns < atomic_load(&due_ns))
+        atomic_store(&due_ns, at_ns);
+}
 
 static uint64_t draw(void)
 {
@@ -27,7 +40,13 @@ int64_t fake_now(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
+void fake_free_entry(struct entry *entry)
+{
+    free(entry->own);
+    free(entry);
+}
+
+static struct cqe *complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enum ibv_wc_status status,
                      enum ibv_wc_opcode opcode, uint32_t size, int64_t due_ns)
 {
     struct cq *cq = (struct cq *)base;
@@ -35,8 +54,11 @@ static void complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_id, enu
     cqe->due_ns = due_ns ? due_ns : fake_now() + devices[pair->port].fault.completion_delay_ns;
     cqe->wc = (struct ibv_wc){.wr_id = wr_id, .status = status, .opcode = opcode, .byte_len = size,
                               .qp_num = pair->base.qp_num};
+    if (cq->first == NULL)
+        atomic_store(&cq->ready_ns, cqe->due_ns);
     *cq->last = cqe;
     cq->last = &cqe->next;
+    return cqe;
 }
 
 void fake_flush(struct pair *pair, enum ibv_wc_status first)
@@ -51,7 +73,7 @@ void fake_flush(struct pair *pair, enum ibv_wc_status first)
                  entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
         first = IBV_WC_WR_FLUSH_ERR;
         pair->sends = entry->next;
-        free(entry);
+        fake_free_entry(entry);
     }
     pair->last_send = &pair->sends;
     while (pair->receives) {
@@ -67,13 +89,14 @@ void fake_flush(struct pair *pair, enum ibv_wc_status first)
 static void transmit(struct pair *pair, struct packet *packet)
 {
     const struct fake_fault *fault = &devices[pair->port].fault;
-    int64_t due_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
+    int64_t at_ns = fake_now() + BASE_DELAY_NS + fault->delay_ns;
     if (!devices[pair->port].active || (int)(draw() % 1000) < fault->lost_permille) {
         free(packet);
         return;
     }
-    packet->due_ns = due_ns > pair->last_due_ns ? due_ns : pair->last_due_ns;
+    packet->due_ns = at_ns > pair->last_due_ns ? at_ns : pair->last_due_ns;
     pair->last_due_ns = packet->due_ns;
+    soon(packet->due_ns);
     *pair->last_out = packet;
     pair->last_out = &packet->next;
     if ((int)(draw() % 1000) < fault->duplicated_permille) {
@@ -85,13 +108,20 @@ static void transmit(struct pair *pair, struct packet *packet)
     }
 }
 
+static int64_t timeout_ns(const struct pair *pair)
+{
+    return pair->progress_ns + (INT64_C(4096) << pair->timeout);
+}
+
 void fake_send_entry(struct pair *pair, const struct entry *entry)
 {
-    struct packet *packet = calloc(1, sizeof *packet + entry->size);
+    struct packet *packet = malloc(sizeof *packet + entry->size);
     *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
+                              .has_immediate = entry->has_immediate, .immediate = entry->immediate,
                               .address = entry->address, .rkey = entry->rkey, .size = entry->size};
     if (entry->size)
         memcpy(packet->data, entry->from, entry->size);
+    soon(timeout_ns(pair));
     transmit(pair, packet);
 }
 
@@ -113,7 +143,7 @@ static void take_ack(struct pair *pair, uint32_t psn)
         pair->sends = entry->next;
         if (pair->sends == NULL)
             pair->last_send = &pair->sends;
-        free(entry);
+        fake_free_entry(entry);
         pair->retries = 0;
         pair->progress_ns = fake_now();
     }
@@ -130,6 +160,24 @@ static bool may_write(const struct packet *packet)
            packet->address - start <= mr->length - packet->size;
 }
 
+/* The oldest receive completes: with the data of a SEND, or the immediate of a WRITE. */
+static void take_receive(struct pair *to, const struct packet *packet)
+{
+    struct receive *receive = to->receives;
+    if (packet->is_send)
+        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
+                                                                       : receive->size);
+    struct cqe *cqe = complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS,
+                               packet->is_send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+                               packet->size, 0);
+    cqe->wc.imm_data = packet->immediate;
+    cqe->wc.wc_flags = packet->has_immediate ? IBV_WC_WITH_IMM : 0;
+    to->receives = receive->next;
+    if (to->receives == NULL)
+        to->last_receive = &to->receives;
+    free(receive);
+}
+
 /* A request arrives at its responder. */
 static void execute(struct pair *from, struct pair *to, const struct packet *packet)
 {
@@ -140,28 +188,21 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
         }
         return;
     }
-    if (packet->is_send) {
-        struct receive *receive = to->receives;
-        if (receive == NULL) {
-            counts.not_ready++;
+    if ((packet->is_send || packet->has_immediate) && to->receives == NULL) {
+        counts.not_ready++;
+        return;
+    }
+    if (!packet->is_send && packet->size) {
+        if (!may_write(packet)) {
+            counts.wrong_key++;
+            fake_flush(from, IBV_WC_REM_ACCESS_ERR);
             return;
         }
-        memcpy(receive->to, packet->data, packet->size < receive->size ? packet->size
-                                                                       : receive->size);
-        complete(to->base.recv_cq, to, receive->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, packet->size,
-                 0);
-        to->receives = receive->next;
-        if (to->receives == NULL)
-            to->last_receive = &to->receives;
-        free(receive);
-    } else if (packet->size && !may_write(packet)) {
-        counts.wrong_key++;
-        fake_flush(from, IBV_WC_REM_ACCESS_ERR);
-        return;
-    } else if (packet->size) {
         memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
         counts.writes++;
     }
+    if (packet->is_send || packet->has_immediate)
+        take_receive(to, packet);
     counts.after_end += from->base.state != IBV_QPS_RTS;
     to->expected_psn++;
     acknowledge(to);
@@ -182,8 +223,7 @@ static void deliver(struct pair *from, const struct packet *packet)
 
 static void retransmit(struct pair *pair, int64_t now_ns)
 {
-    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL ||
-        now_ns - pair->progress_ns < INT64_C(4096) << pair->timeout)
+    if (pair->base.state != IBV_QPS_RTS || pair->sends == NULL || now_ns < timeout_ns(pair))
         return;
     if (pair->retries++ >= pair->retry_count) {
         fake_flush(pair, IBV_WC_RETRY_EXC_ERR);
@@ -199,6 +239,7 @@ static void retransmit(struct pair *pair, int64_t now_ns)
 void fake_step(void)
 {
     int64_t now_ns = fake_now();
+    atomic_store(&due_ns, INT64_MAX);
     for (uint32_t i = 1; i < pair_count; i++) {
         struct pair *pair = pairs[i];
         if (pair == NULL)
@@ -212,6 +253,10 @@ void fake_step(void)
             free(packet);
         }
         retransmit(pair, now_ns);
+        if (pair->out)
+            soon(pair->out->due_ns);
+        if (pair->sends)
+            soon(timeout_ns(pair));
         if (pair->gone && pair->out == NULL) {
             pairs[i] = NULL;
             free(pair);

@@ -4,19 +4,20 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "fake_verbs.h"
 
-enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, PORTS = 4, BASE_DELAY_NS = 5000 };
+enum { MAX_PAIRS = 1 << 16, MAX_REGIONS = 1 << 14, BASE_DELAY_NS = 5000 };
 
 struct packet {
     struct packet *next;
     int64_t due_ns;
     uint32_t psn;
-    bool is_ack, is_send;
+    bool is_ack, is_send, has_immediate;
     uint64_t address;
-    uint32_t rkey, size;
+    uint32_t rkey, size, immediate;
     unsigned char data[];
 };
 
@@ -26,13 +27,19 @@ struct entry { /* of a send queue */
     uint64_t wr_id, address;
     uint32_t rkey, size;
     const void *from;
-    bool is_send, signaled;
+    void *own; /* inline: a copy of it */
+    uint32_t immediate;
+    bool is_send, signaled, has_immediate;
 };
 
 struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
 struct cqe { struct cqe *next; int64_t due_ns; struct ibv_wc wc; };
 
-struct cq { struct ibv_cq base; struct cqe *first, **last; };
+struct cq { /* `ready_ns`: when the first is due */
+    struct ibv_cq base;
+    struct cqe *first, **last;
+    atomic_int_least64_t ready_ns;
+};
 
 struct pair {
     struct ibv_qp base;
@@ -53,13 +60,14 @@ struct device {
     struct ibv_context context;
     struct fake_fault fault;
     bool active;
+    atomic_bool gone;
     int events[8], event_count;
 };
 
 struct region { struct ibv_mr mr; bool used; };
 
 extern pthread_mutex_t lock;
-extern struct device devices[PORTS];
+extern struct device devices[FAKE_PORTS];
 extern struct pair *pairs[MAX_PAIRS];
 extern struct region *regions[MAX_REGIONS];
 extern uint32_t pair_count, region_count;
@@ -67,10 +75,14 @@ extern struct fake_counts counts;
 extern uint64_t random_state;
 
 int64_t fake_now(void);
+void fake_free_entry(struct entry *entry);
 /* The pair is in error: everything outstanding completes, the oldest send with `first`. */
 void fake_flush(struct pair *pair, enum ibv_wc_status first);
 /* The NIC reads memory when it sends, also when it sends again. */
 void fake_send_entry(struct pair *pair, const struct entry *entry);
 void fake_step(void); /* everything that is due */
+/* Without the lock: whether `fake_step` would do anything. A poll of a real queue that is empty reads
+ * a word. */
+bool fake_is_due(int64_t now_ns);
 
 #endif

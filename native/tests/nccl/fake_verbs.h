@@ -8,7 +8,7 @@
 
 #pragma GCC visibility push(default)
 
-enum { FAKE_PORTS = 8 };
+enum { FAKE_PORTS = 4 };
 
 struct fake_fault { /* for what this port sends */
     int lost_permille, duplicated_permille;
@@ -23,10 +23,21 @@ struct fake_counts {
     uint64_t wrong_key;      /* access to memory that is not registered */
 };
 
+struct fake_limits { /* -1: none */
+    int ports, queue_pairs, regions; /* how many (more) there are */
+    int gid_type;                    /* enum ibv_gid_type */
+    int mtu[FAKE_PORTS];             /* enum ibv_mtu */
+};
+void fake_limit(const struct fake_limits *limits);
+void fake_vanish(int port); /* the device is gone, as after its removal */
 void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 void fake_counts(struct fake_counts *counts);
+/* ns that threads spent in posting and polling, and how often they were called. */
+struct fake_cost { uint64_t posting_ns, posts, polling_ns, polls; };
+void fake_cost(struct fake_cost *cost);
+double fake_cost_of_accounting(void); /* ns for each of these calls, which they do not count */
 /* Of the queue pairs that are connected now: their flow labels. Returns how many. */
 int fake_flow_labels(uint32_t *labels, int room);
 void fake_seed(uint64_t seed);

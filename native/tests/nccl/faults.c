@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fake_verbs.h"
 #include "syn_job_page.h"
 
 static struct {
@@ -19,6 +18,10 @@ static struct {
     void (*set_active)(int, int);
     void (*fail_queues)(int);
     void (*counts)(struct fake_counts *);
+    void (*cost)(struct fake_cost *);
+    double (*accounting)(void);
+    void (*limit)(const struct fake_limits *);
+    void (*vanish)(int);
     int (*flow_labels)(uint32_t *, int);
 } fake;
 static struct syn_job_page *page;
@@ -27,6 +30,7 @@ static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
                                           "completion error", "both rails", "flaps", "lying notice",
+                                          "late and a notice", "administrative down",
                                           "slow drain"};
 
 uint64_t faults_draw(uint64_t *random)
@@ -92,6 +96,10 @@ void faults_load(const char *provider)
     *(void **)&fake.set_active = dlsym(loaded, "fake_set_active");
     *(void **)&fake.fail_queues = dlsym(loaded, "fake_fail_queues");
     *(void **)&fake.counts = dlsym(loaded, "fake_counts");
+    *(void **)&fake.cost = dlsym(loaded, "fake_cost");
+    *(void **)&fake.limit = dlsym(loaded, "fake_limit");
+    *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
+    *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
 }
 
@@ -107,19 +115,27 @@ static void address_of(int port, uint8_t to[16])
     memcpy(to, raw, sizeof raw);
 }
 
-void faults_notify(int dead, int local, int remote, int64_t for_ns)
+void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t rate_bps,
+                  uint32_t only_class)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     int64_t now_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-    struct syn_job_notice notice = {.subject = dead ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_ALIVE,
-                                    .at_ns = now_ns, .expires_ns = dead ? now_ns + for_ns : 0};
+    struct syn_job_notice notice = {.subject = (uint32_t)subject, .at_ns = now_ns,
+                                    .expires_ns = for_ns ? now_ns + for_ns : 0,
+                                    .rate_bps = rate_bps, .only_class = only_class};
     address_of(local, notice.local);
     address_of(remote, notice.remote);
     pthread_mutex_lock(&page_lock);
     if (page)
         syn_job_page_notify(page, notices++, &notice);
     pthread_mutex_unlock(&page_lock);
+}
+
+void faults_notify(int dead, int local, int remote, int64_t for_ns)
+{
+    faults_order(dead ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_ALIVE, local, remote, dead ? for_ns : 0, 0,
+                 0);
 }
 
 static void fault_for_a_while(int port, struct fake_fault fault, uint64_t us)
@@ -181,6 +197,19 @@ void faults_inject(int kind, uint64_t *random)
         wait_us(us / 2);
         faults_notify(0, rail, rail + 2, 0);
         break;
+    case FAULT_LATE_NOTICE: /* data or acknowledgements, by the end */
+        fake.set_fault(port, &(struct fake_fault){.delay_ns = (int64_t)us * 2000});
+        wait_us(us / 2);
+        faults_notify(1, rail, rail + 2, (int64_t)us * 1000);
+        wait_us(us / 2);
+        fake.set_fault(port, &(struct fake_fault){0});
+        break;
+    case FAULT_ADMIN: /* the port, and all that was under way */
+        fake.set_active(port, 0);
+        fake.fail_queues(port);
+        wait_us(us);
+        fake.set_active(port, 1);
+        break;
     default:
         fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = (int64_t)us * 300,
                                                   .delay_ns = 20000000});
@@ -210,9 +239,55 @@ void faults_port(int port, int active)
     fake.set_active(port, active);
 }
 
+void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns)
+{
+    fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = completion_delay_ns,
+                                              .delay_ns = delay_ns});
+}
+
+uint64_t faults_writes(void)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    return counts.writes;
+}
+
 void faults_delay(int port, int64_t delay_ns)
 {
     fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});
+}
+
+void faults_limit(const struct fake_limits *limits)
+{
+    fake.limit(limits);
+}
+
+void faults_vanish(int port)
+{
+    fake.vanish(port);
+}
+
+void *faults_page(void)
+{
+    pthread_mutex_lock(&page_lock);
+    void *own = page;
+    pthread_mutex_unlock(&page_lock);
+    return own;
+}
+
+void faults_lose(int port, int permille)
+{
+    fake.set_fault(port, &(struct fake_fault){.lost_permille = permille});
+}
+
+void faults_cost(struct fake_cost *cost)
+{
+    fake.cost(cost);
+}
+
+double faults_cost_of_accounting(void)
+{
+    return fake.accounting();
 }
 
 void faults_error(int port)

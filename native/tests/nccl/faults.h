@@ -4,11 +4,16 @@
 
 #include <stdint.h>
 
+#include "fake_verbs.h"
+
 enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, FAULT_ERROR,
-             FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_SLOW_DRAIN, FAULTS };
+             FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_LATE_NOTICE, FAULT_ADMIN, FAULT_SLOW_DRAIN,
+             FAULTS };
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
+/* Its page, once a process has it; NULL until then. */
+void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */
 void faults_inject(int kind, uint64_t *random);
@@ -17,9 +22,19 @@ uint64_t faults_late_arrivals(void);
 int faults_provider_is_clean(void); /* no receiver-not-ready, no access with a wrong key */
 uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
+void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns);
+uint64_t faults_writes(void);
 void faults_delay(int port, int64_t delay_ns);
+void faults_limit(const struct fake_limits *limits);
+void faults_vanish(int port);
+void faults_lose(int port, int permille);
 void faults_error(int port);
+void faults_cost(struct fake_cost *cost);
+double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);
+/* Of the path between two fake ports: any subject of the agent's page. `for_ns` 0: for ever. */
+void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t rate_bps,
+                  uint32_t only_class);
 void faults_notify(int dead, int local, int remote, int64_t for_ns); /* fake ports */
 
 #endif

@@ -1,87 +1,12 @@
-/* What the plug-in does with what should not be. test_edges LIBRARY PROVIDER CASE */
+/* What the plug-in does with single events that should not be. test_edges LIBRARY PROVIDER CASE */
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "drive.h"
-#include "faults.h"
-
-static struct net net;
-static const char *provider;
-static void *sender, *receiver, *listener, *send_memory, *receive_memory;
-static char handle[128], from[4096], to[4096];
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void begin(void)
-{
-    setenv("SYNTONY_NCCL_RAILS", "fake0+fake1,fake2+fake3", 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "9", 0);
-    setenv("SYNTONY_NCCL_RETRIES", "1", 1);
-    CHECK_EQUAL(drive_init(&net), 0);
-    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
-}
-
-static void connect_both(void)
-{
-    while (sender == NULL || receiver == NULL) {
-        if (sender == NULL)
-            CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
-        if (receiver == NULL)
-            CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
-    }
-    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
-    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
-}
-
-static void *post_receive(size_t size)
-{
-    void *data = to, *request = NULL;
-    int tag = 0;
-    while (request == NULL)
-        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &receive_memory, &request),
-                    0);
-    return request;
-}
-
-/* Both ends go on until one request ends: its result. */
-static int result_of(void *request, void *other)
-{
-    int done = 0, sizes[8], result = 0;
-    for (int64_t begun = now_ms(); now_ms() - begun < 20000;) {
-        result = drive_test(&net, request, &done, sizes);
-        if (result || done)
-            return result;
-        if (other)
-            drive_test(&net, other, &done, sizes);
-    }
-    return -1;
-}
-
-static void *post_send(size_t size, void *other, int *result)
-{
-    void *request = NULL;
-    int done, sizes[8];
-    for (int64_t begun = now_ms(); request == NULL && now_ms() - begun < 20000;) {
-        *result = drive_send(&net, sender, from, size, 0, send_memory, &request);
-        if (*result)
-            break;
-        if (request == NULL) /* else `other` may complete, and be gone */
-            drive_test(&net, other, &done, sizes);
-    }
-    return request;
-}
+#include "edge.h"
 
 /* The time without any rail is bounded, and its end is an error, not a hang. */
 static void dark(void)
@@ -173,25 +98,6 @@ static void peer_gone(void)
     void *request = post_receive(64);
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
     CHECK_EQUAL(result_of(request, NULL), 6);
-}
-
-/* A send that no receive asks for: it only makes the sender go on. */
-static void *post_send_once(int *result)
-{
-    void *request = NULL;
-    *result = drive_send(&net, sender, from, 8, 12345, send_memory, &request);
-    return request;
-}
-
-static void pump(void *request, int64_t for_ms)
-{
-    int done, sizes[8], result = 0;
-    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;) {
-        void *none = post_send_once(&result);
-        CHECK(none == NULL && result == 0);
-        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
-        CHECK(!done);
-    }
 }
 
 /* One fault and no other: what was lost goes on at once, not with the next fault. The receiver
@@ -286,15 +192,12 @@ static void slow_receiver(void)
 static void merged(void)
 {
     begin();
-    struct { int count, device[8]; } members = {2, {0, 1}};
-    int device = -1;
-    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 0);
+    int device = drive_merge(&net, 0, 1);
     struct drive_properties properties;
     CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
     CHECK_EQUAL(properties.virtual_count, 2);
     CHECK_EQUAL(properties.speed, 400000);
-    members.device[1] = 77;
-    CHECK_EQUAL(((int (*)(int *, void *))net.table[SLOT_VIRTUAL])(&device, &members), 4);
+    CHECK_EQUAL(drive_merge(&net, 0, 77), -1);
 }
 
 static void not_usable(void)
@@ -317,22 +220,10 @@ static void not_usable(void)
 
 int main(int argc, char **argv)
 {
-    static const struct { const char *name; void (*run)(void); } CASES[] = {
+    static const struct edge_case CASES[] = {
         {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"strangers", strangers},
         {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late}, {"slow_receiver", slow_receiver}, {"merged", merged}, {"not_usable", not_usable}};
-    CHECK_EQUAL(argc, 4);
-    alarm(60);
-    provider = argv[2];
-    setenv("SYNTONY_NCCL_IBVERBS", provider, 1);
-    setenv("SYNTONY_NCCL_SOCKET_IFNAME", "=lo", 1);
-    faults_load(provider);
-    net = drive_load(argv[1], 12);
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        if (strcmp(CASES[i].name, argv[3]) == 0) {
-            CASES[i].run();
-            _exit(0); /* connections that ended badly are not closed */
-        }
-    return 2;
+    return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

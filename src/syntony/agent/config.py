@@ -104,5 +104,5 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Lab only: this host's clock."""
 
     def meeting_place(self) -> Path:
-        """Directory of the reactor's socket."""
+        """Directory of the sockets of the reactor and for jobs."""
         return Path(self.reactor_dir or self.clock.dir)

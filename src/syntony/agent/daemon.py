@@ -21,6 +21,7 @@ from syntony.agent.early_rows import EarlyRows
 from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
+from syntony.agent.queue_pairs import Offset
 from syntony.agent.reactor.link import NOTHING_SEEN
 from syntony.agent.reactor.messages import Told
 from syntony.agent.renewal import Renewal, time_left_ns
@@ -212,9 +213,11 @@ class Agent:
         self._drain(DRAIN_RECORDS)
         local_ns = self._clock.now_ns()
         fleet_ns = self._pipeline.fleet_ns(local_ns)
-        now_ns = local_ns if fleet_ns is None else fleet_ns
-        # Also where the clock, or fleet time, has gone back.
-        if not self._next_second_ns - S <= now_ns < self._next_second_ns:
+        if fleet_ns is not None:
+            self._tell_early(uplink, fleet_ns)
+        now_ns = time.monotonic_ns() if fleet_ns is None else fleet_ns
+        # Also where fleet time has gone back. Two seconds: the first may begin within early rows'.
+        if not self._next_second_ns - 2 * S <= now_ns < self._next_second_ns:
             self._next_second_ns = (now_ns // S + 1) * S
             self._reactor.refresh()
             self._machine.describe()
@@ -227,6 +230,7 @@ class Agent:
                 uplink.send_paths(self._paths())
             if not self._seen.has_flows:
                 self._tell_flows(uplink)
+            self._tell_queue_pairs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -294,6 +298,18 @@ class Agent:
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
+    def _tell_queue_pairs(self, uplink: Uplink) -> None:
+        tell = partial(self._machine.queue_pairs.report, self._fleet_offset)
+        report = self.parts.run("queue-pair-socket", tell, time.monotonic_ns())
+        if report is not None:
+            uplink.send_queue_pairs(report)
+
+    def _fleet_offset(self) -> Offset | None:
+        """Of now. Two clocks, read together as close as can be."""
+        local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
+        fleet_ns = self._pipeline.fleet_ns(local_ns)
+        return None if fleet_ns is None else Offset(now_ns, fleet_ns - now_ns)
+
     def _paths(self) -> PathsReport:
         state = self._reactor.state
         if state is None:
@@ -327,7 +343,7 @@ class Agent:
 
     def _pause_ns(self) -> int:
         local_ns = self._clock.now_ns()
-        now_ns = self._pipeline.fleet_ns(local_ns) or local_ns
+        now_ns = self._pipeline.fleet_ns(local_ns) or time.monotonic_ns()
         next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)
         return max(0, min(TURN_NS, next_ns - now_ns))
 
@@ -410,16 +426,14 @@ class Agent:
     def _report(self, uplink: Uplink, fleet_ns: int | None) -> None:
         """Rows of the second that has just ended. Without fleet time they are of CLOCK_MONOTONIC,
         and wait."""
-        # Two clocks, read together as close as can be.
-        local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         if fleet_ns is None:
-            submit, offset_ns, second_ns = self._early.keep, 0, now_ns
+            now_ns = time.monotonic_ns()
+            # In the middle of the second that it will be told of, whenever fleet seconds begin.
+            submit, offset_ns, second_ns = self._early.keep, 0, now_ns // S * S + S // 2
         else:
             submit = partial(self._submit, uplink)
-            offset_ns = (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
+            now_ns, offset_ns = self._offset(fleet_ns)
             second_ns = fleet_ns // S * S
-            for table, columns in self._early.release(offset_ns):
-                submit(table, columns)
         submit(HEARD, self._pipeline.heard_rows(self._reactor.heard(), second_ns - S))
         look = partial(self._links.report, now_ns, now_ns + offset_ns)
         links = self.parts.run("link-counters", look, now_ns)
@@ -429,6 +443,20 @@ class Agent:
         submit(AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
         done = self._reactor.rows()
         submit(PATH_EVENTS, path_rows.columns(done, self._config.host, offset_ns) if done else None)
+
+    def _offset(self, fleet_ns: int) -> tuple[int, int]:
+        """CLOCK_MONOTONIC now, and what fleet time is ahead of it."""
+        # Two clocks, read together as close as can be.
+        local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
+        return now_ns, (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
+
+    def _tell_early(self, uplink: Uplink, fleet_ns: int) -> None:
+        """What has waited for fleet time. The second after the last of these is told next, and
+        whole: none is told twice."""
+        for table, columns in self._early.release(self._offset(fleet_ns)[1]):
+            self._submit(uplink, table, columns)
+            if table is AGENT:
+                self._next_second_ns = int(columns["ts_ns"][-1]) + 2 * S
 
     def _vitals(self) -> dict[str, int]:
         counters, own = self._reactor.counters, own_usage()

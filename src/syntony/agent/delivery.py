@@ -22,6 +22,11 @@ class Delivery:
         self._spool = spool
         self.stream, self._last_seq = spool.oldest_stream()
         self._sent = 0
+        """As far as the spool was looked through."""
+        self._given = 0
+        """The newest number that was sent."""
+        self._ended = False
+        """Nothing of an earlier stream is left to be sent."""
 
     @property
     def backlog(self) -> bool:
@@ -33,7 +38,8 @@ class Delivery:
         """Whether another stream is to be delivered now, on another connection."""
         if self._last_seq is None:
             return self.stream != self._spool.stream
-        return self._spool.read_after(0, self.stream)[1] is None
+        acknowledged = self._spool.acknowledged
+        return acknowledged >= (self._given if self._ended else self._last_seq)
 
     @property
     def window_full(self) -> bool:
@@ -44,7 +50,8 @@ class Delivery:
     def ready(self) -> bool:
         """Whether a batch can be sent."""
         last = self._spool.last_seq if self._last_seq is None else self._last_seq
-        return max(self._sent, self._spool.acknowledged) < last and not self.window_full
+        looked = max(self._sent, self._spool.acknowledged)
+        return looked < last and not self._ended and not self.window_full
 
     def next_batch(self) -> Batch | None:
         """The next batch to send; None where there is none, or too many are under way."""
@@ -52,7 +59,9 @@ class Delivery:
             return None
         self._sent, frame = self._spool.read_after(self._sent, self.stream)
         if frame is None:
+            self._ended = self.backlog  # what was left is unreadable, or has been shed
             return None
+        self._given = frame.seq
         return Batch(
             seq=frame.seq,
             table=frame.table,

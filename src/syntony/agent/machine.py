@@ -16,11 +16,13 @@ from syntony.agent.links import LinkWatch
 from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
+from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
 from syntony.io.interfaces import addresses
+from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
@@ -57,6 +59,7 @@ class Machine:
         self.tracer = PathTracer(
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
+        self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
@@ -81,6 +84,7 @@ class Machine:
             "clock-page": self.clock_server.open,
             "reactor": self._reach_reactor,
             "link-events": self.links.start,
+            "queue-pair-socket": self.queue_pairs.start,
         }
         if config.family == "ipv4":
             starts["path-tracing"] = self._trace_paths
@@ -102,6 +106,7 @@ class Machine:
             ("path-tracing", self.tracer.fault),
             ("clock-page", self.clock_server.fault),
             ("reactor", self.reactor.fault),
+            ("queue-pair-socket", self.queue_pairs.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):
@@ -116,6 +121,7 @@ class Machine:
         self.reactor.close()
         self.nic_clocks.close()
         self.links.close()
+        self.queue_pairs.close()
         self.clock_server.close()
         if self.discipline is not None:
             self.discipline.close()

@@ -53,16 +53,20 @@ class _Segment:
         self.first_seq = int(path.name.removesuffix(_SUFFIX))
         self.starts = array("Q")
         self.rows = array("Q")
+        self.last_intact = 0
+        """The newest number that is, as far as is known."""
         self.size = 0
 
     @property
     def last_seq(self) -> int:
         return self.first_seq + len(self.starts) - 1
 
-    def note(self, rows: int, start: int, end: int) -> None:
+    def note(self, rows: int, start: int, end: int, *, intact: bool = True) -> None:
         self.starts.append(start)
         self.rows.append(rows)
         self.size = end
+        if intact:
+            self.last_intact = self.last_seq
 
     def rows_after(self, seq: int) -> int:
         return sum(self.rows[max(0, seq + 1 - self.first_seq) :])
@@ -74,7 +78,7 @@ class _Segment:
         self.size = SEGMENT_BYTES
         lost = 0
         for entry in index_segment(data, self.first_seq):
-            self.note(entry.rows, entry.start, entry.end)
+            self.note(entry.rows, entry.start, entry.end, intact=entry.intact)
             lost += not entry.intact
         if lost:
             _log.warning("spool damaged file=%s frames=%d", self.path, lost)
@@ -220,9 +224,11 @@ class Spool:
         """The stream to deliver next, and the number that it ends with; the newest has no end."""
         with self._lock:
             while self._segments and (stream := self._segments[0].stream) != self.stream:
-                last = max(each.last_seq for each in self._segments if each.stream == stream)
-                if self.read_after(0, stream)[1] is not None:
+                parts = [each for each in self._segments if each.stream == stream]
+                last = max(each.last_seq for each in parts)
+                if any(each.last_intact > self._state.acknowledged for each in parts):
                     return stream, last
+                self.read_after(0, stream)  # counts what is damaged
                 self._release(last)
             return self.stream, None
 

@@ -49,6 +49,7 @@ from syntony.wire.messages import (
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, Plan
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
+from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
 
@@ -72,7 +73,7 @@ _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
 
-Report = Edges | PathsReport | AuditReport | FlowsReport | PartsReport | KeysHeld
+Report = Edges | PathsReport | AuditReport | FlowsReport | QueuePairsReport | PartsReport | KeysHeld
 
 
 class Uplink:
@@ -102,6 +103,7 @@ class Uplink:
         self._paths: PathsReport | None = None
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._flows: FlowsReport | None = None
+        self._queue_pairs: QueuePairsReport | None = None
         self._parts: PartsReport | None = None
         self._keys_held: KeysHeld | None = None
         self._gathering = self._gathered = False
@@ -171,6 +173,12 @@ class Uplink:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._flows = report
+            self._tell()
+
+    def send_queue_pairs(self, report: QueuePairsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._queue_pairs = report
             self._tell()
 
     def send_parts(self, report: PartsReport) -> None:
@@ -357,14 +365,17 @@ class Uplink:
         with self._changed:
             audits = [self._audits.popleft()] if self._audits else []
             held, self._keys_held = self._keys_held, None
-            found = [held, self._edges, self._paths, *audits, self._flows, self._parts]
-            self._edges = self._paths = self._flows = self._parts = None
+            found: list[Report | None] = [held, self._edges, self._paths, *audits, self._flows]
+            found += [self._queue_pairs, self._parts]
+            self._edges = self._paths = self._flows = self._queue_pairs = self._parts = None
             return [report for report in found if report is not None]
 
     def _has_work(self, link: _Link) -> bool:
         if self._gathering:
             return False
-        reports = (self._edges, self._paths, self._flows, self._parts, self._keys_held)
+        reports = (
+            self._edges, self._paths, self._flows, self._queue_pairs, self._parts, self._keys_held
+        )  # fmt: skip
         waiting = any(each is not None for each in reports)
         waiting = waiting or bool(self._audits)
         return waiting or link.delivery.ready or link.delivery.over

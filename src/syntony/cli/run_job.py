@@ -20,6 +20,7 @@ from syntony.io.interposer import (
     facts,
     preloading,
     tcp_library,
+    verbs_environment,
 )
 from syntony.io.nccl_plugin import plugin_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
@@ -47,6 +48,7 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     help="Ports, port ranges, addresses and prefixes to connect to in plain TCP.",
 )
 @click.option("--nccl", is_flag=True, help="NCCL loads Syntony's net plug-in in the command, too.")
+@click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
@@ -58,6 +60,7 @@ def command(
     job: str | None,
     exclude: str | None,
     nccl: bool,
+    verbs: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -80,6 +83,8 @@ def command(
     added = _added(words, job, exclude)
     if nccl:
         added |= plugin_environment(os.environ)
+    if verbs:
+        added |= verbs_environment(os.environ | added)
     found = facts()
     if dry_run:
         _show(added, words, found, as_json)

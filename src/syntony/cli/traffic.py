@@ -9,6 +9,7 @@ from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
+from syntony.cli.queue_pairs import queue_pairs
 from syntony.cli.traffic_place import place
 from syntony.model import S, format_ns
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
@@ -33,6 +34,7 @@ def command() -> None:
 
 
 command.add_command(place)
+command.add_command(queue_pairs)
 
 
 @command.command()

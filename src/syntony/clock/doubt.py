@@ -28,9 +28,9 @@ def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
     used = np.isfinite(doubts)
     if not (doubts[used] > LEAST_DOUBT_NS).any():
         return np.zeros(mesh.count)
-    weights = np.where(used, weights, 0.0)
-    total = mesh.degree(weights)
-    mean = mesh.degree(weights * np.where(used, doubts, 0.0)) / np.where(total > 0, total, 1.0)
+    pulls = np.multiply(weights, doubts, where=used, out=np.zeros(len(doubts)))
+    total = mesh.degree(np.where(used, weights, 0.0))
+    mean = mesh.degree(pulls) / np.where(total > 0, total, 1.0)
     return np.maximum(_bottlenecks(mesh, doubts), mean)
 
 

@@ -6,6 +6,7 @@ The mesh stays while its weights change, so its structure is sorted once.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -67,29 +68,26 @@ class Laplacian:
         self.plus = plus
         self.minus = minus
         self.count = count
-        self._by_plus: _Rows | None = None
-        self._pairs: _Pairs | None = None
         self._expander: _Expander | None = None
 
     @property
     def pair(self) -> Places:
         """Number of each edge's pair of nodes, shape (edges,): edges between the same two nodes,
         from either end, over whatever ports, have the same."""
-        return self._paired().number
+        return self._pairs.number
 
     @property
     def share(self) -> Floats:
         """Each edge's part of its pair, shape (edges,): a pair has one vote."""
-        return self._paired().share
+        return self._pairs.share
 
-    def _paired(self) -> _Pairs:
-        if self._pairs is None:
-            ends = np.minimum(self.plus, self.minus) * self.count
-            ends += np.maximum(self.plus, self.minus)
-            _, number, edges = np.unique(ends, return_inverse=True, return_counts=True)
-            number = number.reshape(-1)
-            self._pairs = _Pairs(number, 1.0 / edges[number])
-        return self._pairs
+    @cached_property
+    def _pairs(self) -> _Pairs:
+        ends = np.minimum(self.plus, self.minus) * self.count
+        ends += np.maximum(self.plus, self.minus)
+        _, number, edges = np.unique(ends, return_inverse=True, return_counts=True)
+        number = number.reshape(-1)
+        return _Pairs(number, 1.0 / edges[number])
 
     def differences(self, x: Floats) -> Floats:
         """``x[plus] - x[minus]``, shape (edges,)."""
@@ -199,23 +197,22 @@ class Laplacian:
         shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
         return np.asarray((np.linalg.inv(matrix + shift) - shift) / scale, dtype=np.float64)
 
+    @cached_property
     def _rows(self) -> _Rows:
-        if self._by_plus is None:
-            order = None
-            columns = self.minus
-            if np.any(self.plus[1:] < self.plus[:-1]):
-                order = np.argsort(self.plus, kind="stable")
-                columns = columns[order]
-            starts = np.zeros(self.count + 1, dtype=np.int32)
-            np.cumsum(np.bincount(self.plus, minlength=self.count), out=starts[1:])
-            self._by_plus = _Rows(order, columns.astype(np.int32), starts)
-        return self._by_plus
+        order = None
+        columns = self.minus
+        if np.any(self.plus[1:] < self.plus[:-1]):
+            order = np.argsort(self.plus, kind="stable")
+            columns = columns[order]
+        starts = np.zeros(self.count + 1, dtype=np.int32)
+        np.cumsum(np.bincount(self.plus, minlength=self.count), out=starts[1:])
+        return _Rows(order, columns.astype(np.int32), starts)
 
     def _conjugate_gradients(self, weights: Floats, right: Floats, tolerance: float) -> Floats:
         """From zero, Jacobi-preconditioned (Saad 2003, algorithm 9.1)."""
         from scipy.sparse import csc_array, csr_array
 
-        rows = self._rows()
+        rows = self._rows
         scale = float(weights.max())
         relative = np.maximum(weights / scale, GROUNDED)
         if rows.order is not None:

@@ -51,6 +51,7 @@ from syntony.wire.probes import (
     Series,
     SeriesQuery,
 )
+from syntony.wire.queue_pairs import QueuePairs, QueuePairsQuery
 from syntony.wire.roles import Role
 from syntony.wire.sla import (
     Queues,
@@ -265,6 +266,11 @@ def failover_status(asked: Asked, _: FailoverStatusQuery) -> FailoverStatus:
 @question(TrafficQuery, READ, Runs.LOOP)
 def traffic(asked: Asked, query: TrafficQuery) -> Traffic:
     return asked.desks.placement.traffic(query, time.monotonic_ns())
+
+
+@question(QueuePairsQuery, READ, Runs.LOOP)
+def queue_pairs(asked: Asked, query: QueuePairsQuery) -> QueuePairs:
+    return asked.desks.queue_pairs.answer(query, asked.measured_ns())
 
 
 @question(MovesQuery, READ, Runs.LOOP, most=MAX_MOVES)

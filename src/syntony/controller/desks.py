@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from syntony.controller.membership import Membership
     from syntony.controller.placement import Placement
     from syntony.controller.probe_keys import ProbeKeyDistribution
+    from syntony.controller.queue_pairs import QueuePairDesk
     from syntony.controller.sessions import Session
     from syntony.controller.sla import SlaDesk
     from syntony.controller.solve import SolveLoop
@@ -36,6 +37,7 @@ class Desks(NamedTuple):
     alerts: AlertDesk
     traffic: TrafficDesk
     placement: Placement
+    queue_pairs: QueuePairDesk
     audits: AuditDesk
     keys: ProbeKeyDistribution
     membership: Membership

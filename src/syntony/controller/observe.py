@@ -12,9 +12,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
-from syntony.fabric.history import FINE_S
 from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
 from syntony.fabric.sounding import Note, suspected
+from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role

@@ -32,6 +32,7 @@ from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
+from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairDesk
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
@@ -51,6 +52,7 @@ from syntony.wire.messages import Ack, Batch, ControllerMessage, Hello
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
+from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
@@ -128,6 +130,7 @@ class Controller:
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
+        self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
@@ -150,6 +153,7 @@ class Controller:
             alerts=self._alerts,
             traffic=self._traffic,
             placement=self._placement,
+            queue_pairs=self._queue_pairs,
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,
@@ -219,6 +223,7 @@ class Controller:
                 group.create_task(self._loops.every(KEYS_CHECK_NS, self._rotate_keys)),
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
+                group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -313,6 +318,11 @@ class Controller:
         if self._sessions.get(session.host) is session:
             self._placement.take(session.host, report, time.monotonic_ns())
 
+    def queue_pairs(self, session: Session, report: QueuePairsReport) -> None:
+        """What an agent's jobs tell of their queue pairs."""
+        if self._sessions.get(session.host) is session:
+            self._queue_pairs.take(session.host, report, self._fleet_now())
+
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
         self._fleet.members[session.host].take_parts(parts, time.monotonic_ns())
@@ -328,6 +338,7 @@ class Controller:
             del self._sessions[session.host]
             self._fleet.leave(session.host, time.monotonic_ns())
             self._placement.desk.detached(session.host)
+            self._queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:

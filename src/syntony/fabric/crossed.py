@@ -7,6 +7,7 @@ looked up where something speaks against it.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,15 @@ from syntony.fabric.tally import (
     spread,
 )
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Mask = NDArray[np.bool_]
 
 MANY = 1000
 """Paths across one candidate."""
+NARROW = 3
+"""Candidates that one path crosses: what targets answered crosses no more."""
 
 
 class Crossed:
@@ -50,6 +56,7 @@ class Crossed:
         self.times = times
         self.candidates = candidates
         self.partly = partly or PartlyLearnt.nothing(len(crossings))
+        self._carrying: Carrying | None = None
 
     @cached_property
     def surely(self) -> Entries:
@@ -63,6 +70,39 @@ class Crossed:
         """Of every candidate the paths that may cross it, and do not surely do so."""
         rows, candidate = self.partly.pairs(self.crossings)
         return Entries(rows, candidate, np.ones(len(rows), np.int8), self.candidates)
+
+    @cached_property
+    def widths(self) -> NDArray[np.int16]:
+        """How many candidates each path surely crosses, (paths,)."""
+        return np.asarray((self.crossings >= 0).sum(axis=1, dtype=np.int16))
+
+    @cached_property
+    def partly_learnt(self) -> Index:
+        """Which paths are learnt only in part."""
+        return np.flatnonzero(self.partly.combo >= 0)
+
+    def carrying(self, paths: int) -> Carrying:
+        """How to sum up what the first so many paths carry."""
+        if self._carrying is None or self._carrying.paths != paths:
+            self._carrying = Carrying.of(self, paths)
+        return self._carrying
+
+    def spread(self, paths: Index, values: Ints) -> Ints:
+        """Per candidate the sums over these paths of `values`, (2, paths): of the first once for
+        each path that surely crosses it, of the second as many times as it does so."""
+        sums = np.zeros((2, self.candidates))
+        narrow = self.widths[paths] <= NARROW
+        for chosen in (narrow, ~narrow):
+            rows = paths[chosen]
+            width = int(self.widths[rows].max(initial=0))
+            across = self.crossings[rows, :width]
+            place, column = np.nonzero(across >= 0)
+            candidate = across[place, column]
+            once, often = values[:, chosen][:, place]
+            often = often * np.abs(self.times[rows[place], column])
+            for field, each in enumerate((once, often)):
+                sums[field] += np.bincount(candidate, each, minlength=self.candidates)
+        return sums.astype(np.int64)
 
     def by(self, candidate: int) -> Mask:
         """Which paths surely cross it, (paths,)."""
@@ -81,6 +121,124 @@ class Crossed:
             np.concatenate((across[place, column].astype(np.int64), may_candidate)),
             np.concatenate((self.times[paths[place], column], once)),
         )
+
+
+class Carrying(NamedTuple):
+    """What sums up over the first paths of a map, candidate by candidate."""
+
+    paths: int
+    matrix: csr_array[np.int64]
+    """How many times each path crosses each candidate, (paths, candidates)."""
+    crossing: Ints
+    """Paths across each, (candidates,)."""
+
+    @classmethod
+    def of(cls, crossed: Crossed, paths: int) -> Carrying:
+        from scipy.sparse import csr_array
+
+        real = crossed.crossings[:paths] >= 0
+        candidate = crossed.crossings[:paths][real]
+        times = np.abs(crossed.times[:paths][real]).astype(np.int64)
+        ends = np.append(0, np.cumsum(crossed.widths[:paths], dtype=np.int64))
+        matrix = csr_array((times, candidate, ends), shape=(paths, crossed.candidates))
+        return cls(paths, matrix, np.bincount(candidate, minlength=crossed.candidates))
+
+    def sums(self, sent: Ints) -> Ints:
+        """Of probes sent, (paths,), those that crossed each candidate, (candidates,)."""
+        return np.asarray(self.matrix.T @ sent)
+
+
+class Carried(NamedTuple):
+    """What the first paths of a map carried in a window, but for those told otherwise."""
+
+    sent: Ints
+    """Probes, in any shape of so many paths in their order."""
+    probes: Ints
+    """Of these, how many crossed each candidate, (candidates,)."""
+    crossing: Ints
+    """How many of the first paths cross each, (candidates,)."""
+
+
+class ChangedTally:
+    """One window's losses, from sums over all paths by candidate, and paths that differ.
+
+    Args:
+        crossed: of all paths.
+        carried: of the first ones, without losses; the others carried nothing.
+        paths: of these it is otherwise, in order.
+        sent: probes that entered each of these.
+        lost: of these, how many did not come out.
+    """
+
+    def __init__(
+        self, crossed: Crossed, carried: Carried, paths: Index, sent: Ints, lost: Ints
+    ) -> None:
+        self._crossed, self._carried = crossed, carried
+        self._changed = paths
+        self._sent = np.maximum(sent, 0)
+        self._clean_sent = np.where(lost > 0, 0, self._sent)
+        lossy = (lost > 0) & (sent > 0)
+        rows = paths[lossy]
+        self.crossings = crossed.crossings[rows]
+        self.times: Times = np.abs(crossed.times[rows])
+        self.sent = sent[lossy].astype(np.float64)
+        self.lost = lost[lossy].astype(np.float64)
+        self.partly = crossed.partly.chosen(rows)
+        self.candidates = crossed.candidates
+        self._among = paths[: np.searchsorted(paths, carried.sent.size)]
+        """Of the first ones."""
+
+    @cached_property
+    def _before(self) -> Ints:
+        """What the first ones of those that differ are said to have carried otherwise."""
+        return self._carried.sent[np.unravel_index(self._among, self._carried.sent.shape)]
+
+    @cached_property
+    def _silent(self) -> Index:
+        """Of the first paths, those that sent nothing and do not differ."""
+        silent = (self._carried.sent <= 0).ravel()
+        silent[self._among] = False
+        return np.flatnonzero(silent)
+
+    @cached_property
+    def paths(self) -> int:
+        """As `Tally`."""
+        same = self._carried.sent.size - len(self._among) - len(self._silent)
+        return same + int(np.count_nonzero(self._sent))
+
+    @cached_property
+    def total_sent(self) -> float:
+        """As `Tally`."""
+        same = self._carried.sent.sum() - self._before.sum() - self._silent_sent.sum()
+        return float(same + self._sent.sum())
+
+    @cached_property
+    def _silent_sent(self) -> Ints:
+        return self._carried.sent[np.unravel_index(self._silent, self._carried.sent.shape)]
+
+    def clean_of(self, candidates: Index) -> Clean:
+        """As `Tally`."""
+        return Clean(*self._clean[:, candidates], *self._partly_clean[:, candidates])
+
+    @cached_property
+    def _clean(self) -> Floats:
+        more = np.stack((self._clean_sent > 0, self._clean_sent)).astype(np.int64)
+        more[:, : len(self._among)] -= np.stack((np.ones_like(self._before), self._before))
+        silent = np.stack((np.ones_like(self._silent_sent), self._silent_sent))
+        sums = np.stack((self._carried.crossing, self._carried.probes))
+        sums += self._crossed.spread(self._changed, more)
+        sums -= self._crossed.spread(self._silent, silent)
+        return sums.astype(np.float64)
+
+    @cached_property
+    def _partly_clean(self) -> Floats:
+        some = self._crossed.partly_learnt
+        if not len(some):
+            return np.zeros((2, self.candidates))
+        sent = np.zeros(len(self._crossed.crossings), dtype=np.int64)
+        sent[: self._carried.sent.size] = np.maximum(self._carried.sent, 0).ravel()
+        sent[self._changed] = self._clean_sent
+        return _partly(self._crossed, sent.astype(np.float64))
 
 
 class PathTally:
@@ -144,7 +302,14 @@ class PathTally:
     @cached_property
     def _partly_clean(self) -> Floats:
         """Of every candidate the paths that may cross it and lost nothing, and their probes."""
-        sent, partly = self._clean_sent, self._crossed.partly
-        return np.stack(
-            [spread(partly, sent > 0, each, self.candidates) for each in (np.ones(len(sent)), sent)]
-        )
+        return _partly(self._crossed, self._clean_sent)
+
+
+def _partly(crossed: Crossed, sent: Floats) -> Floats:
+    """Paths that may cross each candidate and lost nothing, and their probes, (2, candidates).
+
+    Args:
+        sent: by each path that lost nothing; 0 for the others, (paths,).
+    """
+    values = (np.ones(len(sent)), sent)
+    return np.stack([spread(crossed.partly, sent > 0, v, crossed.candidates) for v in values])

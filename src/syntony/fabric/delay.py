@@ -79,14 +79,19 @@ def find_delays(
         price: as `find_losses`; (candidates,).
         strictness: as `find_losses`.
     """
+    if not is_any_late(crossed, change_ns, sigma_ns):
+        return []
+    return _Search(crossed, change_ns, sigma_ns, price + strictness).run()
+
+
+def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
+    """Whether enough paths of any component are late (or early), arguments as `find_delays`."""
     # Most of a fleet's paths are as they were: nothing more is asked of those.
     moved = np.flatnonzero(np.abs(change_ns) > LATE_SIGMAS * MIN_SIGMA_NS)
     clear = np.abs(change_ns[moved]) / np.maximum(sigma_ns[moved], MIN_SIGMA_NS) > LATE_SIGMAS
     moved = moved[clear & np.isfinite(change_ns[moved])]
     _, candidate, _ = crossed.entries_of(moved)
-    if not len(candidate) or np.bincount(candidate).max() < MIN_PATHS:
-        return []
-    return _Search(crossed, change_ns, sigma_ns, price + strictness).run()
+    return bool(len(candidate)) and bool(np.bincount(candidate).max() >= MIN_PATHS)
 
 
 class _Search:

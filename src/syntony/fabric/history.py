@@ -1,25 +1,24 @@
-"""The last five minutes of every flow's counts, second by second, and windows over them. Pure.
-
-Memory is bounded: a minute of seconds, and five minutes in steps of ten seconds.
-"""
+"""The last five minutes of every flow's counts and delays, and windows over them. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.fabric import sums
+from syntony.fabric.steady import AIM_EVERY_S, STEADY_NS, Steady
+from syntony.fabric.sums import FINE_S, WindowSums
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
 T = TypeVar("T", np.int64, np.float64)
 
-WINDOWS_S = (1, 3, 10, 30, 60, 300)
-"""All looked at every second: a black hole shows in one, 0.1 % of loss in three hundred."""
-FINE_S = 60
-STEP_S = 10
+WINDOWS_S = sums.WINDOWS_S
 DELAY_S = 10
 """Delays are the median of so many seconds, against that of the rest of the minute."""
 MIN_DELAY_SECONDS = 5
@@ -73,19 +72,15 @@ class Excess(NamedTuple):
 
 
 class FlowHistory:
-    """Rings of seconds and of steps. Flows keep their places; new ones come behind."""
+    """Of every flow. Flows keep their places; new ones come behind."""
 
     def __init__(self) -> None:
-        self._seconds: deque[Ints] = deque(maxlen=FINE_S)
-        self._steps: deque[Ints] = deque(maxlen=max(WINDOWS_S) // STEP_S)
-        self._step: Ints = _nothing()
-        self._in_step = 0
-        self._sums = {seconds: _nothing() for seconds in WINDOWS_S}
-        """Over the newest so many seconds, or all that there are."""
+        self.counts = WindowSums(FIELDS)
         self._delays = np.full((2, 0, FINE_S), np.nan)
         """Of the seconds of a minute, the one that ended last at `_delays_at`."""
         self._delays_at = -1
         self._delay_seconds = 0
+        self._steady = Steady(FINE_S, DELAY_S)
         self._errors: deque[Floats] = deque(maxlen=DELAY_S)
         self._floors: list[Floats] = [np.full((2, 0), np.inf), np.full((2, 0), np.inf)]
         """Of the running five minutes, and of those before."""
@@ -93,18 +88,7 @@ class FlowHistory:
 
     def add(self, second: SecondCounts) -> None:
         """The next second. Its counts are kept, and changed by `forget`."""
-        for seconds, total in self._sums.items():
-            grown = self._sums[seconds] = _added(total, second.counts)
-            if seconds <= FINE_S and len(self._seconds) >= seconds:
-                _subtract(grown, self._seconds[-seconds])
-        self._seconds.append(second.counts)
-        self._step = _added(self._step, second.counts)
-        self._in_step += 1
-        if self._in_step == STEP_S:
-            if len(self._steps) == self._steps.maxlen:
-                _subtract(self._sums[max(WINDOWS_S)], self._steps[0])
-            self._steps.append(self._step)
-            self._step, self._in_step = _nothing(), 0
+        self.counts.add(second.counts)
         self._keep_delays(second.delay_ns)
         self._errors.append(second.clk_err_ns)
         self._sink(second.delay_ns)
@@ -112,72 +96,79 @@ class FlowHistory:
     def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
         """Of these flows, everything that was counted before the newest `keep_s` seconds, of at
         most `FINE_S`. Delays stay."""
-        seconds = list(self._seconds)
-        for counts in seconds[:-keep_s]:
-            counts[:, flows[: counts.shape[1]]] = 0
-        for part in (self._step, *self._steps):
-            part[:, flows[: part.shape[1]]] = 0
-        for age, counts in enumerate(reversed(seconds[-keep_s:])):
-            step = self._step_of(age)
-            if step is not None:
-                kept = flows[: counts.shape[1]]
-                step[:, : len(kept)][:, kept] += counts[:, kept]
-        for length in self._sums:
-            parts = seconds[-length:] if length <= FINE_S else [*self._steps, self._step]
-            self._sums[length] = _sum(parts)
-
-    def _step_of(self, age: int) -> Ints | None:
-        """The sum that the second so many before the newest one went into; None: let go of."""
-        if age < self._in_step:
-            return self._step
-        place = 1 + (age - self._in_step) // STEP_S
-        return self._steps[-place] if place <= len(self._steps) else None
+        self.counts.forget(flows, keep_s)
 
     def windows(self, flows: int) -> list[Window]:
-        """Every window that there are seconds enough for, and the longest that there are not.
-        Their counts are good until the next second is added."""
-        found = []
-        held = len(self._steps) * STEP_S + self._in_step
-        for seconds, total in self._sums.items():
-            if held:
-                found.append(Window(f"{seconds}s", seconds, _widened(total, flows, 0)))
-            if held < seconds:
-                break
-        return found
+        """As `WindowSums.windows`."""
+        return [
+            Window(f"{seconds}s", seconds, _widened(total, flows, 0))
+            for seconds, total in self.counts.windows()
+        ]
 
     def newest(self, flows: int) -> Ints:
         """Counts of the newest second, (`FIELDS`, flows)."""
-        return _widened(self._seconds[-1] if self._seconds else _nothing(), flows, 0)
+        return _widened(self.counts.newest(), flows, 0)
 
-    def change(self, flows: int) -> Change | None:
-        """What the newest `DELAY_S` seconds changed against the rest of the minute."""
+    def change(self, flows: int, least_ns: float = 0.0) -> Change | None:
+        """What the newest `DELAY_S` seconds changed against the rest of the minute.
+
+        Args:
+            flows: how many there are.
+            least_ns: a flow of which neither way changed by more may be told as not known.
+        """
         if self._delay_seconds < 2 * DELAY_S:
             return None
         delay_ns = np.full((2, flows), np.nan)
-        for part in self._blocks():
+        for part in self._blocks(self._unsteady() if least_ns >= 2 * STEADY_NS else None):
             before = self._newest(part, self._delay_seconds, DELAY_S)
             delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
         return Change(delay_ns, self._worst_error(flows))
 
-    def excess(self, flows: int) -> Excess | None:
-        """What the newest `DELAY_S` seconds held above the floor, again and again."""
+    def excess(self, flows: int, least_ns: float = 0.0) -> Excess | None:
+        """What the newest `DELAY_S` seconds held above the floor, again and again.
+
+        Args:
+            flows: how many there are.
+            least_ns: a flow of which neither way held more may be told as not known.
+        """
         if self._delay_seconds < 2 * DELAY_S:
             return None
         width = self._delays.shape[1]
         floor = np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
+        high = None
+        if least_ns > 0:
+            high = self._steady.above(floor, least_ns, int(_persistent(np.array(DELAY_S))))
         delay_ns = np.full((2, flows), np.nan)
-        for part in self._blocks():
+        for part in self._blocks(high):
             now = self._newest(part, DELAY_S)
             count = _sorted(now)
-            low = _at(now, count, lambda n: np.floor(PERSISTENT * (n - 1)).astype(np.intp))
             known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
+            low = _at(now, count, _persistent)
             delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
         return Excess(delay_ns, self._worst_error(flows))
 
-    def _blocks(self) -> list[slice]:
-        """Flows, some at a time: their seconds fit into the processor's cache."""
+    def _blocks(self, chosen: NDArray[np.bool_] | None = None) -> list[slice | Index]:
+        """All flows or these, some at a time: their seconds fit into the processor's cache."""
         width = self._delays.shape[1]
-        return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
+        if chosen is None or 2 * np.count_nonzero(chosen) > width:
+            return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
+        some = np.flatnonzero(chosen)
+        return [some[start : start + BLOCK] for start in range(0, len(some), BLOCK)]
+
+    def _unsteady(self) -> NDArray[np.bool_]:
+        return self._steady.unsteady(self._delay_seconds)
+
+    def _aim(self) -> None:
+        """Some of the flows that are not steady are to be near to what they have been lately."""
+        if self._delay_seconds < 2 * DELAY_S:
+            return
+        due = self._unsteady()
+        due[np.arange(len(due)) % AIM_EVERY_S != self._delays_at % AIM_EVERY_S] = False
+        newest = np.arange(self._delays_at - DELAY_S + 1, self._delays_at + 1) % FINE_S
+        for start in range(0, len(some := np.flatnonzero(due)), BLOCK):
+            part = some[start : start + BLOCK]
+            delays_ns = self._delays[:, part]
+            self._steady.aim(part, _median(delays_ns.copy()), delays_ns, newest)
 
     def _keep_delays(self, delay_ns: Floats) -> None:
         missing = delay_ns.shape[1] - self._delays.shape[1]
@@ -188,8 +179,10 @@ class FlowHistory:
         self._delay_seconds = min(self._delay_seconds + 1, FINE_S)
         self._delays[:, : delay_ns.shape[1], self._delays_at] = delay_ns
         self._delays[:, delay_ns.shape[1] :, self._delays_at] = np.nan
+        self._steady.add(self._delays_at, delay_ns)
+        self._aim()
 
-    def _newest(self, flows: slice, seconds: int, without: int = 0) -> Floats:
+    def _newest(self, flows: slice | Index, seconds: int, without: int = 0) -> Floats:
         """A copy of the newest seconds' delays less the newest of these, (2, flows, seconds)."""
         places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
         cuts = np.flatnonzero(np.diff(places) != 1) + 1
@@ -211,10 +204,6 @@ class FlowHistory:
         self._floors[0] = np.fmin(floor, _widened(delay_ns, floor.shape[1], np.nan))
 
 
-def _nothing() -> Ints:
-    return np.zeros((FIELDS, 0), dtype=np.int64)
-
-
 def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
     """(n, at least `flows`), what is new filled."""
     missing = flows - values.shape[1]
@@ -222,24 +211,6 @@ def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
         return values
     more = np.full((len(values), missing), fill, dtype=values.dtype)
     return np.concatenate((values, more), axis=1)
-
-
-def _added(total: Ints, counts: Ints) -> Ints:
-    """`total` itself where it is wide enough."""
-    total = _widened(total, counts.shape[1], 0)
-    total[:, : counts.shape[1]] += counts
-    return total
-
-
-def _subtract(total: Ints, counts: Ints) -> None:
-    total[:, : counts.shape[1]] -= counts
-
-
-def _sum(parts: Sequence[Ints]) -> Ints:
-    total = _nothing()
-    for part in parts:
-        total = _added(total, part)
-    return total
 
 
 def _sorted(delays: Floats) -> Ints:
@@ -260,6 +231,11 @@ def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats
         place = place_of(np.maximum(count[some], 1))
         found[some] = np.take_along_axis(delays[some], place[:, None], axis=-1)[:, 0]
     return found
+
+
+def _persistent(count: Ints) -> Ints:
+    """The place, among so many sorted seconds, of what all but `PERSISTENT` of them reach."""
+    return np.asarray(np.floor(PERSISTENT * (count - 1)).astype(np.intp))
 
 
 def _median(delays: Floats) -> Floats:

@@ -18,7 +18,7 @@ from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.loss import LossFinding, LossSearch
 from syntony.fabric.names import ComponentKind
-from syntony.fabric.tally import Floats, Ints
+from syntony.fabric.tally import Floats, Ints, Tally
 from syntony.model.findings import Finding
 
 BLACKHOLE_LOSS = 0.9
@@ -48,6 +48,8 @@ class WindowCounts(NamedTuple):
     """1-sigma of that change as far as clocks are concerned; None: they are right."""
     overlaps: bool = False
     """Whether the windows after it end when this one does."""
+    tally: Tally | None = None
+    """Its losses, where they have been counted: then not by `sent` and `lost`."""
 
 
 class Located(NamedTuple):
@@ -129,7 +131,7 @@ def _overlap(candidates: Candidates, one: int, other: int) -> bool:
 
 
 def _search(candidates: Candidates, window: WindowCounts, strictness: float) -> LossSearch:
-    tally = PathTally(candidates.crossed, window.sent, window.lost)
+    tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
     return LossSearch(tally, candidates.loss_price, strictness=strictness)
 
 

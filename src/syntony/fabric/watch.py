@@ -12,7 +12,7 @@ seem to answer none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from syntony.fabric import history, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
-from syntony.fabric.delay import LATE_SIGMAS
+from syntony.fabric.crossed import Carried, Carrying, ChangedTally
+from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.history import FlowHistory, SecondCounts, Window
+from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.starved import FlowEnds
-from syntony.fabric.tally import Floats, Index, Ints
+from syntony.fabric.sums import WindowSums
+from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
@@ -44,7 +46,10 @@ can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
-_AMISS = (history.LOST, history.LOST_BACK, history.UNRESOLVED)
+_AMISS = [history.LOST, history.LOST_BACK, history.UNRESOLVED]
+_SENT = slice(history.SENT, history.SENT_BACK + 1, history.SENT_BACK - history.SENT)
+"""There, and back."""
+WAYS = 2
 OBSERVATIONS = 4
 """Paths of one flow, in this order: there, back, both, answered."""
 MIN_CHANGE_NS = 20_000.0
@@ -81,6 +86,10 @@ class Watch:
         self._made_for = (-1, -1)
         self._age_s = 0
         self._laid_out: _Layout | None = None
+        self._carrying: Carrying
+        """Of the newest candidates."""
+        self._carried: WindowSums | None = None
+        """Probes of all ways by the candidates that they crossed; None: sum them up anew."""
 
     def begin(self, reporting: int) -> int:
         """Begin a second of which so many flows report. Returns the numbering in force: while it
@@ -116,6 +125,8 @@ class Watch:
         """The second that was begun: counts of all flows, and requests heard of all pairs."""
         second.counts[history.HEARD] = heard[self._layout().pair]
         self._history.add(second)
+        if self._carried is not None and len(self._flows) == self._made_for[1]:
+            self._carried.add(self._by_candidate(second.counts))
 
     def answering(self) -> frozenset[str]:
         """NICs that answered any probe of the newest second."""
@@ -136,12 +147,27 @@ class Watch:
         for ending in over:
             self._history.forget(self._of_pairs(ending), ending.seconds)
         if over:
+            self._carried = None
             windows, located = self._searched(candidates)
         return starved.told_apart(located.findings, self._layout().ends, windows)
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))
-        return windows, search(candidates, [*map(self._observed, windows), *self._changed()])
+        self._carrying = candidates.crossed.carrying(WAYS * len(self._flows))
+        if self._carried is None:
+            self._carried = self._history.counts.mapped(1, self._by_candidate)
+        observed = [
+            self._observed(candidates, window, probes[0])
+            for window, (_, probes) in zip(windows, self._carried.windows(), strict=True)
+        ]
+        changed = self._delays(self._history.change, MIN_CHANGE_NS)
+        return windows, search(candidates, [*observed, *changed])
+
+    def _by_candidate(self, counts: Ints) -> Ints:
+        """Of counts (`FIELDS`, flows), how many probes crossed each candidate, (1, candidates)."""
+        sent = np.zeros((WAYS, self._carrying.paths // WAYS), dtype=np.int64)
+        sent[:, : counts.shape[1]] = counts[_SENT]
+        return self._carrying.sums(sent.ravel())[None]
 
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
         """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
@@ -157,31 +183,31 @@ class Watch:
         """
         if not self._flows:
             return ()
-        excess = self._history.excess(len(self._flows))
-        if excess is None:
-            return ()
-        window = self._delays(excess.delay_ns, excess.sigma_ns, MIN_QUEUE_NS)
+        windows = self._delays(self._history.excess, MIN_QUEUE_NS)
         return tuple(
             msgspec.structs.replace(found, fault="queue")
-            for found in locate(self._numbered(), [window])
+            for found in locate(self._numbered(), windows)
             if found.kind in _LINKS and found.delay_ns >= MIN_QUEUE_NS
         )
 
-    def _changed(self) -> list[WindowCounts]:
-        """Delays of the last seconds against the rest of the minute, as a window without losses."""
-        change = self._history.change(len(self._flows))
-        if change is None:
-            return []
-        return [self._delays(change.delay_ns, change.sigma_ns, MIN_CHANGE_NS)]
-
-    def _delays(self, delay_ns: Floats, sigma_ns: Floats, least_ns: float) -> WindowCounts:
-        """Delays there and back, (2, flows), as a window without losses; what is less than
-        `least_ns` is nothing."""
+    def _delays(
+        self, measured: Callable[[int, float], Change | Excess | None], least_ns: float
+    ) -> list[WindowCounts]:
+        """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
+        nothing. Paths that can hold no more are measured only where others tell of something."""
         flows, nothing = len(self._flows), self._layout().nothing
         late = np.full(len(nothing), np.nan)
-        late[: 2 * flows] = delay_ns.ravel()
-        sigmas_ns = np.tile(np.maximum(sigma_ns, least_ns / LATE_SIGMAS), OBSERVATIONS)
-        return WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)
+        sigmas_ns = late
+        for least in (least_ns, 0.0):
+            found = measured(flows, least)
+            if found is None:
+                return []
+            late[: 2 * flows] = found.delay_ns.ravel()
+            at_least_ns = least_ns / LATE_SIGMAS
+            sigmas_ns = np.tile(np.maximum(found.sigma_ns, at_least_ns), OBSERVATIONS)
+            if not is_any_late(self._numbered().crossed, late, sigmas_ns):
+                break
+        return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)]
 
     def _start_anew(self) -> None:
         """Most flows known are probed no more: a plan was replaced. Their places are given back."""
@@ -192,7 +218,7 @@ class Watch:
         self._nics.clear()
         self._ends.clear()
         self._history = FlowHistory()
-        self._candidates = None
+        self._carried = self._candidates = None
         self._laid_out = None
 
     def _numbered(self) -> Candidates:
@@ -208,6 +234,7 @@ class Watch:
             answered = [(replies_name(way.dst),) for way in self._flows]
             listing = Listing.of([*there, *back, *both, *answered])
             self._candidates = make_candidates(listing, self.book.kind_of)
+            self._carried = None
             self._made_for = now
         return self._candidates
 
@@ -221,69 +248,84 @@ class Watch:
             self._laid_out = _Layout(pair, of_pair, ends, nothing)
         return self._laid_out
 
-    def _observed(self, window: Window) -> WindowCounts:
+    def _observed(self, candidates: Candidates, window: Window, probes: Ints) -> WindowCounts:
+        """Of a window and of its probes by candidate. What few flows lost is told apart from what
+        all of them carried."""
         counts, flows = window.counts, len(self._flows)
-        there, back, both, answered = range(OBSERVATIONS)
-        all_sent = np.zeros((OBSERVATIONS, flows), dtype=np.int64)
-        all_sent[there], all_sent[back] = counts[history.SENT], counts[history.SENT_BACK]
-        if not any(counts[field].any() for field in _AMISS):
-            return WindowCounts(
-                window.name, all_sent.ravel(), self._layout().nothing, overlaps=True
-            )
-        all_lost = np.zeros_like(all_sent)
-        all_lost[there], all_lost[back] = counts[history.LOST], counts[history.LOST_BACK]
+        there, back, both, _ = range(OBSERVATIONS)
+        amiss = np.flatnonzero(np.logical_or.reduce(counts[_AMISS, :]))
+        some = counts[:, amiss]
+        sent, lost = np.zeros((2, OBSERVATIONS - 1, len(amiss)), dtype=np.int64)
+        sent[there], sent[back] = some[history.SENT], some[history.SENT_BACK]
+        lost[there], lost[back] = some[history.LOST], some[history.LOST_BACK]
+        asked = np.zeros(0, dtype=np.intp)
         # Few flows have broken round trips, and of the others there is nothing to decide.
-        broken = np.flatnonzero(counts[history.UNRESOLVED])
+        broken = np.flatnonzero(some[history.UNRESOLVED])
         if len(broken):
-            lost_there, lost_back, open_flow = self._attributed(window, broken)
-            all_sent[back, broken] -= np.minimum(lost_there, all_sent[back, broken])
-            all_lost[there, broken] += lost_there
-            all_lost[back, broken] += lost_back
+            lost_there, lost_back, open_flow = self._attributed(window, amiss[broken])
+            sent[back, broken] -= np.minimum(lost_there, sent[back, broken])
+            lost[there, broken] += lost_there
+            lost[back, broken] += lost_back
             doubted = broken[open_flow]
-            lost = sum(counts[field, doubted] for field in _AMISS)
-            all_sent[both, doubted] = sent = counts[history.SENT, doubted]
-            all_lost[both, doubted] = np.minimum(lost, sent)
-            all_sent[:both, doubted] = all_lost[:both, doubted] = 0
+            sent[both, doubted] = some[history.SENT, doubted]
+            lost[both, doubted] = some[_AMISS, :][:, doubted].sum(axis=0)
+            sent[:both, doubted] = lost[:both, doubted] = 0
             target = self._layout().ends.dst
-            asked = np.isin(target, target[doubted])
-            asked[broken] = False
-            all_sent[answered, asked] = counts[history.SENT_BACK, asked]
+            also = np.isin(target, target[amiss[doubted]])
+            also[amiss[broken]] = False
+            asked = np.flatnonzero(also)
         # Rows of two ends can disagree by what was under way: never more lost than sent.
-        np.minimum(all_lost, all_sent, out=all_lost)
-        return WindowCounts(window.name, all_sent.ravel(), all_lost.ravel(), overlaps=True)
+        np.minimum(lost, sent, out=lost)
+        answered = counts[history.SENT_BACK, asked]
+        starts = flows * np.arange(OBSERVATIONS)[:, None]
+        tally = ChangedTally(
+            candidates.crossed,
+            Carried(counts[_SENT], probes, self._carrying.crossing),
+            np.concatenate(((starts[: both + 1] + amiss).ravel(), starts[-1] + asked)),
+            np.concatenate((sent.ravel(), answered)),
+            np.concatenate((lost.ravel(), np.zeros_like(answered))),
+        )
+        nothing = self._layout().nothing
+        return WindowCounts(window.name, nothing, nothing, overlaps=True, tally=tally)
 
     def _attributed(self, window: Window, flows: Index) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Unresolved round trips of these flows as lost there, lost back, and flows of which
         nobody can say; (len(flows),) each."""
-        counts, size = window.counts, len(self._pairs)
-        pair = self._layout().pair
-        broken = counts[history.UNRESOLVED]
+        layout = self._layout()
+        pairs, here = np.unique(layout.pair[flows], return_inverse=True)
+        chosen = np.zeros(len(self._pairs), dtype=np.bool_)
+        chosen[pairs] = True
+        members = np.flatnonzero(chosen[layout.pair])
+        at = np.searchsorted(pairs, layout.pair[members])
+        counts = window.counts[:, members]
 
-        def per_pair(values: Ints) -> Ints:
-            return np.bincount(pair, values, minlength=size).astype(np.int64)
+        def per_pair(field: int) -> Ints:
+            return np.bincount(at, counts[field], minlength=len(pairs)).astype(np.int64)
 
-        sent, broken_of_pair = per_pair(counts[history.SENT]), per_pair(broken)
-        heard = np.zeros(size, dtype=np.int64)
-        heard[pair] = counts[history.HEARD]
-        missing = sent - per_pair(counts[history.LOST]) - heard
+        broken = per_pair(history.UNRESOLVED)
+        heard = np.zeros(len(pairs), dtype=np.int64)
+        heard[at] = counts[history.HEARD]
+        missing = per_pair(history.SENT) - per_pair(history.LOST) - heard
         slack = SLACK + SLACK_S * heard / window.seconds
-        telling = broken_of_pair > 2 * slack
-        all_there = missing >= broken_of_pair - slack
+        telling = broken > 2 * slack
+        all_there = missing >= broken - slack
         all_back = missing <= slack
-        clear = (
-            telling & (all_there | all_back) & ~self._shares_end(telling & ~all_there & ~all_back)
-        )
+        mixed = telling & ~all_there & ~all_back
+        clear = telling & (all_there | all_back) & ~self._shares_end(layout.of_pair[pairs], mixed)
         all_there &= clear
         all_back &= clear
-        here = pair[flows]
-        there = np.where(all_there[here], broken[flows], 0)
-        back = np.where(all_back[here], broken[flows], 0)
+        of_flow = window.counts[history.UNRESOLVED, flows]
+        there = np.where(all_there[here], of_flow, 0)
+        back = np.where(all_back[here], of_flow, 0)
         return there, back, ~(all_there | all_back)[here]
 
-    def _shares_end(self, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Pairs with a NIC that one of these has, too, (pairs,). Where a NIC loses both ways, pairs
-        that happened to lose all of theirs one way prove nothing."""
-        ends = self._layout().of_pair
+    def _shares_end(self, ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Pairs with a NIC that one of the mixed has, too, (pairs,). Where a NIC loses both ways,
+        pairs that happened to lose all of theirs one way prove nothing.
+
+        Args:
+            ends: the NICs of each, (pairs, 2).
+        """
         doubted = np.zeros(len(self._nics), dtype=np.bool_)
         doubted[ends[mixed]] = True
         return np.asarray(doubted[ends].any(axis=1))

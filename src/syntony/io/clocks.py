@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 
 
 class ClockSource(Protocol):
-    """One clock: `node` says whose it is, `description` what it is made of."""
+    """One clock: `node` says whose it is."""
 
     node: str
-
-    @property
-    def description(self) -> str:
-        """One phrase for a person."""
-        ...
 
     @property
     def clocks(self) -> Any:
@@ -51,11 +46,6 @@ class KernelClock:
     def __init__(self, node: str) -> None:
         self.node = node
         self._watch_fd = -1
-
-    @property
-    def description(self) -> str:
-        """One phrase for a person."""
-        return "kernel clock (CLOCK_REALTIME)"
 
     @property
     def clocks(self) -> Any:
@@ -107,11 +97,6 @@ class SyntheticClock:
                 raise MissingError(f"{spec.tape} cannot be followed: {os.strerror(code)}")
         self._lines = ffi.new("uint64_t *")
         self._library.syn_clock_wait(self._handle, self._lines, 0)
-
-    @property
-    def description(self) -> str:
-        """One phrase for a person."""
-        return f"synthetic clock (seed {self.spec.seed})"
 
     @property
     def clocks(self) -> Any:

@@ -1,7 +1,9 @@
-"""The library that makes a program's TCP multi-path: where it is, what helps it here."""
+"""Libraries that are preloaded into a job's programs: one makes their TCP multi-path, one counts
+what their RDMA queue pairs carry. Where they are, what helps them here."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import ipaddress
 import itertools
@@ -19,7 +21,11 @@ EXCLUDE_VARIABLE = "SYNTONY_TCP_EXCLUDE"
 EXCLUDE_MOST = 32
 """SYN_EXCLUDE_MAX of native/tcp/exclude.h."""
 
+NCCL_VERBS_VARIABLE = "NCCL_IBVERBS_LIB"
+"""NCCL loads verbs by name, and asks that library first."""
+
 _FILE = "libsyntony_tcp.so"
+_VERBS_FILE = "libsyntony-verbs.so"
 _IPPROTO_MPTCP = 262
 _SWITCHES = Path("proc/sys/net/mptcp")
 _PATH_MANAGERS = {"0": "kernel", "1": "userspace"}
@@ -44,8 +50,26 @@ def tcp_library() -> Path:
     Raises:
         MissingError: not installed, or under a name that `LD_PRELOAD` would split.
     """
+    return _library(_FILE, "a C compiler")
+
+
+def verbs_library() -> Path:
+    """The interposer for verbs, likewise.
+
+    Raises:
+        MissingError: as `tcp_library`, or the libibverbs that it needs is not there.
+    """
+    path = _library(_VERBS_FILE, "a C compiler and libibverbs-dev")
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        raise MissingError(f"{error}; install libibverbs1, or leave out --verbs") from error
+    return path
+
+
+def _library(file: str, needs: str) -> Path:
     for base in syntony.io.__path__:
-        path = Path(base).resolve() / "_native" / _FILE
+        path = Path(base).resolve() / "_native" / file
         if path.exists():
             if set(" \t\n:") & set(str(path)):
                 raise MissingError(
@@ -53,13 +77,26 @@ def tcp_library() -> Path:
                     " install syntony elsewhere"
                 )
             return path
-    raise MissingError(f"{_FILE} is not installed; run `pip install .` with a C compiler")
+    raise MissingError(f"{file} is not installed; run `pip install .` with {needs}")
 
 
 def preloading(library: Path, environ: Mapping[str, str]) -> str:
     """The value of `LD_PRELOAD` that has `library` in front of what is there already."""
     others = environ.get("LD_PRELOAD", "").replace(":", " ").split()
     return " ".join([str(library), *(other for other in others if other != str(library))])
+
+
+def verbs_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What makes programs, and NCCL in them, use verbs through the interposer.
+
+    Raises:
+        MissingError: as `verbs_library`.
+    """
+    path = verbs_library()
+    added = {"LD_PRELOAD": preloading(path, environ)}
+    if not environ.get(NCCL_VERBS_VARIABLE):
+        added[NCCL_VERBS_VARIABLE] = str(path)
+    return added
 
 
 def checked_exclusions(text: str) -> str:

@@ -23,6 +23,8 @@ class Subject(enum.IntEnum):
     PATH_ALIVE = 2
     STOPPED = 3
     STARTED = 4
+    PATH_PACE = 5
+    PATH_MOVE = 6
 
 
 class Told(NamedTuple):

@@ -67,15 +67,22 @@ def attributes(payload: bytes, start: int) -> dict[int, bytes]:
     Raises:
         WireError: a length that does not fit.
     """
-    found: dict[int, bytes] = {}
-    at = start
-    while at + _ATTRIBUTE.size <= len(payload):
-        length, kind = _ATTRIBUTE.unpack_from(payload, at)
-        if length < _ATTRIBUTE.size or at + length > len(payload):
-            raise WireError("netlink attribute with a wrong length")
-        found[kind & _TYPE_MASK] = payload[at + _ATTRIBUTE.size : at + length]
+    return dict(attribute_list(payload[start:]))
+
+
+def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Attributes in their order, repeated ones too.
+
+    Raises:
+        WireError: a length that leads out of the data.
+    """
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size or at + length > len(data):
+            raise WireError(f"netlink attribute of {length} bytes where {len(data) - at} are left")
+        yield kind & _TYPE_MASK, data[at + _ATTRIBUTE.size : at + length]
         at += (length + 3) & ~3
-    return found
 
 
 def error_of(message: Message) -> int:

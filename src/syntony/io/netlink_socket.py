@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -19,20 +19,19 @@ from syntony.io.netlink import (
     NLMSG_ERROR,
     Message,
     attribute,
+    attribute_list,
     attributes,
     error_of,
     messages,
     request,
 )
 
-_ATTRIBUTE = struct.Struct("=HH")
 _GENERIC = struct.Struct("=BBH")
 _INT_BYTES = 4
 
 CREATE = 0x400
 """NLM_F_CREATE."""
 NESTED = 0x8000
-_TYPE_MASK = 0x3FFF
 _CAPPED, _EXTENDED = 0x100, 0x200
 """Flags of an error message: the request is not repeated in it; attributes follow."""
 _ERROR_TEXT = 1
@@ -49,21 +48,6 @@ class Family(NamedTuple):
 
     number: int
     groups: dict[str, int]
-
-
-def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attributes in their order, repeated ones too.
-
-    Raises:
-        WireError: a length that leads out of the data.
-    """
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        if length < _ATTRIBUTE.size or at + length > len(data):
-            raise WireError(f"netlink attribute of {length} bytes where {len(data) - at} are left")
-        yield kind & _TYPE_MASK, data[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
 
 
 def refusal(message: Message) -> OSError | None:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from syntony.errors import WireError
-from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
-from syntony.io.netlink_socket import CREATE, NetlinkSocket, attribute_list
+from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attribute_list, attributes
+from syntony.io.netlink_socket import CREATE, NetlinkSocket
 
 _log = logging.getLogger(__name__)
 

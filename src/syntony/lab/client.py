@@ -17,6 +17,7 @@ import msgspec
 
 from syntony import errors
 from syntony.errors import MissingError, RemoteError, SyntonyError
+from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
 from syntony.lab.messages import (
     Cleared,
@@ -38,6 +39,7 @@ from syntony.lab.messages import (
 )
 from syntony.lab.netns import inside
 from syntony.lab.plan import make_plan, unknown
+from syntony.lab.provision import MACHINE_RUN
 from syntony.lab.truth import ClockTruth, TrueClock, compare
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import search_path
@@ -172,6 +174,7 @@ class Lab:
             here.append(f"SYNTONY_CLOCK_DIR={state.clock_directory(self.directory, node)}")
         entry = inside(node)
         if node in status.hosts and self.file().image:
+            here.append(f"{SOCKET_VARIABLE}={MACHINE_RUN}/{SOCKET_NAME}")
             entry = guest_entry(self.addresses(4)[f"{node}/mgmt0"])
         return [*argv, "--", *entry, *here, *command]
 

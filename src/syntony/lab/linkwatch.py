@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from syntony.errors import WireError
+from syntony.io import netlink, rtnetlink
 from syntony.lab import netns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NETLINK_ROUTE = 0
-_RTMGRP_LINK = 1
-_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
-_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-_HEADER = struct.Struct("=IHHII")
-_INFO = struct.Struct("=BxHiII")
 _BUFFER = 1 << 18
 
 
@@ -34,10 +29,10 @@ class LinkWatch:
     def __init__(self, node: str) -> None:
         self.node = node
         with netns.entered(node):
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        self._socket.bind((0, _RTMGRP_LINK))
+        self._socket.bind((0, rtnetlink.RTMGRP_LINK))
         self.refresh()
 
     def fileno(self) -> int:
@@ -45,10 +40,9 @@ class LinkWatch:
 
     def refresh(self) -> None:
         """Asks for the state of every interface: it arrives as if all had just changed."""
-        body = _INFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        flags = _NLM_F_REQUEST | _NLM_F_DUMP
-        header = _HEADER.pack(_HEADER.size + len(body), _RTM_GETLINK, flags, 1, 0)
-        self._socket.send(header + body)
+        everything = bytes(rtnetlink.LINK_HEADER.size)
+        kind, flags = rtnetlink.RTM_GETLINK, netlink.NLM_F_DUMP
+        self._socket.send(netlink.request(kind, flags, 1, everything))
 
     def read(self) -> list[LinkState]:
         """Every state waiting; events lost to a full buffer are asked for again."""
@@ -69,13 +63,11 @@ class LinkWatch:
 
 def parse(data: bytes) -> Iterator[LinkState]:
     """The link messages in what a NETLINK_ROUTE socket received; anything malformed ends it."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        length, kind, *_ = _HEADER.unpack_from(data, at)
-        if length < _HEADER.size or at + length > len(data):
-            return
-        if kind in {_RTM_NEWLINK, _RTM_DELLINK} and length >= _HEADER.size + _INFO.size:
-            _, _, index, flags, _ = _INFO.unpack_from(data, at + _HEADER.size)
-            up = kind == _RTM_NEWLINK and bool(flags & _IFF_UP) and bool(flags & _IFF_LOWER_UP)
-            yield LinkState(index, up)
-        at += (length + 3) & ~3
+    with contextlib.suppress(WireError):
+        for message in netlink.messages(data):
+            if message.type not in {rtnetlink.RTM_NEWLINK, rtnetlink.RTM_DELLINK}:
+                continue
+            link = rtnetlink.parse_link(message.payload)
+            if link is not None:
+                there = message.type == rtnetlink.RTM_NEWLINK
+                yield LinkState(link.ifindex, there and link.admin_up and link.carrier)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from syntony.model import NicRef
 from syntony.wire.probes import ProbeFlow
@@ -117,21 +118,19 @@ def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
 def ports_to_cover(paths: int, probability: float = PATH_COVERAGE) -> int:
     """How many random source ports reach all of `paths` equally likely paths.
 
-    Inclusion–exclusion over the paths missed (coupon collector): 1→1, 2→8, 4→21, 8→51, 16→115.
+    The coupon collector's problem: 1→1, 2→8, 4→21, 8→51, 16→115, 32→255. From
+    60 on `MAX_SOURCE_PORTS`, which reach most of them.
     """
-    if paths <= 1:
-        return 1
-    ports = paths
-    while ports < MAX_SOURCE_PORTS and _covered(paths, ports) < probability:
-        ports += 1
-    return ports
-
-
-def _covered(paths: int, ports: int) -> float:
-    return math.fsum(
-        math.comb(paths, missed) * (1 - missed / paths) ** ports * (-1.0) ** missed
-        for missed in range(paths + 1)
-    )
+    paths = max(paths, 1)
+    # How probable each number of reached paths is, after one port more each time.
+    reached = np.zeros(paths + 1)
+    reached[0] = 1.0
+    stays = np.arange(paths + 1) / paths
+    for ports in range(1, MAX_SOURCE_PORTS + 1):
+        reached = reached * stays + np.append(0.0, (reached * (1 - stays))[:-1])
+        if reached[-1] >= probability:
+            return ports
+    return MAX_SOURCE_PORTS
 
 
 def mesh(nics: Sequence[NicRef], *, peers: int, seed: int) -> Adjacency:
@@ -212,13 +211,15 @@ def _following(order: Sequence[NicRef], place: int) -> Iterable[NicRef]:
 
 def _link_first(
     ref: NicRef, candidates: Iterable[NicRef], adjacency: Adjacency, wanted: dict[NicRef, int]
-) -> None:
+) -> bool:
+    """Link a NIC that is short of peers to the first that is, too; whether there was one."""
     if len(adjacency[ref]) >= wanted[ref]:
-        return
+        return False
     for other in candidates:
         if len(adjacency[other]) < wanted[other] and _may_link(ref, other, adjacency):
             _link(ref, other, adjacency)
-            return
+            return True
+    return False
 
 
 def _may_link(a: NicRef, b: NicRef, adjacency: Adjacency) -> bool:
@@ -237,8 +238,10 @@ def _fill(adjacency: Adjacency, wanted: dict[NicRef, int], key: str) -> None:
         lacking = [ref for ref in adjacency if len(adjacency[ref]) < wanted[ref]]
         return sorted(lacking, key=lambda ref: _digest(f"{key}.fill.{ref}"))
 
-    for ref in short():
-        _link_first(ref, (other for other in short() if other != ref), adjacency, wanted)
+    progress = True
+    while progress:  # a NIC may be short of several
+        others = short()
+        progress = any(_link_first(ref, others, adjacency, wanted) for ref in others)
     progress = True
     while progress:
         # Each lack of one peer counts once: a NIC short of two may take both ends of an edge.

@@ -32,6 +32,8 @@ MIGRATIONS = (
     Migration(1),
     # Findings have probabilities and twins: columns are added.
     Migration(2),
+    # One-way delays of queue pairs: a table is added.
+    Migration(3),
 )
 
 

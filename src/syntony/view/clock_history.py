@@ -29,11 +29,10 @@ def history_table(samples: Sequence[ClockSample]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("state")
     table.add_column("why", style="dim")
-    newest_ns = max((sample.ts_ns for sample in samples), default=0)
     moves = ["–", *(duration(moved_ns(one, two)) for one, two in pairwise(samples))]
     for sample, move in zip(samples, moves, strict=False):
         table.add_row(
-            f"{(sample.ts_ns - newest_ns) / S:.0f} s",
+            f"{(sample.ts_ns - samples[-1].ts_ns) / S:.0f} s",
             duration(sample.offset_ns),
             move,
             f"{sample.drift_ppb:+,.1f}",

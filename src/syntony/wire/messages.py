@@ -43,6 +43,7 @@ from syntony.wire.probes import (
     ProbeKeys,
 )
 from syntony.wire.query import Query
+from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
@@ -116,7 +117,15 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
 
 
 AgentMessage = (
-    Hello | Batch | Edges | PathsReport | FlowsReport | AuditReport | PartsReport | KeysHeld
+    Hello
+    | Batch
+    | Edges
+    | PathsReport
+    | FlowsReport
+    | QueuePairsReport
+    | AuditReport
+    | PartsReport
+    | KeysHeld
 )
 
 

@@ -258,6 +258,30 @@ INCIDENT = Table(
     retention_days=365,
 )
 
+QUEUE_PAIR = Table(
+    "queue_pair_1s",
+    (
+        Column("ts_ns", "int64", "second in which the newest of its messages arrived, fleet time"),
+        Column("src", "string", "sending host"),
+        Column("dst", "string", "receiving host"),
+        Column("job", "string", "SYNTONY_JOB of the sending process"),
+        Column("device", "string", "RDMA device that sends"),
+        Column("local", "string", "address of the sender's GID"),
+        Column("number", "uint32", "sending queue pair"),
+        Column("remote", "string", "address of the receiver's GID"),
+        Column("peer_number", "uint32", "receiving queue pair"),
+        Column("count", "uint32", "messages measured: a sample"),
+        Column("owd_min_ns", "int64", "one-way delay, before the post to receive polled, smallest"),
+        Column("owd_p50_ns", "int64", "… median"),
+        Column("owd_max_ns", "int64", "… largest"),
+        Column("sent", "uint64", "messages that take a receive, since the generation began"),
+        Column("bytes_posted", "uint64", "bytes of all that was posted, since then"),
+        Column("errors", "uint32", "completions with an error, since then"),
+    ),
+    order=("src", "number", "ts_ns"),
+    retention_days=7,
+)
+
 _ALL = (
     PROBE,
     HEARD,
@@ -271,5 +295,6 @@ _ALL = (
     FABRIC_CHANGE,
     PATH_EVENTS,
     INCIDENT,
+    QUEUE_PAIR,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -101,7 +100,7 @@ class Reactor:
         self._clock = host_clock(config)
         self.parts = Parts()
         self.nics = ProbedNics(config, self._clock)
-        self.job_link = JobLink(Path(config.clock.dir) / SOCKET_NAME)
+        self.job_link = JobLink(self._directory / SOCKET_NAME)
         self.steering = PathService(config, self.job_link)
         self.steering.probe_with(self.nics.engine)
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from bench.simulated import queues, stamps
+from bench.simulated.clocks import STEADY, ClockKind
+from bench.simulated.fleet import QUIET, PairReading, Reading, SimulatedFleet, Traffic, Way
 
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.model import ClockState
-from syntony.sim import queues, stamps
-from syntony.sim.clocks import STEADY, ClockKind
-from syntony.sim.fleet import QUIET, PairReading, Reading, SimulatedFleet, Traffic, Way
 
 WINDOWS = 10
 LATE = 4

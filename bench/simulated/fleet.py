@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from bench.simulated import queues, stamps
+from bench.simulated.clocks import EPOCH_NS, STEADY, ClockKind, SimulatedClocks
 from numpy.typing import NDArray
 
 from syntony.clock.anchored import AnchoredSolver
@@ -17,8 +19,6 @@ from syntony.clock.pair import PairEstimator
 from syntony.clock.samples import PairSamples
 from syntony.model import Edge, S, Timeline
 from syntony.model.clocks import BOUND_SIGMAS
-from syntony.sim import queues, stamps
-from syntony.sim.clocks import EPOCH_NS, STEADY, ClockKind, SimulatedClocks
 
 PAIR_GAP_NS = 10_000
 """Between the two probes of a pair: back to back at 25 Gb/s plus the sender's own time."""

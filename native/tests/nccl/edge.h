@@ -1,0 +1,34 @@
+/* Two ends in one process over the fake provider, ports 0 and 1 to 2 and 3, one message at a time: for
+ * tests of single events. */
+#ifndef NCCL_EDGE_H
+#define NCCL_EDGE_H
+
+#include "check.h"
+#include "drive.h"
+#include "faults.h"
+
+extern struct net net;
+extern void *sender, *receiver, *listener, *send_memory, *receive_memory;
+extern char handle[128], from[4096], to[4096];
+
+struct edge_case { const char *name; void (*run)(void); };
+
+int64_t now_ms(void);
+void begin(void);        /* init and listen */
+void connect_both(void); /* and register `from` and `to` */
+void *post_receive(size_t size);
+/* Until there is a request, or an error in `result`. `other` is asked after meanwhile. */
+void *post_send(size_t size, void *other, int *result);
+/* Both ends go on until one request ends: its result; -1: not within 20 s. */
+int result_of(void *request, void *other);
+/* Until both end: 0, or the first error; -1: not within 20 s. `other` (or NULL) is asked after, too. */
+int results_of(void *request, void *sent, void *other);
+/* Both ends go on for so long; `request` is a receive that does not end meanwhile. */
+void pump(void *request, int64_t for_ms);
+/* A message, from the first call to the check of its bytes. A receive stays posted, with which the
+ * receiver goes on; so after the first there is no `post_receive` for the next message. */
+void exchange(void);
+/* main: LIBRARY PROVIDER CASE [fails]; with `fails` it is an error if the case holds. */
+int run_case(int argc, char **argv, const struct edge_case *cases, size_t count);
+
+#endif

@@ -1,0 +1,376 @@
+/* What the plug-in does where the host, the peer or the agent is not as it should be.
+ * test_hostile LIBRARY PROVIDER CASE */
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "edge.h"
+#include "syn_job_page.h"
+#include "../../nccl/net/wire.h"
+
+/* Numbers of enum ibv_gid_type (the oldest RoCE) and enum ibv_mtu. */
+enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4 };
+static const struct fake_limits NONE = {-1, -1, -1, -1, {-1, -1, -1, -1}};
+
+static void no_device(void)
+{
+    struct fake_limits limits = NONE;
+    limits.ports = 0;
+    faults_limit(&limits);
+    CHECK_EQUAL(drive_init(&net), 2);
+}
+
+/* Until one end says no; the other one waits. */
+static int connecting_fails(void)
+{
+    for (int64_t begun = now_ms(); now_ms() - begun < 20000;) {
+        int result = drive_connect(&net, 0, handle, &sender);
+        if (result == 0)
+            result = drive_accept(&net, listener, &receiver);
+        if (result)
+            return result;
+        CHECK(sender == NULL || receiver == NULL);
+    }
+    return -1;
+}
+
+static void wrong_gid_type(void)
+{
+    struct fake_limits limits = NONE;
+    limits.gid_type = ROCE_V1;
+    faults_limit(&limits);
+    begin();
+    CHECK_EQUAL(connecting_fails(), 2);
+}
+
+static void other_mtu(void)
+{
+    struct fake_limits limits = NONE;
+    limits.mtu[0] = MTU_1024;
+    limits.mtu[3] = MTU_2048;
+    faults_limit(&limits);
+    begin();
+    connect_both();
+    exchange();
+}
+
+static void no_queue_pairs(void)
+{
+    begin();
+    struct fake_limits limits = NONE;
+    limits.queue_pairs = 5; /* of 8 */
+    faults_limit(&limits);
+    CHECK_EQUAL(connecting_fails(), 2);
+    sender = receiver = NULL;
+    faults_limit(&NONE); /* and later there are some, for another connection */
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    connect_both();
+    exchange();
+}
+
+static void no_locked_memory(void)
+{
+    begin();
+    connect_both();
+    struct fake_limits limits = NONE;
+    void *memory = NULL;
+    limits.regions = 1; /* of 2: one for each rail */
+    faults_limit(&limits);
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &memory), 2);
+    CHECK(memory == NULL);
+    faults_limit(&NONE);
+    exchange();
+}
+
+/* A rail for whose return there are no queue pairs stays away, and returns when there are. */
+static void none_to_return_with(void)
+{
+    begin();
+    connect_both();
+    struct fake_limits limits = NONE;
+    limits.queue_pairs = 0;
+    faults_limit(&limits);
+    faults_error(0);
+    for (int i = 0; i < 100; i++)
+        exchange();
+    faults_limit(&NONE);
+    int64_t begun = now_ms();
+    while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < 10000)
+        exchange();
+    CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 8);
+}
+
+/* Of a sender's device that is gone nothing completes any more, and it writes nothing any more. */
+static void senders_device_vanishes(void)
+{
+    begin();
+    connect_both();
+    for (int i = 0; i < 10; i++)
+        exchange();
+    faults_vanish(0);
+    for (int i = 0; i < 100; i++)
+        exchange();
+}
+
+/* The receiver's: what it acknowledged and did not tell of is lost, which is an error at once. */
+static void receivers_device_vanishes(void)
+{
+    begin();
+    connect_both();
+    exchange();
+    void *request = post_receive(sizeof to);
+    faults_vanish(2);
+    int64_t begun = now_ms();
+    CHECK_EQUAL(result_of(request, NULL), 6);
+    CHECK(now_ms() - begun < 1000);
+}
+
+/* A NIC that hangs does not end its work: its queue pairs are taken away, and it may return. */
+static void work_never_ends(void)
+{
+    begin();
+    connect_both();
+    exchange();
+    faults_slow_completions(0, INT64_C(1000000000000), 0);
+    faults_port(0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 2500;)
+        exchange();
+    faults_slow_completions(0, 0, 0);
+    faults_port(0, 1);
+    for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
+        CHECK(now_ms() - begun < 15000);
+        exchange();
+    }
+}
+
+static void other_version(void)
+{
+    begin();
+    char changed[128];
+    memcpy(changed, handle, sizeof changed);
+    changed[44]++; /* struct handle's version */
+    CHECK_EQUAL(drive_connect(&net, 0, changed, &sender), 2);
+    CHECK(sender == NULL);
+}
+
+/* The greeting of a plug-in to come, from a peer that has the cookie. */
+static void other_greeting(void)
+{
+    begin();
+    struct sockaddr_in address;
+    memcpy(&address, handle + 16, sizeof address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_EQUAL(connect(fd, (void *)&address, sizeof address), 0);
+    struct { struct control control; struct hello hello; } greeting = {
+        .control = {.kind = CONTROL_HELLO, .length = sizeof greeting.hello},
+        .hello = {.magic = WIRE_MAGIC, .version = WIRE_VERSION + 1, .rails = 2}};
+    memcpy(&greeting.hello.cookie, handle + 8, 8);
+    CHECK_EQUAL(write(fd, &greeting, sizeof greeting), sizeof greeting);
+    int result = 0;
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 5000;)
+        result = drive_accept(&net, listener, &receiver);
+    CHECK_EQUAL(result, 2);
+}
+
+static void agent_is_absent(void)
+{
+    setenv("SYNTONY_AGENT", "/tmp/no-such-agent", 1);
+    begin();
+    connect_both();
+    exchange();
+}
+
+static int liar;
+
+static void *answer_nonsense(void *unused)
+{
+    static const char NOISE[64] = "\xff\xfe no page is in this";
+    (void)unused;
+    for (int i = 0;; i++) {
+        int fd = accept(liar, NULL, NULL);
+        if (fd < 0)
+            return NULL;
+        if (i % 2)
+            (void)!send(fd, NOISE, sizeof NOISE, MSG_NOSIGNAL); /* and otherwise it never answers */
+    }
+}
+
+static void agent_talks_nonsense(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-liar.%d", getpid());
+    unlink(address.sun_path);
+    liar = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    pthread_t thread;
+    CHECK_EQUAL(bind(liar, (void *)&address, sizeof address), 0);
+    CHECK_EQUAL(listen(liar, 4), 0);
+    CHECK_EQUAL(pthread_create(&thread, NULL, answer_nonsense, NULL), 0);
+    setenv("SYNTONY_AGENT", address.sun_path, 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    faults_port(0, 0); /* port events are heard nonetheless */
+    for (int64_t begun = now_ms(); now_ms() - begun < 1500;) {
+        int done, sizes[8];
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    }
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(result_of(request, sent), 0);
+    unlink(address.sun_path);
+}
+
+static atomic_bool scribbling;
+
+/* Whoever is at the other end of the page writes what it likes, all the time. */
+static void *scribble(void *unused)
+{
+    uint64_t random = (uint64_t)now_ms() | 1;
+    (void)unused;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)random);
+    struct syn_job_page *page = faults_page();
+    while (atomic_load(&scribbling)) {
+        for (int i = 0; i < SYN_JOB_NOTICES; i++) {
+            uint64_t *words = (uint64_t *)&page->notices[i];
+            for (size_t j = 0; j < sizeof page->notices[i] / sizeof *words; j++)
+                __atomic_store_n(&words[j], faults_draw(&random) % 3 ? faults_draw(&random)
+                                                                     : faults_draw(&random) % 8,
+                                 __ATOMIC_RELAXED);
+            __atomic_fetch_add(&page->noticed, 8, __ATOMIC_RELEASE); /* more and more */
+        }
+        if (faults_draw(&random) % 64 == 0)
+            __atomic_store_n(&page->noticed, faults_draw(&random), __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+static void page_is_scribbled_on(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 17 s: only its event says that a port is down */
+    faults_start_agent();
+    begin();
+    connect_both();
+    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < 10000;)
+        usleep(1000);
+    pthread_t thread;
+    atomic_store(&scribbling, true);
+    CHECK_EQUAL(pthread_create(&thread, NULL, scribble, NULL), 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 500;)
+        exchange();
+    faults_port(0, 0); /* the thread that reads the page still reads events */
+    for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) == 8;) {
+        CHECK(now_ms() - begun < 10000);
+        exchange();
+    }
+    atomic_store(&scribbling, false);
+    pthread_join(thread, NULL);
+}
+
+/* NCCL's process forks a helper (a data loader) while messages are under way. The child can use
+ * nothing of it; the parent notices nothing. */
+static void fork_after_init(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pid_t child = fork();
+    if (child == 0) {
+        int result = 0, done = 0, sizes[8];
+        void *other = NULL;
+        alarm(5);
+        CHECK(post_send(sizeof from, request, &result) == NULL);
+        CHECK_EQUAL(result, 2);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 2);
+        CHECK_EQUAL(drive_listen(&net, 0, handle, &other), 2);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+        CHECK_EQUAL(drive_finalize(&net), 0);
+        _exit(0);
+    }
+    int status = 0, result = 0;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(result_of(request, sent), 0);
+    for (int i = 0; i < 10; i++)
+        exchange();
+}
+
+/* Another job on the same ports ends badly. */
+static void two_jobs(void)
+{
+    begin();
+    connect_both();
+    void *first_sender = sender, *first_receiver = receiver, *first_memory = send_memory,
+         *second_memory = receive_memory;
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    connect_both();
+    exchange();
+    void *request = post_receive(sizeof to);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    sender = first_sender;
+    receiver = first_receiver;
+    send_memory = first_memory;
+    receive_memory = second_memory;
+    for (int i = 0; i < 10; i++)
+        exchange();
+}
+
+/* What was executed and not yet polled when the receiver's rail was left is in its report: without
+ * the drain it would be sent again, into a buffer that may be another message's by then. */
+static void drain(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (uint64_t i = 1; i <= 5; i++) {
+        void *next = post_receive(sizeof to); /* so that the receiver goes on */
+        int result = 0, done = 0, sizes[8];
+        do
+            pump(request, 100); /* both rails are back */
+        while (faults_flow_labels((uint32_t[16]){0}, 16) < 8);
+        memset(from, (int)i, sizeof from);
+        void *sent = post_send(sizeof from, request, &result);
+        CHECK(sent != NULL);
+        for (int port = 2; port < 4; port++) /* nothing comes back, and completions come late */
+            faults_slow_completions(port, 40000000, INT64_C(1000000000000));
+        while (faults_writes() < i)
+            CHECK_EQUAL(drive_test(&net, sent, &done, sizes), 0);
+        for (int64_t begun = now_ms(); now_ms() - begun < 2;) /* and the record behind it */
+            CHECK_EQUAL(drive_test(&net, sent, &done, sizes), 0);
+        faults_error(0); /* the receiver leaves because the sender has */
+        faults_error(1);
+        for (int port = 2; port < 4; port++)
+            faults_slow_completions(port, 40000000, 0);
+        CHECK_EQUAL(results_of(request, sent, next), 0);
+        CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+        CHECK_EQUAL(faults_writes(), i); /* once */
+        request = next;
+        for (int port = 2; port < 4; port++)
+            faults_slow_completions(port, 0, 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct edge_case CASES[] = {
+        {"no_device", no_device}, {"wrong_gid_type", wrong_gid_type}, {"other_mtu", other_mtu},
+        {"no_queue_pairs", no_queue_pairs}, {"no_locked_memory", no_locked_memory},
+        {"none_to_return_with", none_to_return_with}, {"senders_device_vanishes", senders_device_vanishes},
+        {"receivers_device_vanishes", receivers_device_vanishes}, {"work_never_ends", work_never_ends},
+       
+        {"other_version", other_version}, {"other_greeting", other_greeting},
+        {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},
+        {"page_is_scribbled_on", page_is_scribbled_on}, {"fork_after_init", fork_after_init},
+        {"two_jobs", two_jobs}, {"drain", drain}};
+    return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
+}

@@ -1,0 +1,228 @@
+"""Lets processes of jobs in and out at a socket, and keeps what each has there.
+
+A thread of its own does so. Nothing that a process does after it was let in costs the agent
+anything until it is read.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from syntony.agent.job_admission import Admission, Refusal
+from syntony.errors import MissingError, UsageError
+from syntony.io import job_socket
+from syntony.io.job_socket import Process
+from syntony.io.process import name_thread
+from syntony.model import MS, S
+
+_log = logging.getLogger(__name__)
+
+TURN_NS = 10 * MS
+"""Between two rounds of letting processes in and out: whoever floods the socket waits."""
+ACCEPTS = 16
+"""Connections accepted in one round at most."""
+_ENDS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+
+
+class _Page(Protocol):
+    def close(self) -> None: ...
+
+
+_P = TypeVar("_P", bound=_Page)
+
+
+class Peer(NamedTuple, Generic[_P]):
+    """A process that was let in."""
+
+    process: Process
+    connection: socket.socket
+    pidfd: int
+    page: _P
+    since_ns: int
+
+
+class JobPeers(abc.ABC, Generic[_P]):
+    """One socket.
+
+    Args:
+        path: of the socket.
+        clock: CLOCK_MONOTONIC, ns.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        """Of the peers, their pages, admission and counters."""
+        self._peers: dict[int, Peer[_P]] = {}
+        """By descriptor of their connection."""
+        self._by_pidfd: dict[int, int] = {}
+        self._admission = Admission()
+        self.connected = 0
+        """Processes ever let in."""
+        self.fault: Exception | None = None
+        """What ended the thread."""
+        self._stop = threading.Event()
+        self._wake = -1
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to serve, or again. Raises `MissingError`: the socket cannot be made."""
+        self.close()
+        self._listener = job_socket.listen(self._path)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stop.clear()
+        self.fault = None
+        self._thread = threading.Thread(target=self._run, name="job-socket", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Every process sees that the agent has gone. Idempotent."""
+        self._stop.set()
+        if self._thread is not None:
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            os.close(self._wake)
+        self._thread = None
+        if self._listener is not None:
+            self._path.unlink(missing_ok=True)
+            self._listener.close()
+        self._listener = None
+        for fd in list(self._peers):
+            self._drop(fd)
+
+    def refused(self) -> dict[str, int]:
+        """Processes that were not let in, by reason."""
+        with self._lock:
+            return {reason.value: count for reason, count in self._admission.refused.items()}
+
+    @property
+    def processes(self) -> int:
+        """How many are connected."""
+        return len(self._peers)
+
+    @abc.abstractmethod
+    def _make(self, connection: socket.socket, process: Process) -> _P:
+        """What a process that is let in has here. Raises `OSError` or `MissingError`: it cannot
+        have it."""
+
+    def _greet(self, page: _P) -> None:
+        """A process is let in now. Called holding the lock."""
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        name_thread("job-socket")
+        try:
+            with select.epoll() as epoll:
+                assert self._listener is not None  # noqa: S101 - the thread runs only then
+                epoll.register(self._listener, select.EPOLLIN)
+                epoll.register(self._wake, select.EPOLLIN)
+                while not self._stop.is_set():
+                    ready = [fd for fd, _ in epoll.poll()]
+                    self._serve(epoll, ready, self._listener)
+                    self._stop.wait(TURN_NS / S)
+        except Exception as error:  # noqa: BLE001 - supervisor: the agent restarts this part
+            self.fault = error
+
+    def _serve(self, epoll: select.epoll, ready: list[int], listener: socket.socket) -> None:
+        for fd in ready:
+            peer_fd = self._by_pidfd.get(fd, fd)
+            if peer_fd in self._peers:
+                self._drop(peer_fd)
+        if listener.fileno() in ready:
+            for _ in range(ACCEPTS):
+                if not self._accept(epoll, listener):
+                    break
+
+    def _accept(self, epoll: select.epoll, listener: socket.socket) -> bool:
+        """Whether there may be more."""
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._refuse(Refusal.NO_RESOURCES, str(error))
+            return False
+        try:
+            peer = self._admit(connection)
+        except OSError as error:
+            self._refuse(Refusal.NO_RESOURCES, str(error))
+            peer = None
+        if peer is None:
+            connection.close()
+            return True
+        with self._lock:
+            self._peers[connection.fileno()] = peer
+            self._greet(peer.page)
+            self._by_pidfd[peer.pidfd] = connection.fileno()
+            self.connected += 1
+        # Only its end matters: what it sends stays in its own buffer, unread.
+        epoll.register(connection, _ENDS)
+        epoll.register(peer.pidfd, select.EPOLLIN)
+        return True
+
+    def _admit(self, connection: socket.socket) -> Peer[_P] | None:
+        """Let a process in, or count why not. Raises `OSError`: nothing is left for it."""
+        who = job_socket.credentials(connection)
+        if who.pid <= 0:
+            self._refuse(Refusal.UNSEEN, f"uid={who.uid}")
+            return None
+        now_ns = self._clock()
+        with self._lock:
+            refusal = self._admission.try_enter(who.uid, who.pid, now_ns)
+        if refusal is not None:
+            return None
+        pidfd = -1
+        try:
+            pidfd = job_socket.open_process(connection, who.pid)
+            process = job_socket.identify(pidfd, who)
+            return Peer(process, connection, pidfd, self._make(connection, process), now_ns)
+        except (OSError, UsageError, MissingError) as error:
+            with self._lock:
+                self._admission.leave(who.uid, who.pid)
+            if pidfd >= 0:
+                os.close(pidfd)
+            self._refuse(_refusal(error), f"pid={who.pid} uid={who.uid}")
+            return None
+
+    def _refuse(self, reason: Refusal, whom: str) -> None:
+        with self._lock:
+            first = not self._admission.refused[reason]
+            self._admission.refuse(reason)
+        if first:
+            _log.warning("a job's process may not connect %s reason=%s", whom, reason)
+
+    def _drop(self, fd: int) -> None:
+        """Closing a descriptor takes it out of epoll, too."""
+        with self._lock:
+            peer = self._peers.pop(fd)
+            del self._by_pidfd[peer.pidfd]
+            self._admission.leave(peer.process.uid, peer.process.pid)
+            peer.page.close()
+        with suppress(OSError):
+            peer.connection.close()
+        os.close(peer.pidfd)
+
+
+def _refusal(error: Exception) -> Refusal:
+    match error:
+        case ProcessLookupError() | BrokenPipeError() | ConnectionResetError():
+            return Refusal.GONE
+        case UsageError():
+            return Refusal.NO_JOB
+        case PermissionError():
+            return Refusal.UNREADABLE
+        case _:
+            return Refusal.NO_RESOURCES

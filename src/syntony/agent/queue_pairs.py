@@ -1,0 +1,114 @@
+"""What jobs' processes tell of their queue pairs, brought onto fleet time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from syntony.agent.job_peers import JobPeers
+from syntony.io.job_socket import Process
+from syntony.io.queue_pair_page import QueuePairPage
+from syntony.model import MS
+from syntony.traffic.queue_pair_page import TOLD, Owner, shifted, thinned
+from syntony.wire.queue_pairs import (
+    MAX_QUEUE_PAIRS,
+    MAX_STAMPS,
+    QueuePairFigures,
+    QueuePairsReport,
+)
+
+STEP_NS = 1 * MS
+"""Fleet time that moves by more between two reports was stepped."""
+
+
+class Offset(NamedTuple):
+    """Fleet time less CLOCK_MONOTONIC, at one instant."""
+
+    at_ns: int
+    """CLOCK_MONOTONIC."""
+    offset_ns: int
+
+
+class QueuePairSocket(JobPeers[QueuePairPage]):
+    """One per agent; `report` is for one thread."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._before: Offset | None = None
+
+    def _make(self, connection: socket.socket, process: Process) -> QueuePairPage:
+        owner = Owner(process.job, process.program, process.pid, process.uid)
+        return QueuePairPage(connection, owner)
+
+    def report(self, offset: Callable[[], Offset | None]) -> QueuePairsReport | None:
+        """What processes tell now; None without fleet time, or where there is no process.
+
+        Args:
+            offset: reads the clocks; None: there is no fleet time.
+        """
+        refused = self.refused()
+        if not self._peers and self._before is None and not refused:
+            return None
+        found, left_out = self._read()
+        before, now = self._before, offset()
+        self._before = now if self._peers else None
+        if now is None:
+            return None
+        if before is None or abs(now.offset_ns - before.offset_ns) > STEP_NS:
+            before = now
+        return QueuePairsReport(
+            at_ns=now.at_ns + now.offset_ns,
+            queue_pairs=tuple(on_fleet_time(each, before, now) for each in found),
+            left_out=left_out,
+            refused=refused,
+            malformed=sum(each.page.malformed for each in list(self._peers.values())),
+        )
+
+    def _read(self) -> tuple[list[QueuePairFigures], int]:
+        with self._lock:
+            peers = list(self._peers.items())
+        found: list[QueuePairFigures] = []
+        left_out = 0
+        for fd, peer in peers:
+            with self._lock:
+                if self._peers.get(fd) is not peer:
+                    continue
+                told = peer.page.read()
+                left_out += peer.page.left_out
+            room = MAX_QUEUE_PAIRS - len(found)
+            found += told[:room]
+            left_out += len(told) - len(told[:room])
+        return found, left_out
+
+
+def on_fleet_time(figures: QueuePairFigures, before: Offset, now: Offset) -> QueuePairFigures:
+    """The same with instants in fleet time, and with few stamps.
+
+    Between `before` and `now` the offset changed evenly: clocks drift apart by microseconds a
+    second. Where both are the same, it is taken for constant.
+    """
+    rate = 0.0
+    if now.at_ns > before.at_ns:
+        rate = (now.offset_ns - before.offset_ns) / (now.at_ns - before.at_ns)
+
+    def shift(stamps: bytes) -> bytes:
+        few = thinned(stamps, MAX_STAMPS)
+        at_ns = np.frombuffer(few, TOLD)["at_ns"]
+        return shifted(few, now.offset_ns + ((at_ns - now.at_ns) * rate).astype(np.int64))
+
+    def instant(at_ns: int) -> int:
+        return at_ns + now.offset_ns + int((at_ns - now.at_ns) * rate) if at_ns else 0
+
+    return msgspec.structs.replace(
+        figures,
+        began_ns=instant(figures.began_ns),
+        first_sent_ns=instant(figures.first_sent_ns),
+        sent_stamps=shift(figures.sent_stamps),
+        received_stamps=shift(figures.received_stamps),
+        round_trips=shift(figures.round_trips),
+    )

@@ -1,0 +1,177 @@
+"""Queue pairs of the fleet's jobs: what agents tell of them, paired to one-way delays."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+
+import msgspec
+import numpy as np
+
+from syntony.controller.batches import Piece
+from syntony.errors import WireError
+from syntony.model import S
+from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDelays, Sample, summary
+from syntony.traffic.queue_pair_page import TOLD
+from syntony.wire.arrow import arrow_schema
+from syntony.wire.queue_pairs import (
+    MAX_QUEUE_PAIRS,
+    MAX_STAMPS,
+    STAMP_BYTES,
+    OneWay,
+    QueuePairFigures,
+    QueuePairs,
+    QueuePairsQuery,
+    QueuePairsReport,
+    QueuePairView,
+)
+from syntony.wire.tables import QUEUE_PAIR
+
+_log = logging.getLogger(__name__)
+
+ORIGIN_HOST = "controller"
+PAIR_INTERVAL_NS = 1 * S
+"""Messages are paired so often, which is how often agents tell of them."""
+
+
+class QueuePairDesk:
+    """One per controller; used on its event loop only.
+
+    Args:
+        fleet_now: fleet time; None while unknown.
+        put_local: queues rows for the store.
+    """
+
+    def __init__(
+        self, fleet_now: Callable[[], int | None], put_local: Callable[[Piece], None]
+    ) -> None:
+        self._fleet_now, self._put_local = fleet_now, put_local
+        self._reports: dict[str, QueuePairsReport] = {}
+        self._delays = QueuePairDelays()
+        self._stream = secrets.token_hex(8)
+        self._seq = 0
+
+    def take(self, host: str, report: QueuePairsReport, now_ns: int | None) -> None:
+        """An agent's newest report; `now_ns` is fleet time. One that cannot be is not used."""
+        if now_ns is None:
+            return
+        try:
+            check(report, now_ns)
+        except WireError as error:
+            _log.warning("queue pairs not used host=%s reason=%s", host, error)
+            return
+        self._reports[host] = report
+        self._delays.take(host, report)
+
+    def forget(self, host: str) -> None:
+        """Its agent is attached no longer."""
+        self._reports.pop(host, None)
+
+    async def pair(self) -> None:
+        """Pair what has come, and store it; once a second."""
+        now_ns = self._fleet_now()
+        rows = None if now_ns is None else self.step(now_ns)
+        if rows is not None:
+            self._put_local(rows)
+
+    def step(self, now_ns: int) -> Piece | None:
+        """Pair what has come; `now_ns` is fleet time."""
+        import pyarrow as pa
+
+        rows = [self._row(*each) for each in self._delays.step(now_ns)]
+        if not rows:
+            return None
+        self._seq += 1
+        table = pa.Table.from_pylist(rows, schema=arrow_schema(QUEUE_PAIR))
+        instants = table.column("ts_ns").to_numpy()
+        first_ns, last_ns = int(instants.min()), int(instants.max())
+        return Piece(
+            QUEUE_PAIR, ORIGIN_HOST, self._stream, self._seq, table, first_ns, last_ns, check=False
+        )
+
+    def answer(self, query: QueuePairsQuery, now_ns: int) -> QueuePairs:
+        """What is known; `now_ns` is fleet time."""
+        wanted = {
+            host: report
+            for host, report in sorted(self._reports.items())
+            if query.host in {"", host} and report.at_ns > now_ns - FRESH_NS
+        }
+        return QueuePairs(
+            now_ns=now_ns,
+            queue_pairs=tuple(
+                self._view(host, each, now_ns)
+                for host, report in wanted.items()
+                for each in report.queue_pairs
+                if query.job in {"", each.job}
+            ),
+            mismatches=self._delays.mismatches,
+            left_out={host: report.left_out for host, report in wanted.items() if report.left_out},
+            malformed={
+                host: report.malformed for host, report in wanted.items() if report.malformed
+            },
+            refused={host: report.refused for host, report in wanted.items() if report.refused},
+        )
+
+    def _view(self, host: str, figures: QueuePairFigures, now_ns: int) -> QueuePairView:
+        delay, peer = self._delays.delay(host, figures, now_ns)
+        times = np.frombuffer(figures.round_trips, TOLD)
+        trips = None
+        if len(times):
+            trips = summary(times["value"].tolist(), int(times["at_ns"].max()), figures.completed)
+        return QueuePairView(
+            host=host,
+            figures=_without_stamps(figures),
+            peer_host=peer,
+            delay=delay if isinstance(delay, OneWay) else None,
+            why=delay if isinstance(delay, str) else "",
+            round_trip=trips,
+        )
+
+    @staticmethod
+    def _row(
+        direction: Direction, src: tuple[str, QueuePairFigures], dst: str, samples: list[Sample]
+    ) -> dict[str, object]:
+        host, figures = src
+        newest_ns = max(each.received_ns for each in samples)
+        delay = summary([each.delay_ns for each in samples], newest_ns, 0)
+        return {
+            "ts_ns": newest_ns // S * S,
+            "src": host,
+            "dst": dst,
+            "job": figures.job,
+            "device": figures.device,
+            "local": direction[0],
+            "number": direction[1],
+            "remote": direction[2],
+            "peer_number": direction[3],
+            "count": delay.count,
+            "owd_min_ns": delay.min_ns,
+            "owd_p50_ns": delay.p50_ns,
+            "owd_max_ns": delay.max_ns,
+            "sent": figures.sent,
+            "bytes_posted": figures.bytes_posted,
+            "errors": figures.errors,
+        }
+
+
+def check(report: QueuePairsReport, now_ns: int) -> None:
+    """Raises `WireError`: no agent tells such a thing."""
+    if len(report.queue_pairs) > MAX_QUEUE_PAIRS:
+        raise WireError(f"{len(report.queue_pairs)} queue pairs in one report")
+    if abs(report.at_ns - now_ns) > 60 * S:
+        raise WireError(f"queue pairs as of {report.at_ns}, a minute from now")
+    for each in report.queue_pairs:
+        for stamps in (each.sent_stamps, each.received_stamps, each.round_trips):
+            if len(stamps) % STAMP_BYTES or len(stamps) > MAX_STAMPS * STAMP_BYTES:
+                raise WireError(f"{len(stamps)} bytes of stamps")
+            _check_instants(np.frombuffer(stamps, TOLD)["at_ns"].tolist(), report.at_ns)
+
+
+def _check_instants(instants: Iterable[int], at_ns: int) -> None:
+    if any(not -60 * S < each - at_ns <= S for each in instants):
+        raise WireError("stamps that are not of the last minute")
+
+
+def _without_stamps(figures: QueuePairFigures) -> QueuePairFigures:
+    return msgspec.structs.replace(figures, sent_stamps=b"", received_stamps=b"", round_trips=b"")

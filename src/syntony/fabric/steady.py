@@ -1,0 +1,84 @@
+"""Which flows' delays stay near what they were: nobody needs to sort those. Pure.
+
+Of every flow it is counted how many of the newest seconds, and how many of those before, lie within
+`STEADY_NS` of one value. Where more than half of either do, both medians lie there, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+STEADY_NS = 8_000.0
+AIM_EVERY_S = 10
+"""A flow that is not steady gets another value to be near to so often: that costs as much as
+sorting its delays."""
+
+
+class Steady:
+    """Rings of seconds. Flows keep their places; new ones come behind.
+
+    Args:
+        seconds: that there are in a ring.
+        newest: of these, how many are the newest.
+    """
+
+    def __init__(self, seconds: int, newest: int) -> None:
+        self._newest = newest
+        self._near_ns = np.zeros((2, 0))
+        self._inside = np.zeros((seconds, 2, 0), dtype=np.bool_)
+        self._now = np.zeros((2, 0), dtype=np.int8)
+        self._before = np.zeros((2, 0), dtype=np.int8)
+
+    def add(self, place: int, delay_ns: Floats) -> None:
+        """The next second, (2, flows), which takes this place of the ring."""
+        missing = delay_ns.shape[1] - self._near_ns.shape[1]
+        if missing > 0:
+            more = ((0, 0), (0, missing))
+            self._near_ns = np.pad(self._near_ns, more, constant_values=np.nan)
+            self._inside = np.pad(self._inside, ((0, 0), *more))
+            self._now, self._before = np.pad(self._now, more), np.pad(self._before, more)
+        width = delay_ns.shape[1]
+        inside = np.zeros_like(self._inside[place])
+        inside[:, :width] = np.abs(delay_ns - self._near_ns[:, :width]) < STEADY_NS
+        older = self._inside[(place - self._newest) % len(self._inside)]
+        self._now += inside
+        self._now -= older
+        self._before += older
+        self._before -= self._inside[place]
+        self._inside[place] = inside
+
+    def unsteady(self, seconds: int) -> Mask:
+        """Flows of which one way may have changed by twice `STEADY_NS` or more, (flows,).
+
+        Args:
+            seconds: that have been added, at most as many as there are in the ring.
+        """
+        now, before = 2 * self._now > self._newest, 2 * self._before > seconds - self._newest
+        return np.asarray(~(now & before).all(axis=0))
+
+    def above(self, floor_ns: Floats, least_ns: float, lower: int) -> Mask:
+        """Flows of which one way may have more than `lower` of the newest seconds that are
+        `least_ns` or more above the floor, and no more than `lower` that are not, (flows,)."""
+        near = self._near_ns + STEADY_NS - floor_ns < least_ns
+        return np.asarray(~((self._now > lower) & near).all(axis=0))
+
+    def aim(self, flows: Index, near_ns: Floats, delays_ns: Floats, newest: Index) -> None:
+        """What these flows are to be near to from now on.
+
+        Args:
+            flows: which, (n,).
+            near_ns: there and back, (2, n); NaN where nothing is known.
+            delays_ns: by places of the ring, (2, n, seconds).
+            newest: places of the newest seconds.
+        """
+        self._near_ns[:, flows] = near_ns
+        inside = np.moveaxis(np.abs(delays_ns - near_ns[..., None]) < STEADY_NS, 2, 0)
+        self._inside[:, :, flows] = inside
+        now = inside[newest].sum(axis=0, dtype=np.int8)
+        self._now[:, flows] = now
+        self._before[:, flows] = inside.sum(axis=0, dtype=np.int8) - now

@@ -1,0 +1,133 @@
+"""What is said about RDMA queue pairs of jobs; part of `syntony.wire.messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.wire.query import Query
+
+STAMP_BYTES = 20
+"""Of one stamp: instant (int64, ns), number of the message since the generation began (uint64),
+value (uint32); little-endian."""
+MAX_QUEUE_PAIRS = 1_024
+"""In one report."""
+MAX_STAMPS = 16
+"""Of one kind and queue pair in one report: both ends keep messages whose number is a multiple of a
+power of two, so that they have most in common."""
+
+
+class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of one queue pair, from the process that has it: since it last became ready to
+    receive. Everything is the process's own word, except job, pid and uid."""
+
+    job: str
+    program: str
+    pid: int
+    uid: int
+    key: str
+    """Tells generations of one host apart."""
+    device: str
+    """Its RDMA device."""
+    type: str
+    """``rc``, ``uc``, ``ud`` or a number."""
+    failed: bool
+    number: int
+    peer_number: int
+    """0: it has none."""
+    local: str
+    """Addresses of its GIDs; empty: it has no global route."""
+    remote: str
+    send_psn: int
+    receive_psn: int
+    flags: int
+    """``enum syn_qp_flag`` of native/verbs/syn_qp_page.h."""
+    began_ns: int
+    """When it became ready to receive."""
+    first_sent_ns: int
+    """When its first message that takes a receive was posted; 0: none was."""
+    sent: int
+    """Messages that take a receive at the peer: sends, writes with immediate data."""
+    unannounced: int
+    """Writes, reads, atomics: the peer's process does not see them end."""
+    bytes_posted: int
+    signaled: int
+    """Work requests that have, or will have, a completion."""
+    completed: int
+    received: int
+    bytes_received: int
+    receives_posted: int
+    """Less `received`: the peer's credit. Void with a shared receive queue."""
+    errors: int
+    first_error: int
+    """An ``ibv_wc_status``."""
+    sent_stamps: bytes = b""
+    """Instants just before messages were posted; the value is the message's length."""
+    received_stamps: bytes = b""
+    """Instants at which messages' receive completions had been polled; likewise."""
+    round_trips: bytes = b""
+    """Instants at which send completions had been polled; the value is the ns since the post."""
+
+
+class QueuePairsReport(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pairs"):
+    """One host's queue pairs, instants in fleet time; newest only, never spooled."""
+
+    at_ns: int
+    """Fleet time of the reading."""
+    queue_pairs: tuple[QueuePairFigures, ...]
+    left_out: int = 0
+    """Queue pairs beyond these, or for which a process had no place."""
+    malformed: int = 0
+    """Records that could not be used, ever."""
+    refused: dict[str, int] = {}
+    """Processes that were not let in since the agent began, by reason."""
+
+
+class QueuePairsQuery(Query["QueuePairs"], frozen=True, kw_only=True, tag="queue-pairs"):
+    """Queue pairs of jobs, as agents last reported them, with their one-way delays."""
+
+    job: str = ""
+    host: str = ""
+
+
+class OneWay(msgspec.Struct, frozen=True, kw_only=True):
+    """One-way delays of messages, from before the post until the receive completion was polled."""
+
+    count: int
+    """Messages measured in the newest second that had any."""
+    at_ns: int
+    """When the newest of them was received, fleet time."""
+    min_ns: int
+    p50_ns: int
+    max_ns: int
+    paired: int
+    """Messages measured since the generation began."""
+
+
+class QueuePairView(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue pair as its host sees it, and what is known of its way to the peer."""
+
+    host: str
+    figures: QueuePairFigures
+    peer_host: str = ""
+    """Empty: no report of the other end."""
+    delay: OneWay | None = None
+    """Of what it sends."""
+    why: str = ""
+    """… and why it has none."""
+    round_trip: OneWay | None = None
+    """From the post until the send completion was polled, at this end."""
+
+
+class QueuePairs(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pairs"):
+    now_ns: int
+    """Fleet time."""
+    queue_pairs: tuple[QueuePairView, ...]
+    mismatches: int
+    """Pairs of queue pairs whose messages did not match, ever: none of their delays count from then
+    on."""
+    left_out: dict[str, int] = {}
+    """Host to queue pairs that it did not tell of."""
+    malformed: dict[str, int] = {}
+    """Host to records that could not be used."""
+    refused: dict[str, dict[str, int]] = {}
+    """Host to processes that its agent did not let in, by reason."""

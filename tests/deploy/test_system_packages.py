@@ -1,0 +1,93 @@
+"""What `make` says and does where system packages are missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "system-packages.sh"
+VERBS = "infiniband/verbs.h"
+MAIN = "int main"
+NOBODY = 65_534 if os.getuid() == 0 else os.getuid()
+
+
+class Machine:
+    """One whose compiler has all headers and refuses files that hold some text, and whose apt-get
+    installs nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.asked_for = folder / "asked-for"
+        header = folder / VERBS
+        header.parent.mkdir(mode=0o755)
+        header.touch()
+        self._program("apt-get", f'echo "$*" >>{self.asked_for}')
+
+    def _program(self, name: str, text: str) -> None:
+        path = self._folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def ask(self, refused: str, user: int) -> subprocess.CompletedProcess[str]:
+        self._program("cc", f'grep -q \'{refused}\' "$1" && exit 1\nexec /usr/bin/cc "$@"')
+        environment = os.environ | {
+            "PATH": f"{self._folder}:{os.environ['PATH']}",
+            "CC": "cc",
+            "CPATH": str(self._folder),
+        }
+        # Who is nobody may not read the tree, nor run its virtual environment's Python.
+        return subprocess.run(
+            ["sh", "-s"],
+            input=SCRIPT.read_text(),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment | {"PYTHON": "true", "TMPDIR": "/tmp"},  # noqa: S108
+            user=None if user == os.getuid() else user,
+            cwd="/",
+        )
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Machine(Path(folder))
+
+
+def test_a_user_gets_a_package_without_the_plugin_and_one_line(machine: Machine) -> None:
+    done = machine.ask(VERBS, NOBODY)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "without its NCCL net plug-in" in line
+    assert "apt-get install -y libibverbs-dev" in line
+    assert not machine.asked_for.exists()
+
+
+def test_a_user_without_a_compiler_gets_no_package_and_one_line(machine: Machine) -> None:
+    done = machine.ask(MAIN, NOBODY)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("sudo apt-get install -y gcc libc6-dev libibverbs-dev")
+
+
+def test_a_complete_machine_is_told_nothing(machine: Machine) -> None:
+    done = machine.ask("no such text", NOBODY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root installs")
+@pytest.mark.parametrize(("refused", "status"), [(VERBS, 0), (MAIN, 1)])
+def test_root_installs_and_looks_again(machine: Machine, refused: str, status: int) -> None:
+    """Here nothing comes of it: what is left out is said, what cannot be left out is an error."""
+    done = machine.ask(refused, 0)
+    assert "libibverbs-dev" in machine.asked_for.read_text().splitlines()[-1]
+    assert done.returncode == status, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert ("without its NCCL" if status == 0 else "still lacks: gcc libc6-dev") in last

@@ -1,0 +1,16 @@
+"""What is left out is nothing, with few exceptions."""
+
+from __future__ import annotations
+
+from tests.defaults import meaningful
+
+from syntony.model import ClockState
+
+
+def test_what_is_left_out_is_nothing() -> None:
+    """An edge without a doubt has none, a synthetic clock of which nothing is told is exact."""
+    assert meaningful("model") == {
+        "SyntheticClockSpec.swing_period_ns": 600_000_000_000,
+        "Timeline.state": ClockState.UNKNOWN,
+        "Utc.state": ClockState.UNKNOWN,
+    }
