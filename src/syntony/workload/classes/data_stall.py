@@ -57,8 +57,9 @@ def _judge(facts: Facts, name: str, text: str) -> Finding | None:
     with np.errstate(invalid="ignore"):
         bad: Flags = np.asarray(share > max(MUCH, TIMES * low if low < MUCH else MUCH))
     every = np.isfinite(share).any(axis=0)
-    together = (bad.sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)) & every
-    stretch = episodes(together[None, :], every[None, :]).get(0)
+    enough = bad.sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)
+    together: Flags = np.atleast_2d(enough & every)
+    stretch = episodes(together, np.atleast_2d(every)).get(0)
     if stretch is None:
         return None
     begins = steps.ints("begin_ns")[known]
