@@ -23,7 +23,7 @@ from tests.wire import test_contract
 from syntony.wire import messages as m
 
 HERE = Path(__file__).parent
-LARGEST = 40_000
+LARGEST = 16_000
 WRAP = """
 import os
 where = os.environ.get("SYNTONY_RECORD")
@@ -49,7 +49,7 @@ failover status|failover stop --why recorded|failover start --why recorded|traff
 traffic moves|traffic mode act|traffic mode observe|clock history h0|clock matrix|clock pairs
 clock status|fabric changes|fabric paths h0/rail0 h1/rail0|incidents list|incidents rules
 incidents silence --for 1s h0|enrol token agent h99|enrol list|enrol revoke h7|changes
-fabric show|links history|links list|sla check h0|sla report|audit run
+fabric show|links history|links list|sla check h0|sla report --by rail|audit run
 probe keys --rotate|controller takeover --above 1
 """
 
