@@ -38,6 +38,7 @@ GROUPS = {
     "sla": "Latency against what it should be.",
     "sim": "The fabric simulator.",
     "audit": "Is the fleet right before the job starts.",
+    "diagnose": "Why is this job slow: verdicts from a bundle of recorded telemetry.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",

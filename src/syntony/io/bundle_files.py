@@ -1,0 +1,215 @@
+"""Bundles as files: a directory with `manifest.json` and one Parquet file for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from syntony.errors import InputError, MissingError
+from syntony.workload.bundle import (
+    LIMITS,
+    NULL,
+    Bundle,
+    Codes,
+    Gap,
+    Manifest,
+    check_manifest,
+    make_bundle,
+    parse_manifest,
+)
+from syntony.workload.schema import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from syntony.workload.schema import Column, Kind
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 20
+MAX_ROWS = 50_000_000
+"""In one table: what a large host's memory holds."""
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Reads and checks a bundle; tables that cannot be read become gaps.
+
+    Raises:
+        InputError: no manifest, a manifest of another kind, or no usable table.
+        MissingError: pyarrow is not installed.
+    """
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            data = file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            "not-a-bundle", f"{folder}: {MANIFEST} cannot be read ({error.strerror})"
+        ) from error
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise InputError("broken-manifest", f"{folder}: {MANIFEST} is over 1 MiB")
+    manifest = parse_manifest(data)
+    tables: dict[str, pa.Table] = {}
+    gaps: list[Gap] = []
+    for name in TABLES:
+        file_name = folder / f"{name}.parquet"
+        if not file_name.exists():
+            continue
+        table, gap = _read(name, file_name)
+        if table is not None:
+            tables[name] = table
+        gaps += gap
+    known = {MANIFEST, *(f"{name}.parquet" for name in TABLES)}
+    foreign = sorted(each.name for each in folder.iterdir() if each.name not in known)
+    if foreign:
+        gaps.append(Gap("", f"files that are not part of a bundle: {', '.join(foreign[:5])}"))
+    return _bundle(manifest, tables, tuple(gaps))
+
+
+def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> Bundle:
+    """A bundle from tables in memory, checked in the same way.
+
+    Raises:
+        InputError: no usable table, or a manifest of another kind.
+    """
+    try:
+        checked = check_manifest(msgspec.convert(manifest, Manifest))
+    except msgspec.ValidationError as error:
+        raise InputError("broken-manifest", str(error)) from error
+    return _bundle(checked, tables, ())
+
+
+def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
+    """Writes a bundle into a new or empty directory."""
+    from pyarrow import parquet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    for name, table in tables.items():
+        parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+
+
+def arrow_type(kind: Kind) -> pa.DataType:
+    """The Arrow type of a column of the schema."""
+    import pyarrow as pa
+
+    return {
+        "instant": pa.int64(),
+        "whole": pa.int64(),
+        "number": pa.float64(),
+        "text": pa.string(),
+        "flag": pa.bool_(),
+        "names": pa.list_(pa.string()),
+    }[kind]
+
+
+def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "reading a bundle needs pyarrow; install it with: pip install 'syntony[controller]'"
+        ) from error
+    try:
+        metadata = parquet.read_metadata(file)
+        if metadata.num_rows > MAX_ROWS:
+            return None, [Gap(name, f"more than {MAX_ROWS:,} rows", LIMITS[name])]
+        wanted = {column.name for column in TABLES[name]}
+        present = parquet.read_schema(file).names
+        table = parquet.read_table(file, columns=[each for each in present if each in wanted])
+    except (ArrowException, OSError, ValueError) as error:
+        text = " ".join(str(error).split())[:120]
+        return None, [Gap(name, f"not a readable Parquet file ({text})", LIMITS[name])]
+    foreign = sorted(set(present) - wanted)
+    told = [Gap(name, f"unknown columns left out: {', '.join(foreign[:5])}")] if foreign else []
+    return table, told
+
+
+def _bundle(manifest: Manifest, tables: Mapping[str, pa.Table], gaps: tuple[Gap, ...]) -> Bundle:
+    columns: dict[str, dict[str, Any]] = {}
+    found = list(gaps)
+    for name, table in tables.items():
+        columns[name] = {}
+        for column, values, problem in _columns(name, table):
+            if problem:
+                found.append(Gap(name, problem))
+            else:
+                columns[name][column.name] = values
+    return make_bundle(manifest, columns, tuple(found))
+
+
+def _columns(name: str, table: pa.Table) -> Iterator[tuple[Column, Any, str]]:
+    """Each column of the schema that the table has: its values, or what is wrong with it."""
+    import pyarrow as pa
+
+    for column in TABLES[name]:
+        count = table.column_names.count(column.name)
+        if count == 0:
+            continue
+        if count > 1:
+            yield column, None, f"column {column.name} is there twice"
+            continue
+        try:
+            values = _typed(table.column(column.name), column)
+        except (pa.ArrowException, ValueError, OverflowError):
+            values = None
+        problem = f"column {column.name} is {table.column(column.name).type}, not {column.kind}"
+        yield column, values, problem if values is None else ""
+
+
+def _typed(values: pa.ChunkedArray, column: Column) -> Any:
+    """The column as the rules want it; None if its type does not fit."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("ns")).cast(pa.int64())
+    if pa.types.is_null(values.type) and not column.required:
+        values = values.cast(arrow_type(column.kind))
+    if not _fits(values.type, column.kind):
+        return None
+    if column.kind in {"text", "names"}:
+        return _codes(values) if column.kind == "text" else _list_codes(values)
+    if column.kind in {"instant", "whole"}:
+        return np.asarray(pc.fill_null(values.cast(pa.int64()), NULL).to_numpy())
+    if column.kind == "flag":
+        values = values.cast(pa.int8())
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+
+
+def _fits(kind: pa.DataType, wanted: Kind) -> bool:
+    from pyarrow import types
+
+    if types.is_list(kind) or types.is_large_list(kind):
+        return wanted == "names" and _fits(kind.value_type, "text")
+    if types.is_floating(kind):
+        return wanted == "number"
+    if types.is_integer(kind):
+        return wanted in {"number", "instant", "whole"}
+    texts = types.is_string(kind) or types.is_large_string(kind)
+    return wanted == ("flag" if types.is_boolean(kind) else "text" if texts else None)
+
+
+def _codes(values: pa.ChunkedArray) -> Codes:
+    import pyarrow.compute as pc
+
+    coded = values.combine_chunks().dictionary_encode()
+    codes = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Codes(codes, tuple(coded.dictionary.to_pylist()))
+
+
+def _list_codes(values: pa.ChunkedArray) -> Codes:
+    """Lists joined by a character that no name has, numbered, and parted again."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = values.combine_chunks()
+    texts = pc.binary_join(lists.cast(pa.list_(pa.string())), "\x1f")
+    coded = _codes(pa.chunked_array([texts]))
+    return Codes(
+        coded.codes, tuple(tuple(each.split("\x1f")) if each else () for each in coded.values)
+    )

@@ -1,0 +1,267 @@
+"""A bundle as the rules see it: checked columns, and what is missing.
+
+Text columns are numbered once, so that rules compare integers. What cannot be used is left out and
+named in `Bundle.gaps`, with what cannot be concluded without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.errors import InputError
+from syntony.workload.schema import FORMAT, TABLES, VERSION
+
+NULL = np.iinfo(np.int64).min
+"""In `instant` and `whole` columns; NaN in numbers and flags, code -1 in texts and names."""
+MAX_SPAN_NS = 32 * 86_400 * 1_000_000_000
+"""A bundle covers a month at most: rows farther from its middle are of another clock."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Codes(NamedTuple):
+    """A column of texts, or of lists of texts, as indices into its distinct values."""
+
+    codes: Ints
+    values: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def at(self, row: int | np.signedinteger[Any]) -> Any:
+        """The value of one row; None for null."""
+        code = int(self.codes[row])
+        return self.values[code] if code >= 0 else None
+
+
+class Table:
+    """One table; columns that it lacks read as all null."""
+
+    def __init__(self, name: str, columns: Mapping[str, Any], rows: int) -> None:
+        self.name, self.columns, self.rows = name, columns, rows
+        self._kinds = {column.name: column.kind for column in TABLES[name]}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def ints(self, name: str) -> Ints:
+        """An `instant` or `whole` column, (rows,), null is `NULL`."""
+        found: Ints = self.columns.get(name, np.full(self.rows, NULL, dtype=np.int64))
+        return found
+
+    def numbers(self, name: str) -> Floats:
+        """A `number` or `flag` column, (rows,), null is NaN."""
+        found: Floats = self.columns.get(name, np.full(self.rows, np.nan))
+        return found
+
+    def codes(self, name: str) -> Codes:
+        """A `text` or `names` column."""
+        none = Codes(np.full(self.rows, -1, dtype=np.int64), ())
+        found: Codes = self.columns.get(name, none)
+        return found
+
+    def where(self, keep: NDArray[np.bool_]) -> Table:
+        """Rows that are to be kept."""
+        kept = {
+            name: Codes(each.codes[keep], each.values) if isinstance(each, Codes) else each[keep]
+            for name, each in self.columns.items()
+        }
+        return Table(self.name, kept, int(keep.sum()))
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`manifest.json`."""
+
+    format: str
+    version: int
+    job: str = ""
+    timeline: str = "fleet"
+    """Name of the clock, island or epoch on which instants lie."""
+    timelines: dict[str, str] = {}
+    """Tables whose instants lie on another."""
+    begin_ns: int | None = None
+    end_ns: int | None = None
+    """When recording ended: a job that hangs writes no rows."""
+    rail_shares: dict[str, float] = {}
+    """Planned share of bytes by rail; empty: equal."""
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Something that is missing or was left out, and what that costs."""
+
+    table: str
+    reason: str
+    """One line: what is wrong."""
+    limits: str = ""
+    """What cannot be concluded."""
+
+
+class Bundle(NamedTuple):
+    """What is to be diagnosed."""
+
+    manifest: Manifest
+    tables: Mapping[str, Table]
+    gaps: tuple[Gap, ...]
+
+    def table(self, name: str) -> Table:
+        """The table, or one without rows."""
+        return self.tables.get(name) or Table(name, {}, 0)
+
+
+LIMITS = {
+    "collectives": "hang, stragglers, and whether anything cost the job time",
+    "flows": "slow flows, contention, incast, lossy links, class mismatch, rail use, moved flows",
+    "probes": "class mismatch, and whether delays are the network's or the host's",
+    "links": "flapping, PCIe, PFC storms, and whether a link was full or broken",
+    "hosts": "GPU throttling, host jitter by run queues, state of clocks",
+    "steps": "data stalls, and stragglers explained by their work",
+}
+"""What is lost with each table."""
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """`manifest.json` as bytes.
+
+    Raises:
+        InputError: not JSON of this shape, another format, or a version that is not known.
+    """
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("broken-manifest", f"manifest.json: {error}") from error
+    return check_manifest(manifest)
+
+
+def check_manifest(manifest: Manifest) -> Manifest:
+    """The manifest, if it is of a known format.
+
+    Raises:
+        InputError: it is not.
+    """
+    if manifest.format != FORMAT:
+        raise InputError("not-a-bundle", f"manifest.json: format {manifest.format!r}, not {FORMAT}")
+    if manifest.version != VERSION:
+        raise InputError(
+            "unknown-version",
+            f"manifest.json: version {manifest.version}; this program reads {VERSION}",
+        )
+    ends = [each for each in (manifest.begin_ns, manifest.end_ns) if each is not None]
+    if any(not 0 <= each < 2**62 for each in ends) or ends != sorted(ends):
+        raise InputError("broken-manifest", "manifest.json: begin_ns and end_ns do not fit")
+    if any(not 0 <= share <= 1 for share in manifest.rail_shares.values()):
+        raise InputError("broken-manifest", "manifest.json: a rail share is not between 0 and 1")
+    return manifest
+
+
+def make_bundle(
+    manifest: Manifest, columns: Mapping[str, Mapping[str, Any]], gaps: tuple[Gap, ...] = ()
+) -> Bundle:
+    """A bundle from typed columns by table; `gaps` are those that reading them already found.
+
+    Raises:
+        InputError: no table can be used.
+    """
+    tables: dict[str, Table] = {}
+    found = list(gaps)
+    named = {gap.table for gap in gaps if gap.limits}
+    for name in TABLES:
+        if name not in columns:
+            if name not in named:
+                found.append(Gap(name, "missing", LIMITS[name]))
+            continue
+        table, problems = _checked(name, columns[name])
+        found += problems
+        if table is not None:
+            tables[name] = table
+    tables = _of_one_clock(manifest, tables, found)
+    if not tables:
+        why = "; ".join(f"{gap.table}: {gap.reason}" for gap in found)
+        raise InputError("empty-bundle", f"no table can be used ({why})")
+    return Bundle(manifest, tables, tuple(found))
+
+
+def _checked(name: str, columns: Mapping[str, Any]) -> tuple[Table | None, list[Gap]]:
+    """The table without the rows that make no sense; None if it cannot be used."""
+    rows = len(next(iter(columns.values()))) if columns else 0
+    missing = [each.name for each in TABLES[name] if each.required and each.name not in columns]
+    if missing:
+        return None, [Gap(name, f"no usable column {', '.join(missing)}", LIMITS[name])]
+    keep = np.ones(rows, dtype=bool)
+    clean: dict[str, Any] = {}
+    for column in TABLES[name]:
+        if column.name not in columns:
+            continue
+        values = columns[column.name]
+        if column.kind in {"number", "flag"}:
+            values = _sane(column.name, values)
+        elif column.required and isinstance(values, Codes):
+            keep &= values.codes >= 0
+        elif column.required:
+            keep &= values >= (1 if column.name == "window_ns" else 0)
+        clean[column.name] = values
+    table, problems = Table(name, clean, rows), []
+    if not keep.all():
+        table = table.where(keep)
+        problems.append(Gap(name, f"{rows - table.rows:,} of {rows:,} rows make no sense"))
+    if not table.rows:
+        return None, [*problems, Gap(name, "no rows", LIMITS[name])]
+    if np.nansum(table.numbers("dropped")) > 0:
+        lost = int(np.nansum(table.numbers("dropped")))
+        problems.append(Gap(name, f"{lost:,} records were lost while recording"))
+    return table, problems
+
+
+def _sane(name: str, values: Floats) -> Floats:
+    """Finite and, where only that can be, not negative; else null. Delays may be negative: clocks
+    are wrong."""
+    bad = ~np.isfinite(values) | (np.abs(values) > 2.0**62)
+    if not name.startswith("owd_"):
+        bad |= values < 0
+    return np.where(bad, np.nan, values)
+
+
+def instants(table: Table) -> Ints:
+    """Where the table's rows lie in time, (rows,)."""
+    for name in ("at_ns", "enqueue_ns", "begin_ns"):
+        if name in table:
+            return table.ints(name)
+    return np.zeros(0, dtype=np.int64)
+
+
+def _of_one_clock(
+    manifest: Manifest, tables: dict[str, Table], gaps: list[Gap]
+) -> dict[str, Table]:
+    """Only tables, and only rows, on the manifest's timeline."""
+    for name in [name for name in tables if manifest.timelines.get(name, manifest.timeline)
+                 != manifest.timeline]:  # fmt: skip
+        other = manifest.timelines[name]
+        gaps.append(Gap(name, f"on timeline {other!r}, not {manifest.timeline!r}", LIMITS[name]))
+        del tables[name]
+    if not tables:
+        return tables
+    kept = {}
+    middle = _middle(manifest, tables)
+    for name, table in tables.items():
+        near = np.abs(instants(table) - middle) <= MAX_SPAN_NS // 2
+        if near.any():
+            kept[name] = table if near.all() else table.where(near)
+        if not near.all():
+            limits = "" if near.any() else LIMITS[name]
+            lost = f"{int((~near).sum()):,} rows are of another time or clock"
+            gaps.append(Gap(name, lost, limits))
+    return kept
+
+
+def _middle(manifest: Manifest, tables: Mapping[str, Table]) -> int:
+    """An instant of the recording: the manifest's, else the median of the tables' medians."""
+    if manifest.begin_ns is not None and manifest.end_ns is not None:
+        return (manifest.begin_ns + manifest.end_ns) // 2
+    return sorted(int(np.sort(instants(each))[each.rows // 2]) for each in tables.values())[
+        len(tables) // 2
+    ]

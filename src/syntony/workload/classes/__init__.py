@@ -1,0 +1,73 @@
+"""The taxonomy, one file for each class. Each has `find(facts)`, which returns what it found.
+
+The order is that of explaining: what an earlier class names is no longer a symptom for the later
+ones it explains (`EXPLAINS`, docs/decisions/0240).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syntony.workload.classes import (
+    bad_link,
+    class_mismatch,
+    clock_fault,
+    contention,
+    data_stall,
+    flapping,
+    gpu_throttle,
+    hang,
+    host_jitter,
+    incast,
+    pcie,
+    pfc_storm,
+    rail_imbalance,
+    reduced_capacity,
+    slow_flow,
+    slow_receiver,
+    straggler,
+)
+from syntony.workload.verdict import FaultClass as F
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.verdict import Finding
+
+RULES: dict[F, Callable[[Facts], list[Finding]]] = {
+    F.CLOCK_FAULT: clock_fault.find,
+    F.HANG: hang.find,
+    F.FLAPPING: flapping.find,
+    F.REDUCED_CAPACITY: reduced_capacity.find,
+    F.PCIE: pcie.find,
+    F.PFC_STORM: pfc_storm.find,
+    F.BAD_LINK: bad_link.find,
+    F.CLASS_MISMATCH: class_mismatch.find,
+    F.GPU_THROTTLE: gpu_throttle.find,
+    F.HOST_JITTER: host_jitter.find,
+    F.SLOW_RECEIVER: slow_receiver.find,
+    F.STRAGGLER: straggler.find,
+    F.DATA_STALL: data_stall.find,
+    F.INCAST: incast.find,
+    F.CONTENTION: contention.find,
+    F.SLOW_FLOW: slow_flow.find,
+    F.RAIL_IMBALANCE: rail_imbalance.find,
+}
+
+_QUEUES = frozenset({F.INCAST, F.CONTENTION, F.SLOW_FLOW})
+_NETWORK = _QUEUES | {F.BAD_LINK, F.RAIL_IMBALANCE, F.SLOW_RECEIVER}
+EXPLAINS: dict[F, frozenset[F]] = {
+    F.FLAPPING: _NETWORK | {F.REDUCED_CAPACITY, F.CLASS_MISMATCH},
+    F.REDUCED_CAPACITY: _NETWORK | {F.CLASS_MISMATCH},
+    F.PCIE: _NETWORK | {F.CLASS_MISMATCH, F.HOST_JITTER, F.PFC_STORM},
+    F.PFC_STORM: _NETWORK | {F.CLASS_MISMATCH},
+    F.BAD_LINK: _QUEUES | {F.RAIL_IMBALANCE},
+    F.CLASS_MISMATCH: _QUEUES,
+    F.GPU_THROTTLE: frozenset({F.STRAGGLER}),
+    F.HOST_JITTER: _QUEUES | {F.STRAGGLER, F.SLOW_RECEIVER},
+    F.SLOW_RECEIVER: _QUEUES | {F.RAIL_IMBALANCE, F.STRAGGLER},
+    F.INCAST: frozenset({F.CONTENTION, F.SLOW_FLOW, F.RAIL_IMBALANCE}),
+    F.CONTENTION: frozenset({F.SLOW_FLOW, F.RAIL_IMBALANCE}),
+    F.SLOW_FLOW: frozenset({F.RAIL_IMBALANCE}),
+}
+"""What an earlier class explains where it touches most of the same flows or ranks."""

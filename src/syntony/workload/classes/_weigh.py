@@ -1,0 +1,17 @@
+"""Alternatives, as the rules state them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.workload.verdict import Alternative
+
+if TYPE_CHECKING:
+    from syntony.workload.verdict import FaultClass
+
+
+def weigh(fault: FaultClass, excluded: bool | None, reason: str, unknown: str = "") -> Alternative:
+    """An alternative; None where what would exclude it was not recorded, which `unknown` names."""
+    if excluded is None:
+        return Alternative(fault, excluded=False, reason=f"not checked: {unknown} not recorded")
+    return Alternative(fault, excluded=excluded, reason=reason)

@@ -1,0 +1,139 @@
+"""RoCE version or class misconfigured: the job's packets wait, probes in another class do not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from syntony.model import format_ns
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import median
+from syntony.workload.pairs import TrafficClass, class_of, differ
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+
+RATIO = 5.0
+"""In-band delay over out-of-band delay of the same NICs, direction and time (taxonomy)."""
+MOST = 0.8
+"""Share of a group's pairs that must show it."""
+ACTION = (
+    "correct NCCL_IB_TC, NCCL_IB_SL, NCCL_IB_GID_INDEX or NCCL_IB_ROCE_VERSION_NUM of the job, or"
+    " the switches' mapping of the class"
+)
+
+
+class _Pair(NamedTuple):
+    """One direction between two NICs: delays in ns in band, out of band, and by probes in the job's
+    own class; that class, how the probes' differs, flows."""
+
+    in_band: float
+    probed: float
+    matched: float | None
+    kind: TrafficClass
+    other: tuple[str, ...]
+    flows: list[int]
+
+    @property
+    def slow(self) -> bool:
+        """Whether the job's packets wait and probes in another class do not."""
+        return self.in_band > RATIO * self.probed and bool(self.other)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Jobs, or hosts of one, whose class of traffic waits."""
+    if facts.flows is None or facts.probes is None:
+        return []
+    by_job: dict[str, dict[tuple[str, str], _Pair]] = defaultdict(dict)
+    for job, src, dst, pair in _pairs(facts):
+        by_job[job][src, dst] = pair
+    found = []
+    for job, pairs in by_job.items():
+        slow = [pair for pair in pairs.values() if pair.slow]
+        if not slow:
+            continue
+        if len(slow) >= MOST * len(pairs) and len(pairs) >= 2:
+            found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow))
+            continue
+        found += _hosts(facts, pairs)
+    return found
+
+
+def _hosts(facts: Facts, pairs: dict[tuple[str, str], _Pair]) -> list[Finding]:
+    """Hosts whose class is another than that of most, and whose packets alone wait."""
+    kinds = [pair.kind for pair in pairs.values()]
+    usual = max(set(kinds), key=kinds.count)
+    found = []
+    for host in sorted({src.split("/")[0] for src, _ in pairs}):
+        own = [pair for (src, _), pair in pairs.items() if src.split("/")[0] == host]
+        slow = [pair for pair in own if pair.slow and pair.kind != usual]
+        if slow and len(slow) >= MOST * len(own):
+            found.append(_finding(facts, (host,), slow))
+    return found
+
+
+def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
+    """Each pair of NICs that has flows and probes, over the time in which its flows are slowest."""
+    flows, probes = facts.flows, facts.probes
+    assert flows is not None  # noqa: S101 - asked before
+    assert probes is not None  # noqa: S101 - asked before
+    members: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for index, key in enumerate(zip(flows.jobs, flows.src, flows.dst, strict=True)):
+        members[key].append(index)
+    found = []
+    for (job, src, dst), indices in members.items():
+        stretch = next((flows.late[each] for each in indices if each in flows.late), None)
+        begin_ns, last_ns = (facts.begin_ns, facts.end_ns) if stretch is None else facts.span(
+            stretch)  # fmt: skip
+        part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
+        in_band = float(median(flows.delay[indices][:, part]))
+        kind = class_of(flows.table, int(flows.last_row[indices[0]]))
+        streams = probes.streams.get((src, dst), [])
+        other = [each for each in streams if differ(kind, probes.kind[each])]
+        same = [each for each in streams if each not in other]
+        probed = probes.level(other, begin_ns, last_ns) if other else None
+        matched = probes.level(same, begin_ns, last_ns) if same else None
+        if not np.isfinite(in_band):
+            continue
+        example = probes.kind[other[0]] if probed else kind
+        pair = _Pair(in_band, probed or in_band, matched, kind, differ(kind, example), indices)
+        found.append((job, src, dst, pair))
+    return found
+
+
+def _finding(facts: Facts, subjects: tuple[str, ...], slow: list[_Pair]) -> Finding:
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - slow pairs
+    members = frozenset(each for pair in slow for each in pair.flows)
+    late = members & flows.late.keys()
+    begin_ns, last_ns, share = (
+        facts.joint(late, flows.late) if late else (facts.begin_ns, facts.end_ns, 0.95)
+    )
+    in_band = float(np.median([pair.in_band for pair in slow]))
+    probed = float(np.median([pair.probed for pair in slow]))
+    matched = [pair.matched for pair in slow if pair.matched is not None]
+    confirmed = None if not matched else float(np.median(matched)) > 0.4 * in_band
+    evidence = [
+        Evidence("owd_p50_ns", f"in band {format_ns(in_band)}, probes between the same NICs"
+                 f" {format_ns(probed)}", in_band, probed),
+        Evidence("tc, sl, dscp, gid_index, roce_version",
+                 f"the job's packets: {'; '.join(slow[0].other)} of the probes"),
+    ]  # fmt: skip
+    if confirmed:
+        evidence.append(Evidence("owd_p50_ns", "probes in the job's own class wait as well:"
+                                 f" {format_ns(float(np.median(matched)))}"))  # fmt: skip
+    return Finding(
+        fault=FaultClass.CLASS_MISMATCH, subjects=subjects, onset_ns=begin_ns, last_ns=last_ns,
+        confidence=confidence(share, confirmed), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.HOST_JITTER, confirmed, "probes in the job's class are as slow"
+                  if confirmed else "probes in the job's class are fast: look at the host",
+                  "probes in the job's class"),
+            weigh(FaultClass.CONTENTION, True, "it is all paths of the class, not those of a link"),
+        ),
+        action=ACTION, flows=members,
+        hosts=frozenset(flows.src[each].split("/")[0] for each in members),
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Contention on a link: flows wait whose only common link it is, others do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.model import format_ns
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.common_hop import Common
+    from syntony.workload.facts import Facts
+
+FULL = 0.85
+"""Utilisation from which a link is full: queues of bursty traffic grow without bound near it."""
+PROBES_WAIT = 1.5
+"""Delay of probes over their floor from which they wait as well."""
+ACTION = "move one of the flows to another path, or pace the jobs that share the link"
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Links inside the fabric at which flows wait."""
+    if facts.flows is None:
+        return []
+    into_nics = facts.last_hops()
+    found = []
+    for common in facts.late_hops:
+        inside = tuple(link for link in common.links if link not in into_nics)
+        if inside:
+            found.append(_finding(facts, common, inside))
+    return found
+
+
+def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late)
+    links = facts.fullest(links, begin_ns, last_ns)
+    delay, usual = facts.usual_late_ns(common.flows)
+    evidence = [
+        Evidence("owd_p50_ns", f"{len(common.flows)} flows across it wait: {format_ns(delay)}"
+                 f" against {format_ns(usual)} before or beside them", delay, usual),
+        Evidence("hops", f"{common.healthy} other flows across it and"
+                 f" {len(facts.healthy) - common.healthy} elsewhere do not"),
+    ]  # fmt: skip
+    use = facts.use(links[0], begin_ns, last_ns)
+    if use is not None:
+        evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
+    full = None if use is None else use >= FULL
+    return Finding(
+        fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
+        confidence=confidence(share, full, len(links) == 1 or None), evidence=tuple(evidence),
+        alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
+        ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
+    )  # fmt: skip
+
+
+def alternatives(facts: Facts, common: Common) -> tuple[Alternative, ...]:
+    """What else makes packets of several flows wait."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    lossy = common.flows & flows.lossy.keys()
+    counted = "retransmits" in flows.table
+    gaps = "poll_gap_ns" in flows.table
+    return (
+        weigh(FaultClass.BAD_LINK, not lossy if counted else None,
+              "its flows lose no more packets than others" if not lossy else
+              f"{len(lossy)} of its flows lose packets", "retransmits"),
+        weigh(FaultClass.PFC_STORM, None if facts.links is None or
+              "pause_ns" not in facts.links.table else True, "no tree of paused links",
+              "pause_ns"),
+        weigh(FaultClass.HOST_JITTER, True if gaps else None,
+              "pollers at the ends are not away for longer than others", "poll_gap_ns"),
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Data loader or checkpoint: all ranks wait for storage, and nothing is pending in the network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import Flags, episodes, median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+
+MUCH = 0.15
+"""Part of the time of steps, over a stretch of them, that waiting for storage may take."""
+TIMES = 2.0
+"""… and that over what it took before."""
+STRETCH = 5
+"""Steps that are looked at together: checkpoints come every so many."""
+MOST = 0.8
+"""Of the ranks that must wait; a few are not storage, and their peers wait in collectives."""
+ACTIONS = {
+    "data_ns": "look at storage, data-loader workers and their CPUs; prefetch more",
+    "checkpoint_ns": "write checkpoints asynchronously, or more rarely; look at storage",
+}
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Jobs whose steps wait for storage."""
+    if not facts.steps.rows:
+        return []
+    found = []
+    for name, text in (("data_ns", "data"), ("checkpoint_ns", "its checkpoint")):
+        finding = _judge(facts, name, text)
+        if finding is not None:
+            found.append(finding)
+    return found[:1] if len(found) < 2 else [max(found, key=lambda each: each.confidence)]
+
+
+def _judge(facts: Facts, name: str, text: str) -> Finding | None:
+    steps = facts.steps
+    waited, length = steps.numbers(name), (steps.ints("end_ns") - steps.ints("begin_ns"))
+    known = np.isfinite(waited) & (length > 0)
+    if not known.any():
+        return None
+    ranks, rank = np.unique(steps.ints("rank")[known], return_inverse=True)
+    numbers, step = np.unique(steps.ints("step")[known], return_inverse=True)
+    if len(numbers) < STRETCH:
+        return None
+    shape = len(ranks), len(numbers)
+    wait, whole = np.full(shape, np.nan), np.full(shape, np.nan)
+    wait[rank, step], whole[rank, step] = waited[known], length[known]
+    share = _rolling(wait) / _rolling(whole)
+    low = float(np.nanquantile(share, 0.1))
+    with np.errstate(invalid="ignore"):
+        bad: Flags = np.asarray(share > max(MUCH, TIMES * low if low < MUCH else MUCH))
+    every = np.isfinite(share).any(axis=0)
+    enough = bad.sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)
+    together: Flags = np.atleast_2d(enough & every)
+    stretch = episodes(together, np.atleast_2d(every)).get(0)
+    if stretch is None:
+        return None
+    begins = steps.ints("begin_ns")[known]
+    part = slice(stretch.first, stretch.last + 1)
+    level = float(np.nansum(wait[:, part]) / np.nansum(whole[:, part]))
+    heavy = np.flatnonzero(np.nanmedian(wait, axis=0) > 0.5 * level * np.nanmedian(whole, axis=0))
+    heavy = heavy[(heavy >= stretch.first) & (heavy <= stretch.last)]
+    first = int(heavy[0]) if len(heavy) else stretch.first
+    onset_ns = int(begins[step == first].min())
+    last_ns = int(steps.ints("end_ns")[known][step == stretch.last].max())
+    comm = steps.numbers("comm_ns")
+    pending = None if not np.isfinite(comm).any() else float(
+        median(comm / np.maximum(length, 1))) < 0.5  # fmt: skip
+    return Finding(
+        fault=FaultClass.DATA_STALL, subjects=(facts.bundle.manifest.job or _job(facts),),
+        onset_ns=onset_ns, last_ns=last_ns, confidence=confidence(stretch.share, pending or None),
+        evidence=(Evidence(name, f"{len(ranks)} ranks wait for {text} {level:.0%} of their time,"
+                           f" {low:.0%} at best", level, low),),
+        alternatives=(
+            weigh(FaultClass.STRAGGLER, True, "all ranks wait at the same time"),
+            weigh(FaultClass.CONTENTION, pending, "collectives take less than half of the time"
+                  if pending else "collectives take most of the time as well", "comm_ns"),
+        ),
+        action=ACTIONS[name], ranks=frozenset(int(each) for each in ranks),
+    )  # fmt: skip
+
+
+def _job(facts: Facts) -> str:
+    return str(facts.steps.codes("job").at(0) or "")
+
+
+def _rolling(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[
+        tuple[int, ...], np.dtype[np.float64]]:  # fmt: skip
+    """Sum of each step and those after it, as many as are looked at together."""
+    filled = np.nan_to_num(values)
+    sums = np.cumsum(np.pad(filled, ((0, 0), (1, 0))), axis=1)
+    ends = np.minimum(np.arange(values.shape[1]) + STRETCH, values.shape[1])
+    result: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = (
+        sums[:, ends] - sums[:, : values.shape[1]]
+    )
+    return np.where(np.isfinite(values), result, np.nan)

@@ -1,0 +1,96 @@
+"""GPU throttle or ECC: a rank is behind, and its GPU says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.classes.straggler import explained_by_work, lag
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.ports import Gpus
+    from syntony.workload.ranks import Slow
+
+LOWER = 0.93
+"""SM clock over the other GPUs' from which it is held back: boost differs by a few per cent."""
+BENIGN = frozenset(
+    {"", "none", "gpu_idle", "applications_clocks_setting", "sw_power_cap", "sync_boost",
+     "display_clock_setting"})  # fmt: skip
+"""Reasons that do not slow a GPU by themselves; its clock is what counts then."""
+ACTION = (
+    "drain the GPU; check cooling and power; with Xid or ECC errors reset it, and return it if they"
+    " come back"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """GPUs of ranks that are behind."""
+    ranks, gpus = facts.ranks, facts.gpus
+    if ranks is None or gpus is None or not gpus.table.rows:
+        return []
+    found = []
+    for slow in ranks.slow.values():
+        gpu = ranks.gpu.get(slow.rank, "")
+        evidence = _told(gpus, gpu, slow) if gpu in gpus.index else []
+        if evidence:
+            found.append(_finding(facts, gpu, slow, evidence))
+    return found
+
+
+def _told(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
+    """What the device says of itself while its rank is behind, and others' do not."""
+    part, row = gpus.during(slow.begin_ns, slow.last_ns), gpus.index[gpu]
+    evidence = []
+    clock = gpus.column("sm_clock_mhz")
+    others = np.delete(clock, row, axis=0)[:, part]
+    own, usual = _median(clock[row, part]), _median(others)
+    if own < LOWER * usual:
+        evidence.append(Evidence("sm_clock_mhz", f"SM clock {own:.0f} MHz, the others' {usual:.0f}",
+                                 own, usual))  # fmt: skip
+    for name, text in (("xid", "Xid {:.0f}"), ("ecc_errors", "{:.0f} ECC errors a window")):
+        values = gpus.column(name, "max")
+        if _shown(values[row, part]) >= 0.3 and np.nanmedian(
+            np.nan_to_num(np.delete(values, row, axis=0)[:, part])) == 0:  # fmt: skip
+            top = float(np.nanmax(values[row, part]))
+            evidence.append(Evidence(name, text.format(top), top, 0.0))
+    evidence += _reasons(gpus, gpu, slow)
+    return evidence
+
+
+def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
+    table, codes = gpus.table, gpus.table.codes("throttle")
+    at_ns = table.ints("at_ns")
+    mine = table.codes("gpu").codes == gpus.index[gpu]
+    during = mine & (at_ns >= slow.begin_ns - gpus.grid.width_ns) & (at_ns <= slow.last_ns)
+    told = [str(codes.at(int(row)) or "") for row in np.flatnonzero(during)]
+    bad = [each for each in told if each.lower() not in BENIGN]
+    if not told or len(bad) < 0.5 * len(told):
+        return []
+    return [Evidence("throttle", f"throttled: {max(set(bad), key=bad.count)}")]
+
+
+def _median(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _shown(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    return float((np.nan_to_num(values) > 0).mean()) if len(values) else 0.0
+
+
+def _finding(facts: Facts, gpu: str, slow: Slow, evidence: list[Evidence]) -> Finding:
+    assert facts.ranks is not None  # noqa: S101 - a slow rank
+    work = explained_by_work(facts, slow)
+    return Finding(
+        fault=FaultClass.GPU_THROTTLE, subjects=(gpu,), onset_ns=slow.begin_ns,
+        last_ns=slow.last_ns, confidence=confidence(slow.share, not work),
+        evidence=(lag(slow), *evidence),
+        alternatives=(weigh(FaultClass.STRAGGLER, True, "the device tells why rank"
+                            f" {slow.rank} is behind"),),
+        action=ACTION, ranks=frozenset({slow.rank}),
+        hosts=frozenset({facts.ranks.host.get(slow.rank, "")}),
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""Host CPU jitter: pollers of one host are away, or its threads wait for a core, and no other's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.model import format_ns
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.flows import host_of
+from syntony.workload.grid import Episode, episode, episodes, median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+
+TIMES = 3.0
+"""Poll gap or run-queue delay over that of others (taxonomy)."""
+MOST = 0.8
+"""Of a host's flows that must show it: one queue pair alone is not the host."""
+MIN_WAIT = 0.05
+"""Share of a window for which its threads wait for a core from which that can matter."""
+ACTION = (
+    "find who else runs on the job's cores (`pidstat -w`, cgroups, interrupts) and pin or evict it"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Hosts short of CPU while the others are not."""
+    gaps = _poll_gaps(facts.flows) if facts.flows is not None else {}
+    queues = _run_queues(facts)
+    found = []
+    for host in sorted(gaps.keys() | queues.keys()):
+        finding = _judge(facts, host, gaps.get(host), queues.get(host))
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
+    """Hosts whose flows, all of them, are polled late: begin, end, share, gap, usual gap."""
+    gap = flows.column("poll_gap_ns", "max")
+    usual = median(gap, axis=0)
+    low = np.nan_to_num(np.nanquantile(gap, 0.25)) if np.isfinite(gap).any() else 0.0
+    with np.errstate(invalid="ignore"):
+        bad = gap > TIMES * np.minimum(usual, max(low, 1.0) * 2)
+    late = episodes(bad, np.isfinite(gap))
+    hosts = sorted({host_of(nic) for nic in (*flows.src, *flows.dst)})
+    share = {host: float(np.mean([row in late for row in np.flatnonzero(flows.touching(host))]))
+             for host in hosts if flows.touching(host).sum() >= 2}  # fmt: skip
+    found = {}
+    left = set(late)
+    for host in sorted(share, key=lambda each: -share[each]):
+        members = [int(row) for row in np.flatnonzero(flows.touching(host))]
+        shown = [row for row in members if row in left]
+        if share[host] < MOST or len(shown) < max(2, 0.5 * len(members)):
+            continue
+        left -= set(members)
+        stretches = [late[row] for row in members if row in late]
+        first = int(np.median([each.first for each in stretches]))
+        last = int(np.median([each.last for each in stretches]))
+        found[host] = (
+            flows.grid.instant(first), flows.grid.instant(last + 1),
+            float(np.median([each.share for each in stretches])),
+            float(median(gap[members, first : last + 1])), float(low),
+        )  # fmt: skip
+    if len(found) > max(1, len(hosts) // 3):
+        return {}  # all are starved alike: no host stands out
+    return found
+
+
+def _run_queues(facts: Facts) -> dict[str, tuple[int, int, Episode, float, float]]:
+    hosts = facts.hosts
+    if hosts is None or not hosts.table.rows:
+        return {}
+    wait = hosts.column("runq_ns", "sum") / hosts.grid.width_ns
+    usual = median(wait, axis=0)
+    with np.errstate(invalid="ignore"):
+        bad = (wait > TIMES * usual) & (wait > MIN_WAIT)
+    found = {}
+    for row in range(len(hosts.names)):
+        stretch = episode(bad[row], np.isfinite(wait[row]))
+        if stretch is not None and stretch.share >= 0.6:
+            part = slice(stretch.first, stretch.last + 1)
+            found[hosts.names[row]] = (
+                hosts.grid.instant(stretch.first), hosts.grid.instant(stretch.last + 1), stretch,
+                float(median(wait[row, part])), float(median(usual[part])),
+            )  # fmt: skip
+    return found
+
+
+def _judge(
+    facts: Facts,
+    host: str,
+    gap: tuple[int, int, float, float, float] | None,
+    queue: tuple[int, int, Episode, float, float] | None,
+) -> Finding | None:
+    behind = frozenset(rank for rank in facts.ranks_on(host)
+                       if facts.ranks is not None and rank in facts.ranks.slow)  # fmt: skip
+    flows = facts.flows
+    touching = frozenset() if flows is None else frozenset(
+        int(each) for each in np.flatnonzero(flows.touching(host)))  # fmt: skip
+    late = frozenset() if flows is None else touching & flows.late.keys()
+    if gap is None and not (behind or late):
+        return None  # a busy host that costs nothing
+    begin_ns = min(each[0] for each in (gap, queue) if each is not None)
+    last_ns = max(each[1] for each in (gap, queue) if each is not None)
+    evidence = []
+    if gap is not None:
+        begin_ns, last_ns = gap[:2]
+        evidence.append(Evidence("poll_gap_ns", "pollers of all its flows are away for"
+                                 f" {format_ns(gap[3])}, elsewhere {format_ns(gap[4])}", gap[3],
+                                 gap[4]))  # fmt: skip
+    if queue is not None:
+        text = f"its threads wait for a core {queue[3]:.0%} of the time, elsewhere {queue[4]:.1%}"
+        evidence.append(Evidence("runq_ns", text, queue[3], queue[4]))
+    if behind:
+        evidence.append(Evidence("enqueue_ns", f"{len(behind)} of its ranks come late"))
+    probes = _probes_normal(facts, host, begin_ns, last_ns)
+    shown = gap[2] if gap is not None else queue[2].share if queue is not None else 0.0
+    return Finding(
+        fault=FaultClass.HOST_JITTER, subjects=(host,), onset_ns=begin_ns, last_ns=last_ns,
+        confidence=confidence(shown, None if queue is None else True, probes),
+        evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.CONTENTION, probes, "probes to and from its NICs do not wait"
+                  if probes else "probes to and from its NICs wait as well", "probes"),
+            weigh(FaultClass.SLOW_FLOW, True, "it is all of its flows"),
+        ),
+        action=ACTION, flows=touching if gap is not None else late,
+        ranks=facts.ranks_on(host), hosts=frozenset({host}),
+    )  # fmt: skip
+
+
+def _probes_normal(facts: Facts, host: str, begin_ns: int, last_ns: int) -> bool | None:
+    probes = facts.probes
+    if probes is None:
+        return None
+    rise = probes.risen(probes.touching([host]), begin_ns, last_ns)
+    return None if rise is None else rise < 2.0

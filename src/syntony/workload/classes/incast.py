@@ -1,0 +1,56 @@
+"""Incast: flows of several senders wait at the last link before one receiver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.model import format_ns
+from syntony.workload.classes import contention
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.common_hop import Common
+    from syntony.workload.facts import Facts
+
+ACTION = "pace the senders, or spread what they send to this receiver over more time or NICs"
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Receivers whose last link flows of at least two senders wait for."""
+    if facts.flows is None:
+        return []
+    into = facts.last_hops()
+    found = []
+    for common in facts.late_hops:
+        last = [link for link in common.links if link in into]
+        senders = {facts.flows.src[each] for each in common.flows}
+        inside = len(last) < len(common.links)
+        if last and not inside and len(senders) >= 2:
+            found.append(_finding(facts, common, last[0], into[last[0]], len(senders)))
+    return found
+
+
+def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) -> Finding:
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late)
+    delay, usual = facts.usual_late_ns(common.flows)
+    use = facts.use(link, begin_ns, last_ns)
+    evidence = [
+        Evidence("owd_p50_ns", f"{len(common.flows)} flows of {senders} senders wait before"
+                 f" {nic}: {format_ns(delay)} against {format_ns(usual)}", delay, usual),
+    ]  # fmt: skip
+    if use is not None:
+        evidence.append(Evidence("utilisation", f"{link} is used to {use:.0%}", use))
+    full = None if use is None else use >= contention.FULL
+    return Finding(
+        fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
+        confidence=confidence(share, full), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.SLOW_RECEIVER, True if "credit_blocked_ns" in flows.table else None,
+                  "the senders do not wait for credit", "credit_blocked_ns"),
+            *contention.alternatives(facts, common),
+        ),
+        action=ACTION, flows=common.flows, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""PCIe downgrade: a NIC's slot has fewer or slower lanes than it could, and all its flows feel it
+both ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.flows import SLOW_RATE
+from syntony.workload.grid import episodes, median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+    from syntony.workload.ports import Links
+
+LONG_FLUSH = 2.5
+"""Flush wait of the NIC's ranks over that of their peers."""
+ACTION = (
+    "reseat the NIC, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """NICs whose slot is slower than it, or its siblings, could be."""
+    links = facts.links
+    if links is None:
+        return []
+    speed = _bandwidth(links, "pcie_gts", "pcie_width")
+    limit = _bandwidth(links, "pcie_max_gts", "pcie_max_width")
+    siblings = median(speed, axis=0)
+    with np.errstate(invalid="ignore"):
+        best = np.fmin(limit, siblings) if np.isfinite(limit).any() else siblings + 0 * speed
+        low = speed < 0.9 * best
+    found = []
+    for row, stretch in episodes(low, np.isfinite(speed)).items():
+        span = links.grid.instant(stretch.first), links.grid.instant(stretch.last + 1)
+        part = slice(stretch.first, stretch.last + 1)
+        share = float(
+            median(speed[row, part]) / median(np.broadcast_to(best, speed.shape)[row, part])
+        )
+        finding = _judge(facts, links.names[row], span, share, stretch.share)
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _bandwidth(links: Links, rate: str, width: str) -> Floats:
+    """Lanes times GT/s; of one of them where only that was recorded. (links, windows)."""
+    gts, lanes = links.column(rate), links.column(width)
+    both: Floats = np.where(np.isfinite(gts), gts, 1.0) * np.where(np.isfinite(lanes), lanes, 1.0)
+    return np.where(np.isfinite(gts) | np.isfinite(lanes), both, np.nan)
+
+
+def _judge(
+    facts: Facts, nic: str, span: tuple[int, int], share: float, shown: float
+) -> Finding | None:
+    flows, ranks = facts.flows, facts.ranks
+    touching = frozenset() if flows is None else frozenset(
+        int(each) for each in np.flatnonzero(flows.touching(nic)))  # fmt: skip
+    slow_out = slow_in = None
+    if flows is not None and touching:
+        slow_out = _slow(flows, flows.leaving(nic), span)
+        slow_in = _slow(flows, flows.entering(nic), span)
+    flush = None
+    if ranks is not None and flows is not None:
+        own = {int(each) for each in flows.rank[flows.leaving(nic)] if np.isfinite(each)}
+        ratios = [ranks.ratio_of_wait("flush_wait_ns", rank, *span) for rank in own]
+        known = [each for each in ratios if each is not None]
+        flush = max(known) if known else None
+    long_flush = None if flush is None else flush > LONG_FLUSH
+    both = None if slow_in is None or slow_out is None else slow_in and slow_out
+    if not long_flush and not both:
+        return None
+    port = _port_speed(facts, nic, span)
+    evidence = [Evidence("pcie_gts, pcie_width", f"its slot runs at {share:.0%} of what it could",
+                         share, 1.0)]  # fmt: skip
+    if long_flush and flush is not None:
+        evidence.append(Evidence("flush_wait_ns", f"flushes take {flush:.1f} times its peers'",
+                                 flush, 1.0))  # fmt: skip
+    if both:
+        evidence.append(Evidence("rate_bps", "its flows are slow both ways"))
+    return Finding(
+        fault=FaultClass.PCIE, subjects=(nic,), onset_ns=span[0], last_ns=span[1],
+        confidence=confidence(shown, long_flush, both), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.CONTENTION, both, "both directions are slow, not one" if both else
+                  "its flows are not slow both ways", "rate_bps"),
+            weigh(FaultClass.FLAPPING, port, "the port itself has its speed" if port else
+                  "the port itself is slower than it should be", "speed_bps"),
+        ),
+        action=ACTION, flows=touching, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+    )  # fmt: skip
+
+
+def _port_speed(facts: Facts, nic: str, span: tuple[int, int]) -> bool | None:
+    """Whether the port runs at its nominal speed; None where that was not recorded."""
+    links = facts.links
+    assert links is not None  # noqa: S101 - a slot of one
+    share = links.level(links.column("speed_bps") / links.column("nominal_bps"), nic, *span)
+    return None if share is None else share > 0.95
+
+
+def _slow(flows: Flows, members: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+          span: tuple[int, int]) -> bool | None:  # fmt: skip
+    """Whether most of these flows are slower than their like; None if nothing was recorded."""
+    grid = flows.grid
+    first = max(0, (span[0] - grid.begin_ns) // grid.width_ns)
+    part = slice(first, max(first + 1, (span[1] - grid.begin_ns) // grid.width_ns))
+    if not members.any():
+        return None
+    own, others = flows.rate[members][:, part], flows.rate[~members][:, part]
+    own_rate, usual = float(median(own)), float(median(others))
+    if np.isnan(own_rate) or np.isnan(usual):
+        return None
+    return own_rate < SLOW_RATE * usual * 1.2

@@ -1,0 +1,111 @@
+"""Asymmetric rail use: a rail's share of the bytes is off by more than a fifth of the plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import episode, median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+
+OFF = 0.2
+"""Of the planned share (taxonomy)."""
+MOST = 0.7
+"""Of the rail's flows that must carry more, or less."""
+ALONE = 1.15
+"""A deviation so many times the next one is the cause of the others."""
+ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Rails that carry more or less than they should."""
+    flows = facts.flows
+    if flows is None or not all(flows.rail):
+        return []
+    rails = sorted(set(flows.rail))
+    codes = flows.table.codes("rail")
+    place = {rail: number for number, rail in enumerate(rails)}
+    number = {code: place.get(str(value), -1) for code, value in enumerate(codes.values)}
+    carried = np.zeros((len(rails), max(flows.grid.windows, 1)))
+    sent = np.nan_to_num(flows.table.numbers("bytes"))
+    rows = np.array([number.get(int(code), -1) for code in codes.codes], dtype=np.int64)
+    known = rows >= 0
+    np.add.at(carried, (rows[known], flows.grid.column[known]), sent[known])
+    total = carried.sum(axis=0)
+    plan = _plan(facts, rails)
+    if len(rails) < 2 or plan is None:
+        return []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        off = carried / total / plan[:, None] - 1
+    worst = np.abs(off).max(axis=0)
+    stretch = episode(np.nan_to_num(worst) > OFF, total > 0)
+    if stretch is None or stretch.share < 0.7:
+        return []
+    part = slice(stretch.first, stretch.last + 1)
+    level = np.array([float(np.nanmedian(each[part])) for each in off])
+    order = sorted(range(len(rails)), key=lambda each: -abs(level[each]))
+    if abs(level[order[0]]) <= OFF:
+        return []
+    named = [rails[each] for each in order if abs(level[each]) * ALONE >= abs(level[order[0]])]
+    begin_ns, last_ns = facts.span(stretch)
+    own = _deviating(flows, rails, plan, level, part)
+    named = [rail for rail in named if len(own[rail]) >= MOST * flows.rail.count(rail)]
+    if not named:
+        return []  # a few flows are to blame, not how the rail is used
+    text = ", ".join(f"{rails[each]} {level[each]:+.0%}" for each in order[:8])
+    return [
+        Finding(
+            fault=FaultClass.RAIL_IMBALANCE, subjects=tuple(named), onset_ns=begin_ns,
+            last_ns=last_ns, confidence=confidence(stretch.share, len(named) == 1 or None),
+            evidence=(Evidence("bytes", f"share of bytes against plan: {text}",
+                               float(level[order[0]]), 0.0),),
+            alternatives=(
+                weigh(FaultClass.REDUCED_CAPACITY, True, "no flow was moved off a dead part"),
+                weigh(FaultClass.FLAPPING, True if facts.links else None, "no port of the rail"
+                      " flaps", "links"),
+            ),
+            action=ACTION, flows=frozenset(flow for rail in named for flow in own[rail]),
+        )
+    ]  # fmt: skip
+
+
+def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
+               part: slice) -> dict[str, list[int]]:  # fmt: skip
+    """Flows of each rail that carry more, or less, than other rails' flows, as the rail does."""
+    sent = median(flows.column("bytes", "sum")[:, part], axis=1)
+    place = np.array([rails.index(rail) for rail in flows.rail])
+    found = {}
+    for number, rail in enumerate(rails):
+        mine = place == number
+        others = sent[~mine] / plan[place[~mine]]
+        others = others[np.isfinite(others)]
+        # Of the others those that could explain the deviation away: one slow NIC is no rail.
+        part_of = 0.75 if level[number] > 0 else 0.25
+        usual = float(np.quantile(others, part_of, method="nearest")) if len(others) else 0.0
+        with np.errstate(invalid="ignore"):
+            ratio = sent / plan[number] / max(usual, 1.0) - 1
+            odd = mine & (np.abs(ratio) > OFF / 2) & (np.sign(ratio) == np.sign(level[number]))
+        found[rail] = [int(each) for each in np.flatnonzero(odd)]
+    return found
+
+
+def _plan(facts: Facts, rails: list[str]) -> Floats | None:
+    """Planned share by rail: the manifest's, else by NICs; None where it does not say."""
+    given = facts.bundle.manifest.rail_shares
+    if given:
+        shares = np.array([given.get(rail, 0.0) for rail in rails])
+        planned: Floats = shares / shares.sum()
+        return planned if (shares > 0).all() else None
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - rails
+    nics = np.array([len({src for src, each in zip(flows.src, flows.rail, strict=True)
+                          if each == rail}) for rail in rails], dtype=float)  # fmt: skip
+    share: Floats = nics / nics.sum()
+    return share

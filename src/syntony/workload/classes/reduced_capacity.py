@@ -1,0 +1,117 @@
+"""Fabric down-rate after failover: flows were moved off a dead part and share what is left."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+
+LESS = 0.9
+"""Rate after over rate before from which capacity is lower."""
+ACTION = (
+    "nothing is broken but the part that was left: repair it, and expect the lower rate until then"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Parts that flows left for good, where less is to be had since."""
+    flows = facts.flows
+    if flows is None:
+        return []
+    moved = _moves(flows)
+    groups: dict[str, list[int]] = defaultdict(list)
+    left = {flow: _left(flows, flow) for flow in moved}
+    votes = Counter(part for parts in left.values() for part in parts)
+    dead = _down(facts)
+    for flow, parts in left.items():
+        if parts:
+            best = max(sorted(parts), key=lambda part: (part in dead, votes[part], "/" in part
+                                                        and ">" not in part))  # fmt: skip
+            groups[best].append(flow)
+    judged = [
+        _judge(facts, flows, part, members, moved=moved, dead=part in dead)
+        for part, members in sorted(groups.items())
+    ]
+    return [each for each in judged if each is not None]
+
+
+def _moves(flows: Flows) -> dict[int, int]:
+    """Flows that end elsewhere than they began, with the window of their last move."""
+    table = flows.table
+    route = np.stack([table.codes(name).codes for name in ("src", "dst", "hops")])
+    changed = (route[:, flows.first_row] != route[:, flows.last_row]).any(axis=0)
+    found = {}
+    for flow in np.flatnonzero(changed):
+        rows = np.flatnonzero(flows.of_row == flow)
+        rows = rows[np.argsort(table.ints("at_ns")[rows], kind="stable")]
+        steps = np.flatnonzero((route[:, rows[1:]] != route[:, rows[:-1]]).any(axis=0))
+        found[int(flow)] = int(flows.grid.column[rows[steps[-1] + 1]])
+    return found
+
+
+def _left(flows: Flows, flow: int) -> set[str]:
+    """NICs and links that it used before and no longer."""
+    table = flows.table
+    before, after = flows.first_row[flow], flows.last_row[flow]
+
+    def parts(row: int) -> set[str]:
+        names = {str(table.codes("src").at(row)), str(table.codes("dst").at(row))}
+        return names | set(table.codes("hops").at(row) or ())
+
+    return parts(before) - parts(after)
+
+
+def _down(facts: Facts) -> set[str]:
+    """Links and NICs without carrier at the end, or far below their speed."""
+    links = facts.links
+    if links is None:
+        return set()
+    up = links.column("up")
+    names = set()
+    for row, name in enumerate(links.names):
+        known = up[row][np.isfinite(up[row])]
+        if len(known) and known[-1] == 0:
+            names.add(name)
+    return names
+
+
+def _judge(
+    facts: Facts, flows: Flows, part: str, members: list[int], *, moved: dict[int, int], dead: bool
+) -> Finding | None:
+    at = int(np.median([moved[flow] for flow in members]))
+    places = {str(flows.table.codes(name).at(flows.last_row[flow]))
+              for flow in members for name in ("src", "dst")}  # fmt: skip
+    sharing = {index for index in range(len(flows))
+               if places & {flows.src[index], flows.dst[index]}} | set(members)  # fmt: skip
+    before = float(median(flows.rate[members, : max(at, 1)]))
+    after = float(median(flows.rate[members, at:]))
+    lower = after < LESS * before
+    if not lower and not (dead and np.isnan(before)):
+        return None
+    evidence = [
+        Evidence("src, dst, hops", f"{len(members)} flows left {part} and did not return"),
+        Evidence("rate_bps", f"they reach {after / 1e9:.3g} Gb/s, {before / 1e9:.3g} Gb/s before",
+                 after, before),
+    ]  # fmt: skip
+    if dead:
+        evidence.append(Evidence("up", f"{part} has no carrier", 0.0, 1.0))
+    return Finding(
+        fault=FaultClass.REDUCED_CAPACITY, subjects=(part,), onset_ns=flows.grid.instant(at),
+        last_ns=facts.end_ns, confidence=confidence(0.97, dead or None), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.FLAPPING, True if facts.links else None, "carrier was not lost again"
+                  " and again", "links"),
+            weigh(FaultClass.CONTENTION, True, "they wait for each other since they were moved"),
+        ),
+        action=ACTION, flows=frozenset(sharing),
+        hosts=frozenset({part.split("/", maxsplit=1)[0]} if "/" in part else ()),
+    )  # fmt: skip

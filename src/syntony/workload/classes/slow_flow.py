@@ -1,0 +1,117 @@
+"""Slow flow: one flow delayed or slow among siblings that are not (94 µs among 4 µs)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.model import format_ns
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.flows import LIKE, MAD_SIGMA, MIN_LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.grid import Episode, median, no_accidents
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+
+SIGMAS = 3.0
+"""Of the like's scatter of rates that a slow one must be away from them."""
+MOST_ALONE = 3
+"""Slow flows without a common link; more of them are no exceptions but how the job is."""
+ACTION = (
+    "move the flow to another path or source port; if it stays slow there, look at its queue pair"
+    " and at rate limits on it"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Flows that are slow while those beside them are not."""
+    if facts.flows is None:
+        return []
+    shared = {flow for common in facts.late_hops for flow in common.flows}
+    slow = _slow_rates(facts.flows)
+    found = []
+    for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
+        finding = _judge(facts, facts.flows, flow, slow)
+        if finding is not None:
+            found.append(finding)
+    return found if len(found) <= MOST_ALONE else []
+
+
+def _slow_rates(flows: Flows) -> dict[int, Episode]:
+    """Flows slower than their siblings, and when."""
+    low = np.zeros(flows.rate.shape, dtype=bool)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for group in np.unique(flows.like):
+            members = flows.like == group
+            if members.sum() >= MIN_LIKE:
+                part = np.log(flows.rate[members] / median(flows.rate[members], axis=0))
+                own = median(part, axis=1)[:, None]
+                noise = float(median(np.abs(part - own))) * MAD_SIGMA
+                low[members] = part < min(np.log(SLOW_RATE), -SIGMAS * noise)
+    return no_accidents(low, np.isfinite(flows.rate))
+
+
+def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
+    stretch = flows.late.get(flow) or slow[flow]
+    part = slice(stretch.first, stretch.last + 1)
+    delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
+    rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
+    delayed = delay > SLOW_RATIO * max(usual, float(flows.reference[flow]))
+    slowed = rate < SLOW_RATE * usual_rate
+    if not (delayed or slowed) or not _siblings_alike(flows, flow, part):
+        return None
+    evidence = []
+    if delayed:
+        evidence.append(Evidence(
+            "owd_p50_ns", f"in-band delay {format_ns(delay)}, its siblings {format_ns(usual)}",
+            delay, usual))  # fmt: skip
+    if np.isfinite(rate) and np.isfinite(usual_rate):
+        evidence.append(Evidence(
+            "rate_bps", f"{rate / 1e9:.3g} Gb/s, its siblings {usual_rate / 1e9:.3g} Gb/s", rate,
+            usual_rate))  # fmt: skip
+    begin_ns, last_ns = facts.span(stretch)
+    ends = flows.leaving(flows.src[flow].split("/")[0]) | flows.entering(
+        flows.dst[flow].split("/")[0])  # fmt: skip
+    beside = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
+    both = True if delayed and slowed else None
+    return Finding(
+        fault=FaultClass.SLOW_FLOW, subjects=(flows.names[flow],), onset_ns=begin_ns,
+        last_ns=last_ns, confidence=confidence(stretch.share, both), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.CONTENTION, True, "no link of its path delays another flow"),
+            weigh(FaultClass.BAD_LINK, flow not in flows.lossy if "retransmits" in flows.table
+                  else None, "it loses no packets" if flow not in flows.lossy else
+                  "it loses packets", "retransmits"),
+            weigh(FaultClass.HOST_JITTER, not beside, "other flows of both hosts are not delayed"
+                  if not beside else f"{beside} other flows of its hosts are delayed as well"),
+        ),
+        action=ACTION, flows=frozenset({flow}),
+        hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
+    )  # fmt: skip
+
+
+def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
+    """Whether most flows beside it keep to one delay and one rate; else nothing stands out."""
+    peers = flows.siblings == flows.siblings[flow]
+    if peers.sum() < 4:
+        peers = flows.like == flows.like[flow]
+    peers[flow] = False
+    others = list(np.flatnonzero(peers))
+    if len(others) < 3:
+        return False
+    late = sum(int(row) in flows.late for row in others)
+    rates = np.array([_over(flows.rate[row, part]) for row in others])
+    rates = rates[np.isfinite(rates)]
+    alike = not len(rates) or bool(
+        np.mean(np.abs(np.log(np.maximum(rates, 1) / max(np.median(rates), 1))) < np.log(LIKE))
+        > 0.5
+    )
+    return alike and late <= 0.34 * len(others)

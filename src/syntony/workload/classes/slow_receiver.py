@@ -1,0 +1,97 @@
+"""Slow receiver: senders wait for its credit, and its GPU consumes late."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import episodes, median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
+    from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
+
+BLOCKED = 0.05
+"""Share of a window for which a flow waits for credit from which it is held back."""
+TIMES = 3.0
+"""… and that over what is usual for flows at the same time."""
+MOST = 0.75
+"""Of the flows to a receiver that must wait."""
+CONSUMES_LATE = 2.0
+"""Its wait for its GPU to consume, over its peers'."""
+ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Ranks whose senders wait for credit."""
+    flows = facts.flows
+    if flows is None:
+        return []
+    blocked = flows.column("credit_blocked_ns", "sum") / flows.grid.width_ns
+    low = float(np.nanquantile(blocked, 0.25)) if np.isfinite(blocked).any() else 0.0
+    usual = np.nan_to_num(median(blocked, axis=0))
+    with np.errstate(invalid="ignore"):
+        bad = blocked > np.maximum(BLOCKED, TIMES * np.minimum(usual, 2 * low))
+    held = episodes(bad, np.isfinite(blocked))
+    into: dict[int, list[int]] = defaultdict(list)
+    for flow, peer in enumerate(flows.peer):
+        if np.isfinite(peer):
+            into[int(peer)].append(flow)
+    found = []
+    for rank, members in sorted(into.items()):
+        shown = [flow for flow in members if flow in held]
+        if len(shown) >= max(2, MOST * len(members)):
+            finding = _judge(facts, flows, rank, shown, blocked=blocked, usual=usual)
+            if finding is not None:
+                found.append(finding)
+    return found
+
+
+def _judge(
+    facts: Facts,
+    flows: Flows,
+    rank: int,
+    members: list[int],
+    *,
+    blocked: Floats,
+    usual: Floats,
+) -> Finding | None:
+    with np.errstate(invalid="ignore"):
+        bad = blocked > np.maximum(BLOCKED, TIMES * np.minimum(usual, float(np.nanmedian(usual))))
+    held = episodes(bad, np.isfinite(blocked))
+    members = [each for each in members if each in held]
+    if not members:
+        return None
+    begin_ns, last_ns, share = facts.joint(members, held)
+    consume = None
+    if facts.ranks is not None:
+        consume = facts.ranks.ratio_of_wait("consume_wait_ns", rank, begin_ns, last_ns)
+    late = None if consume is None else consume > CONSUMES_LATE
+    if late is False:
+        return None  # the receiver is idle: credit is not what is missing
+    waiting = set(members) & flows.late.keys()
+    slots = facts.links is not None and "pcie_width" in facts.links.table
+    part = slice(held[members[0]].first, held[members[0]].last + 1)
+    level, usually = float(median(blocked[members][:, part])), float(median(usual[part]))
+    text = f"{len(members)} flows to it wait for its credit {level:.0%} of the time, others"
+    evidence = [Evidence("credit_blocked_ns", f"{text} {usually:.1%}", level, usually)]
+    if late and consume is not None:
+        text = f"its GPU consumes {consume:.1f} times as late as others"
+        evidence.append(Evidence("consume_wait_ns", text, consume, 1.0))
+    return Finding(
+        fault=FaultClass.SLOW_RECEIVER, subjects=(f"rank {rank}",), onset_ns=begin_ns,
+        last_ns=last_ns, confidence=confidence(share, late), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.INCAST, not waiting, "packets on their way do not wait" if not waiting
+                  else f"{len(waiting)} of these flows are delayed on their way as well"),
+            weigh(FaultClass.PCIE, True if slots else None, "its NIC's slot has all its lanes",
+                  "pcie_width"),
+        ),
+        action=ACTION, flows=frozenset(members), ranks=frozenset({rank}),
+        hosts=frozenset({flows.dst[members[0]].split("/")[0]}),
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Straggler GPU: a rank takes longer by itself than its peers; work and host do not say why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.model import format_ns
+from syntony.workload.classes._weigh import weigh
+from syntony.workload.grid import median
+from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import Facts
+    from syntony.workload.ranks import Ranks, Slow
+
+WAITS_LONG = 1.5
+"""Wait of its proxy for the GPU over its peers' from which the GPU is late."""
+EXPLAINED = 0.5
+"""Part of its lag that its work must leave unexplained."""
+WAITS_FOR_DATA = 0.5
+"""Part of its lag that may be waiting for data."""
+ACTION = (
+    "run the GPU's health checks (`syntony audit run --only node`) and replace the rank if it stays"
+    " behind"
+)
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Ranks that make the others wait."""
+    ranks = facts.ranks
+    if ranks is None:
+        return []
+    return [_finding(facts, ranks, slow) for slow in ranks.slow.values()
+            if not explained_by_work(facts, slow) and not _waits_for_data(facts, slow)]  # fmt: skip
+
+
+def explained_by_work(facts: Facts, slow: Slow) -> bool:
+    """Whether the rank has as much more to do as it takes longer (ResiHP)."""
+    steps = facts.steps
+    work = steps.numbers("work")
+    if not np.isfinite(work).any():
+        return False
+    own, other = _during(facts, slow)
+    more = float(median(work[own])) / max(float(median(work[other])), 1e-9) - 1
+    longer = slow.excess_ns / max(slow.usual_ns, 1.0)
+    return bool(np.isfinite(more)) and longer - more < EXPLAINED * longer
+
+
+def _waits_for_data(facts: Facts, slow: Slow) -> bool:
+    """Whether the rank's lag is its own data loader's."""
+    data = facts.steps.numbers("data_ns")
+    own, other = _during(facts, slow)
+    more = float(median(data[own]) - median(data[other]))
+    return bool(np.isfinite(more)) and more > WAITS_FOR_DATA * slow.excess_ns
+
+
+def _during(
+    facts: Facts, slow: Slow
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]:
+    """Rows of steps in the rank's episode: its own, and the others'."""
+    steps = facts.steps
+    inside = (steps.ints("begin_ns") <= slow.last_ns) & (steps.ints("end_ns") >= slow.begin_ns)
+    mine = steps.ints("rank") == slow.rank
+    return inside & mine, inside & ~mine
+
+
+def lag(slow: Slow) -> Evidence:
+    """How far a rank is behind."""
+    return Evidence(
+        "enqueue_ns", f"it comes {format_ns(slow.excess_ns)} after its peers in"
+        f" {slow.share:.0%} of {slow.operations} operations; they take"
+        f" {format_ns(slow.usual_ns)} by themselves", slow.usual_ns + slow.excess_ns,
+        slow.usual_ns)  # fmt: skip
+
+
+def _finding(facts: Facts, ranks: Ranks, slow: Slow) -> Finding:
+    gpu = ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
+    late = None if gpu is None else gpu > WAITS_LONG
+    evidence = [lag(slow)]
+    if late and gpu is not None:
+        evidence.append(Evidence("gpu_wait_ns", f"its proxy waits {gpu:.1f} times as long for the"
+                                 " GPU as others", gpu, 1.0))  # fmt: skip
+    work = bool(np.isfinite(facts.steps.numbers("work")).any())
+    devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
+    queues = facts.hosts is not None and ranks.host.get(slow.rank, "") in facts.hosts.index
+    return Finding(
+        fault=FaultClass.STRAGGLER, subjects=(f"rank {slow.rank}",), onset_ns=slow.begin_ns,
+        last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.GPU_THROTTLE, True if devices else None,
+                  "its GPU's clock is its peers', and it tells no error", "GPUs"),
+            weigh(FaultClass.HOST_JITTER, True if queues else None,
+                  "its host is not short of CPU", "hosts"),
+            weigh(FaultClass.DATA_STALL, True if work else None,
+                  "it has no more work than its peers, nor waits for data", "work"),
+        ),
+        action=ACTION, ranks=frozenset({slow.rank}),
+        hosts=frozenset({ranks.host.get(slow.rank, "")}),
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""Which link is common to the flows that suffer and to few of those that do not.
+
+Boolean set cover for the tens to thousands of flows of a job, where two that suffer are evidence;
+`syntony.fabric.locate` weighs losses of very many probes (docs/decisions/0241).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+MIN_PURITY = 0.75
+"""Of the flows across a link, so many must suffer."""
+
+
+class Common(NamedTuple):
+    """A link, and links that the same suffering flows cross with as few others."""
+
+    links: tuple[str, ...]
+    flows: frozenset[int]
+    """Suffering flows across it."""
+    healthy: int
+    """Other flows across it."""
+
+
+def common_hops(
+    hops: Sequence[Sequence[str]],
+    suffering: Collection[int],
+    healthy: Collection[int],
+    at_least: int = 2,
+) -> list[Common]:
+    """Fewest links that explain the suffering flows, each shared by `at_least` of them."""
+    bad: Mapping[str, set[int]] = _crossing(hops, suffering)
+    good: Mapping[str, set[int]] = _crossing(hops, healthy)
+    left = set(suffering)
+    found: list[Common] = []
+    while True:
+        scored = {
+            link: (len(flows & left), -len(good.get(link, ())))
+            for link, flows in bad.items()
+            if len(flows & left) >= at_least
+            and len(flows) >= MIN_PURITY * (len(flows) + len(good.get(link, ())))
+        }
+        if not scored:
+            return found
+        best = max(scored.values())
+        chosen = sorted(link for link, score in scored.items() if score == best)
+        first = bad[chosen[0]] & left
+        twins = tuple(link for link in chosen if bad[link] & left == first)
+        found.append(Common(twins, frozenset(bad[chosen[0]]), -best[1]))
+        left -= bad[chosen[0]]
+
+
+def _crossing(hops: Sequence[Sequence[str]], flows: Collection[int]) -> dict[str, set[int]]:
+    crossing: dict[str, set[int]] = defaultdict(set)
+    for flow in flows:
+        for hop in hops[flow]:
+            crossing[hop].add(flow)
+    return crossing

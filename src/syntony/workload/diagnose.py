@@ -1,0 +1,126 @@
+"""From a bundle to verdicts: every rule is asked, then causes are parted from their symptoms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from syntony.workload.blast import blast_radius
+from syntony.workload.bundle import Gap
+from syntony.workload.classes import EXPLAINS, RULES
+from syntony.workload.facts import Facts
+from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Bundle
+
+OVERLAP = 0.5
+"""Part of a finding's flows or ranks that a cause must touch to explain it."""
+TIE = 0.05
+"""Findings of two classes of the same flows or ranks, as sure within this, are undetermined."""
+
+
+MIN_CONFIDENCE = 0.5
+"""Below it a finding is a note, not a verdict."""
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong, the surest first, and what could not be looked at."""
+
+    verdicts: tuple[Verdict, ...]
+    gaps: tuple[Gap, ...]
+
+
+def diagnose(bundle: Bundle) -> Diagnosis:
+    """Judges a bundle. The same bundle gives the same verdicts."""
+    facts = Facts(bundle)
+    found = [each for rule in RULES.values() for each in rule(facts)]
+    causes, follows = _causes(found)
+    causes = _ties(causes)
+    facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
+    causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
+              or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
+    verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
+    verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
+    return Diagnosis(tuple(verdicts), tuple(facts.gaps))
+
+
+def _doubtful(finding: Finding) -> Gap:
+    text = f"too little evidence for {finding.fault} {', '.join(finding.subjects[:3])}"
+    return Gap("", f"{text}: {finding.evidence[0].text} (confidence {finding.confidence:.2f})")
+
+
+def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, ...]]]:
+    """Findings that no other explains, and what each explains."""
+    causes: list[Finding] = []
+    follows: dict[int, tuple[str, ...]] = {}
+    for each in found:
+        cause = next((one for one in causes if _explains(one, each)), None)
+        if cause is None:
+            causes.append(each)
+        else:
+            text = f"{each.fault} {', '.join(each.subjects[:3])}"
+            follows[id(cause)] = (*follows.get(id(cause), ()), text)
+    return causes, follows
+
+
+def _explains(cause: Finding, other: Finding) -> bool:
+    return other.fault in EXPLAINS.get(cause.fault, ()) and _overlap(cause, other) >= OVERLAP
+
+
+def _overlap(cause: Finding, other: Finding) -> float:
+    """The part of the other's flows, else of its ranks, that the cause touches as well."""
+    parts = [
+        len(mine & theirs) / len(theirs)
+        for mine, theirs in ((cause.flows, other.flows), (cause.ranks, other.ranks))
+        if theirs
+    ]
+    return max(parts, default=0.0)
+
+
+def _ties(causes: list[Finding]) -> list[Finding]:
+    """Two classes that touch the same, and as sure, become one that says so."""
+    left, result = list(causes), []
+    while left:
+        first = left.pop(0)
+        rival = next((each for each in left if _tied(first, each)), None)
+        if rival is None:
+            result.append(first)
+        else:
+            left.remove(rival)
+            result.append(_undetermined(first, rival))
+    return result
+
+
+def _tied(one: Finding, other: Finding) -> bool:
+    same = min(_overlap(one, other), _overlap(other, one)) >= OVERLAP
+    return one.fault != other.fault and same and abs(one.confidence - other.confidence) <= TIE
+
+
+def _undetermined(one: Finding, other: Finding) -> Finding:
+    evidence: tuple[Evidence, ...] = (*one.evidence, *other.evidence)
+    return msgspec.structs.replace(
+        one, fault=FaultClass.UNDETERMINED,
+        subjects=tuple(dict.fromkeys((*one.subjects, *other.subjects))),
+        onset_ns=min(one.onset_ns, other.onset_ns), last_ns=max(one.last_ns, other.last_ns),
+        confidence=round(min(one.confidence, other.confidence) / 2, 3), evidence=evidence,
+        alternatives=tuple(
+            Alternative(each.fault, excluded=False, reason=f"as likely: {each.evidence[0].text}")
+            for each in (one, other)
+        ) + one.alternatives,
+        action=f"if {one.fault}: {one.action}; if {other.fault}: {other.action}",
+        flows=one.flows | other.flows, ranks=one.ranks | other.ranks,
+        hosts=one.hosts | other.hosts,
+    )  # fmt: skip
+
+
+def _verdict(facts: Facts, finding: Finding, follows: tuple[str, ...]) -> Verdict:
+    """The finding, with its blast radius and whether it is over."""
+    over = finding.last_ns < facts.end_ns - 0.15 * (facts.end_ns - facts.begin_ns)
+    return Verdict(
+        fault=finding.fault, subjects=finding.subjects, onset_ns=finding.onset_ns,
+        end_ns=finding.last_ns if over else None, confidence=finding.confidence,
+        evidence=finding.evidence, alternatives=finding.alternatives, action=finding.action,
+        blast_radius=blast_radius(facts, finding), follows=follows,
+    )  # fmt: skip

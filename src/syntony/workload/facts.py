@@ -1,0 +1,195 @@
+"""Everything the rules ask of a bundle, computed once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.bundle import NULL, Gap, instants
+from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.flows import Flows
+from syntony.workload.grid import Episode, median
+from syntony.workload.pairs import Pairs
+from syntony.workload.ports import Gpus, Hosts, Links
+from syntony.workload.ranks import Ranks, step_length
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from syntony.workload.bundle import Bundle
+
+
+MOST_LATE = 0.6
+"""Of a bundle's flows; if more are late, only a link that most of them cross can be to blame."""
+
+
+class Facts:
+    """A bundle, looked at in the ways in which the rules look."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.steps = bundle.table("steps")
+        tables = {name: bundle.tables.get(name) for name in ("flows", "links", "hosts", "probes")}
+        self.flows = None if tables["flows"] is None else Flows(tables["flows"])
+        self.links = None if tables["links"] is None else Links(tables["links"])
+        self.probes = None if tables["probes"] is None else Pairs(tables["probes"])
+        self.hosts = self.gpus = None
+        if tables["hosts"] is not None:
+            self.hosts, self.gpus = Hosts(tables["hosts"]), Gpus(tables["hosts"])
+        collectives = bundle.tables.get("collectives")
+        self.step_ns = step_length(self.steps, bundle.table("collectives"))
+        self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
+        self.gaps: list[Gap] = list(bundle.gaps)
+        self._distrust_clocks()
+
+    def _distrust_clocks(self) -> None:
+        """Hosts whose clock says itself that it is not known: their delays prove nothing."""
+        table = self.bundle.tables.get("hosts")
+        if table is None or "clk_state" not in table:
+            return
+        states, hosts = table.codes("clk_state"), table.codes("host")
+        unknown = {code for code, value in enumerate(states.values) if value == "UNKNOWN"}
+        rows = np.isin(states.codes, list(unknown))
+        names = sorted({str(hosts.values[code]) for code in np.unique(hosts.codes[rows])})
+        if not names:
+            return
+        self.gaps.append(
+            Gap("hosts", f"clock UNKNOWN on {', '.join(names[:5])}",
+                "delays from and to these hosts, and lateness of their ranks")
+        )  # fmt: skip
+        self.distrust(nic for nic in self.nics if nic.split("/")[0] in names)
+
+    @cached_property
+    def nics(self) -> list[str]:
+        """NICs that flows or probes leave or enter."""
+        found: set[str] = set()
+        for each in (self.flows, self.probes):
+            if each is not None:
+                found |= {*each.src, *each.dst}
+        return sorted(found)
+
+    def distrust(self, nics: Iterable[str]) -> None:
+        """Take the delays of these NICs out of everything that follows."""
+        names = list(nics)
+        if self.flows is not None:
+            self.flows.distrust(names)
+        if self.probes is not None:
+            self.probes.distrust(names)
+
+    @cached_property
+    def begin_ns(self) -> int:
+        """Begin of the recording."""
+        given = self.bundle.manifest.begin_ns
+        return given if given is not None else min(
+            int(instants(each).min()) for each in self.bundle.tables.values())  # fmt: skip
+
+    @cached_property
+    def end_ns(self) -> int:
+        """End of the recording: the manifest's, else the last thing seen."""
+        ends = []
+        for table in self.bundle.tables.values():
+            for name in ("at_ns", "enqueue_ns", "end_ns", "done_ns"):
+                if name in table:
+                    values = table.ints(name)
+                    ends.append(int(values[values != NULL].max(initial=0)))
+        given = self.bundle.manifest.end_ns
+        return given if given is not None else max(ends)
+
+    def span(self, stretch: Episode) -> tuple[int, int]:
+        """Begin and end of an episode of flows."""
+        assert self.flows is not None  # noqa: S101 - an episode of flows
+        grid = self.flows.grid
+        return grid.instant(stretch.first), grid.instant(stretch.last + 1)
+
+    def joint(self, flows: Collection[int], among: dict[int, Episode]) -> tuple[int, int, float]:
+        """Begin, end and share of windows of what several flows show: medians."""
+        assert self.flows is not None  # noqa: S101 - episodes of flows
+        stretches = [among[each] for each in flows if each in among]
+        grid = self.flows.grid
+        return (
+            grid.instant(int(np.median([each.first for each in stretches]))),
+            grid.instant(int(np.median([each.last for each in stretches])) + 1),
+            float(np.median([each.share for each in stretches])),
+        )
+
+    @cached_property
+    def healthy(self) -> frozenset[int]:
+        """Flows with delays that are not late."""
+        if self.flows is None:
+            return frozenset()
+        seen = np.flatnonzero(np.isfinite(self.flows.delay).sum(axis=1) >= 3)
+        return frozenset(int(each) for each in seen) - self.flows.late.keys()
+
+    @cached_property
+    def late_hops(self) -> list[Common]:
+        """Links that late flows have in common."""
+        if self.flows is None:
+            return []
+        late = self.flows.late.keys()
+        found = common_hops(self.flows.hops, late, self.healthy)
+        if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
+            found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
+        return found
+
+    def fullest(self, links: tuple[str, ...], begin_ns: int, last_ns: int) -> tuple[str, ...]:
+        """Those of the links that are clearly fuller than the others, where that is known."""
+        if self.links is None:
+            return links
+        level = {link: self.links.level(self.links.utilisation, link, begin_ns, last_ns)
+                 for link in links}  # fmt: skip
+        known = {link: value for link, value in level.items() if value is not None}
+        if len(known) < len(links) or not known:
+            return links
+        best = max(known.values())
+        return tuple(link for link in links if known[link] >= best - 0.05)
+
+    def use(self, link: str, begin_ns: int, last_ns: int) -> float | None:
+        """Utilisation of a link over a stretch; None where it was not recorded."""
+        if self.links is None:
+            return None
+        return self.links.level(self.links.utilisation, link, begin_ns, last_ns)
+
+    def ranks_of(self, flows: Iterable[int]) -> frozenset[int]:
+        """Ranks at the ends of flows, where the flows say which."""
+        if self.flows is None:
+            return frozenset()
+        ends = [value for each in flows for value in (self.flows.rank[each], self.flows.peer[each])]
+        return frozenset(int(each) for each in ends if np.isfinite(each))
+
+    def ranks_on(self, host: str) -> frozenset[int]:
+        """Ranks of a host."""
+        if self.ranks is None:
+            return frozenset()
+        return frozenset(rank for rank, name in self.ranks.host.items() if name == host)
+
+    def nic_ends(self, link: str) -> tuple[str, ...]:
+        """NICs at which a link of the paths begins or ends."""
+        return tuple(sorted(self._ends.get(link, ())))
+
+    @cached_property
+    def _ends(self) -> dict[str, set[str]]:
+        ends: dict[str, set[str]] = defaultdict(set)
+        if self.flows is not None:
+            for src, dst, hops in zip(self.flows.src, self.flows.dst, self.flows.hops, strict=True):
+                if hops:
+                    ends[hops[0]].add(src)
+                    ends[hops[-1]].add(dst)
+        return ends
+
+    def last_hops(self) -> dict[str, str]:
+        """The link into each NIC, by link."""
+        if self.flows is None:
+            return {}
+        return {hops[-1]: dst for hops, dst in zip(self.flows.hops, self.flows.dst, strict=True)
+                if hops}  # fmt: skip
+
+    def usual_late_ns(self, flows: Iterable[int]) -> tuple[float, float]:
+        """Median delay and median reference of late flows over their episodes, in ns."""
+        assert self.flows is not None  # noqa: S101 - flows
+        told = [each for each in flows if each in self.flows.late]
+        high = [self.flows.mean_over(self.flows.delay, each, self.flows.late[each])
+                for each in told]  # fmt: skip
+        return float(np.median(high)), float(median(self.flows.reference[told]))

@@ -1,0 +1,259 @@
+"""Flows as a matrix, each compared with its like: delayed, slow, lossy, blocked, moved.
+
+Rule 0, compare like with like: a flow's reference is the lower of its own low quantile and the
+median of that of flows of the same job over as many hops; rates are compared with sibling channels.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.grid import Episode, Flags, Grid, median, no_accidents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.workload.bundle import Floats, Ints, Table
+
+LATE_RATIO = 2.0
+"""Delay over its reference from which packets wait on the way (a queue as long as the path)."""
+SLOW_RATIO = 3.0
+"""… from which one flow alone is slow (taxonomy)."""
+SLOW_RATE = 0.6
+"""Rate over that of the siblings below which a flow is slow (taxonomy)."""
+LIKE = 1.3
+"""Siblings are alike within this factor (taxonomy)."""
+CLOCK_SIGMAS = 6.0
+"""Differences of delays below so many clock errors prove nothing."""
+MAD_SIGMA = 1.4826
+NOISE_SIGMAS = 4.3
+"""Above the reference, a tenth-quantile, from which scatter explains no delay: 1.3 to the median of
+a normal distribution, and 3."""
+MIN_LIKE = 4
+"""Flows that make a class of their own to compare with."""
+MOST_KEEP = 0.6
+"""Of the flows, those with the fewest retransmissions, that say what is usual."""
+LOSSES = 2.0
+"""Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
+packets: fewer are chance."""
+
+
+class Flows:
+    """Every flow of a bundle. `names[i]` is flow i in all matrices, (flows, windows)."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        names, jobs = table.codes("flow"), table.codes("job")
+        many = len(jobs.values) + 1
+        keys, self.of_row = np.unique(names.codes * many + jobs.codes + 1, return_inverse=True)
+        self.names = [str(names.values[key // many]) for key in keys]
+        self.jobs = [str(jobs.values[key % many - 1]) if key % many else "" for key in keys]
+        width = int(np.median(table.ints("window_ns")))
+        self.grid = Grid(table, self.of_row, len(keys), table.ints("at_ns"), width)
+        order = np.argsort(table.ints("at_ns"), kind="stable")
+        first = np.zeros(len(keys), dtype=np.int64)
+        last = np.zeros(len(keys), dtype=np.int64)
+        first[self.of_row[order[::-1]]] = order[::-1]
+        last[self.of_row[order]] = order
+        self.first_row, self.last_row = first, last
+        self.src = [str(table.codes("src").at(row)) for row in first]
+        self.dst = [str(table.codes("dst").at(row)) for row in first]
+        self.hops: list[tuple[str, ...]] = [table.codes("hops").at(row) or () for row in first]
+        self.rail = [str(table.codes("rail").at(row) or "") for row in first]
+        self.rank = table.numbers("rank")[first]
+        self.peer = table.numbers("peer_rank")[first]
+        self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
+        """Flows whose delays a clock in doubt spoils."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def column(self, name: str, combine: str = "mean") -> Floats:
+        """A column as a matrix."""
+        return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
+
+    def distrust(self, nics: Iterable[str]) -> None:
+        """Forget the delays of flows from and to these NICs: their clock is wrong."""
+        bad = set(nics)
+        self.untrusted |= np.array(
+            [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
+            dtype=bool,
+        )
+        for name in ("delay", "reference", "late", "excess", "noise"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def raw_delay(self) -> Floats:
+        """In-band median one-way delay in ns."""
+        return self.column("owd_p50_ns")
+
+    @cached_property
+    def delay(self) -> Floats:
+        """As `raw_delay`, where clocks can be believed."""
+        return np.where(self.untrusted[:, None], np.nan, self.raw_delay)
+
+    @cached_property
+    def clock_err_ns(self) -> Floats:
+        """1-sigma of the difference of both ends' clocks, (flows,)."""
+        found = median(self.column("clk_err_ns"), axis=1)
+        error: Floats = np.nan_to_num(found) * np.sqrt(2)
+        return error
+
+    @cached_property
+    def rate(self) -> Floats:
+        """bit/s while sending."""
+        return self.column("rate_bps")
+
+    @cached_property
+    def like(self) -> Ints:
+        """Number of the class of flows to compare with: same job, as many hops, (flows,)."""
+        kinds: dict[tuple[str, int], int] = {}
+        return np.array(
+            [
+                kinds.setdefault((job, len(hops)), len(kinds))
+                for job, hops in zip(self.jobs, self.hops, strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+    @cached_property
+    def reference(self) -> Floats:
+        """Delay when nothing waits, (flows,)."""
+        with np.errstate(all="ignore"):
+            own = _quantile(self.delay, 0.1)
+        result = own.copy()
+        for kind in range(int(self.like.max(initial=-1)) + 1):
+            members = self.like == kind
+            if np.isfinite(own[members]).sum() >= MIN_LIKE:
+                result[members] = np.minimum(own[members], median(own[members]) * LIKE)
+        return result
+
+    @cached_property
+    def excess(self) -> Floats:
+        """Delay above the reference in ns."""
+        excess: Floats = self.delay - self.reference[:, None]
+        return excess
+
+    @cached_property
+    def noise(self) -> Floats:
+        """Usual scatter of the like's delays from window to window, 1-sigma in ns, (flows,)."""
+        own = median(np.abs(self.delay - median(self.delay, axis=1)[:, None]), axis=1) * MAD_SIGMA
+        result = own.copy()
+        for kind in np.unique(self.like):
+            members = self.like == kind
+            result[members] = median(own[members])
+        return result
+
+    @cached_property
+    def late(self) -> dict[int, Episode]:
+        """Flows whose packets wait, and when."""
+        over = np.maximum(
+            (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
+        )
+        over = np.fmax(over, NOISE_SIGMAS * self.noise)
+        with np.errstate(invalid="ignore"):
+            return no_accidents(self.excess > over[:, None], np.isfinite(self.delay))
+
+    @cached_property
+    def retransmits(self) -> Floats:
+        """Packets sent again per window."""
+        return self.column("retransmits", "sum")
+
+    @cached_property
+    def usual_losses(self) -> Floats:
+        """Retransmissions of a flow in each window that are nothing special: the median of that
+        window, or the mean of most flows over all windows, (windows,)."""
+        means = np.sort(np.nan_to_num(self.retransmits).mean(axis=1))
+        usual = float(means[: max(1, int(MOST_KEEP * len(means)))].mean())
+        return np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+
+    @cached_property
+    def lossy(self) -> dict[int, Episode]:
+        """Flows that lose packets, and when."""
+        sent, known = np.nan_to_num(self.retransmits), np.isfinite(self.retransmits)
+        if not known.any():
+            return {}
+        now = self.usual_losses
+        found = {}
+        for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
+            first = _rise(sent[row])
+            last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
+            part = slice(first, last + 1)
+            expected = float(now[part].sum())
+            if more_than_chance(float(sent[row, part].sum()), expected):
+                over = float((sent[row, part] > now[part]).mean())
+                found[int(row)] = Episode(first, last, max(over, 0.9), last == len(now) - 1)
+        return found
+
+    @cached_property
+    def siblings(self) -> Ints:
+        """Number of the group of channels with the same ends' hosts, (flows,)."""
+        kinds: dict[tuple[str, str, str], int] = {}
+        return np.array(
+            [
+                kinds.setdefault(key, len(kinds))
+                for key in zip(
+                    self.jobs, map(host_of, self.src), map(host_of, self.dst), strict=True
+                )
+            ],
+            dtype=np.int64,
+        )
+
+    def typical(self, matrix: Floats, flow: int) -> Floats:
+        """Median over the flow's siblings, or its like where there are too few, (windows,)."""
+        peers = self.siblings == self.siblings[flow]
+        if peers.sum() < MIN_LIKE:
+            peers = self.like == self.like[flow]
+        peers[flow] = False
+        return median(matrix[peers], axis=0) if peers.any() else np.full(matrix.shape[1], np.nan)
+
+    def touching(self, nic_or_host: str) -> Flags:
+        """Flows from or to a NIC (`HOST/NIC`) or a host, (flows,)."""
+        return self.leaving(nic_or_host) | self.entering(nic_or_host)
+
+    def leaving(self, place: str) -> Flags:
+        """Flows from a NIC or a host."""
+        return np.array([place in {src, host_of(src)} for src in self.src], dtype=bool)
+
+    def entering(self, place: str) -> Flags:
+        """Flows to a NIC or a host."""
+        return np.array([place in {dst, host_of(dst)} for dst in self.dst], dtype=bool)
+
+    def mean_over(self, matrix: Floats, flow: int, stretch: Episode) -> float:
+        """Median of one flow over an episode."""
+        return float(median(matrix[flow, stretch.first : stretch.last + 1]))
+
+
+def host_of(nic: str) -> str:
+    """Host of `HOST/NIC`."""
+    return nic.split("/", maxsplit=1)[0]
+
+
+def more_than_chance(count: float, expected: float) -> bool:
+    """Whether so many losses are no accident."""
+    return count > expected + 5 * math.sqrt(expected) + LOSSES
+
+
+def _rise(counts: Floats) -> int:
+    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate."""
+    size = len(counts)
+    before = np.concatenate(([0.0], np.cumsum(counts)))[:-1]
+    after, at = counts.sum() - before, np.arange(size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        likely = np.nan_to_num(before * np.log(before / at)) + after * np.log(after / (size - at))
+    likely[after <= 0] = -np.inf
+    best = int(np.argmax(likely))
+    return best if likely[best] > likely[0] + 2 else 0
+
+
+def _quantile(values: Floats, share: float) -> Floats:
+    """Per row, of what was recorded; NaN where nothing was."""
+    ordered = np.sort(values, axis=1)
+    counts = np.isfinite(values).sum(axis=1)
+    place = np.minimum((counts * share).astype(int), np.maximum(counts - 1, 0))
+    picked: Floats = ordered[np.arange(len(values)), place]
+    return np.where(counts > 0, picked, np.nan)

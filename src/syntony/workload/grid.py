@@ -1,0 +1,157 @@
+"""Rows as matrices of objects by windows, and stretches of windows that are out of the ordinary."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats, Ints, Table
+
+K, N = 3, 5
+"""A stretch begins and ends where K of N windows with data are out of the ordinary (taxonomy: "k of
+n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
+LONG = 0.3
+"""Share of bad windows from which a row is not one of the usual ones."""
+CHANCE = 1e-3
+"""Episodes by chance in a bundle."""
+MIN_CELLS, CELLS_PER_ROW = 100_000, 50
+"""A matrix has no more cells than this: rows far apart must not exhaust the memory."""
+
+Flags = NDArray[np.bool_]
+
+
+class Episode(NamedTuple):
+    """A stretch of windows that show something."""
+
+    first: int
+    last: int
+    """Both are windows that show it."""
+    share: float
+    """Of the windows with data between them that show it."""
+    until_end: bool
+    """Fewer than N windows with data come after it."""
+
+
+class Grid:
+    """Objects by windows. Several rows of an object in a window are combined."""
+
+    def __init__(self, table: Table, objects: Ints, count: int, at_ns: Ints, width_ns: int) -> None:
+        self.table, self.objects, self.count = table, objects, count
+        self.width_ns = max(1, width_ns)
+        self.begin_ns = int(at_ns.min()) if len(at_ns) else 0
+        self.column: Ints = (at_ns - self.begin_ns) // self.width_ns
+        self.windows = int(self.column.max()) + 1 if len(at_ns) else 0
+        limit = MIN_CELLS + CELLS_PER_ROW * len(at_ns)
+        if self.windows * count > limit:  # far-off rows, or tiny windows: coarser ones
+            self.width_ns *= math.ceil(self.windows * count / limit)
+            self.column = (at_ns - self.begin_ns) // self.width_ns
+            self.windows = int(self.column.max()) + 1
+        self._cell = np.where(objects >= 0, objects, 0) * max(1, self.windows) + self.column
+
+    def matrix(self, values: Floats, combine: Literal["mean", "sum", "max"] = "mean") -> Floats:
+        """(count, windows); NaN where nothing was recorded."""
+        size = self.count * max(1, self.windows)
+        good = np.isfinite(values) & (self.objects >= 0)
+        cells, kept = self._cell[good], values[good]
+        seen = np.bincount(cells, minlength=size)
+        if combine == "max":
+            total = np.full(size, -np.inf)
+            np.maximum.at(total, cells, kept)
+        else:
+            total = np.bincount(cells, weights=kept, minlength=size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            result = total / seen if combine == "mean" else np.where(seen > 0, total, np.nan)
+        shaped: Floats = result.reshape(self.count, max(1, self.windows))
+        return shaped
+
+    def instant(self, window: int) -> int:
+        """Begin of a window."""
+        return self.begin_ns + window * self.width_ns
+
+
+def width_of(at_ns: Ints) -> int:
+    """The usual distance of windows where a table does not say it."""
+    apart = np.diff(np.unique(at_ns))
+    return int(np.median(apart)) if len(apart) else 1
+
+
+def episode(bad: Flags, valid: Flags) -> Episode | None:
+    """The stretch of windows, of those with data, that are `bad`; None if there is none.
+
+    With fewer than N windows with data, K bad ones are still needed.
+    """
+    place = np.flatnonzero(valid)
+    shown = bad[place]
+    if shown.sum() < K:
+        return None
+    counts = np.convolve(shown, np.ones(N, dtype=int))
+    ends = np.flatnonzero((counts >= K)[: len(shown)] & shown)
+    ahead = counts[N - 1 :]
+    begins = np.flatnonzero((ahead >= K) & shown)
+    if not len(begins) or not len(ends) or ends[-1] <= begins[0]:
+        return None
+    first, last = int(begins[0]), int(ends[-1])
+    share = float(shown[first : last + 1].mean())
+    return Episode(int(place[first]), int(place[last]), share, last > len(shown) - 1 - N)
+
+
+def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
+    """By row."""
+    found = {}
+    for row in np.flatnonzero((bad & valid).sum(axis=1) >= K):
+        stretch = episode(bad[row], valid[row])
+        if stretch is not None and stretch.share >= 0.5:
+            found[int(row)] = stretch
+    return found
+
+
+def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
+    """`episodes`, without those that outliers as frequent as elsewhere make by chance.
+
+    Of very many rows and windows some have three outliers in five. Such an episode's relative
+    entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
+    what is to be expected of so many (Chernoff's bound for a binomial).
+    """
+    found = episodes(bad, valid)
+    counts = np.maximum(valid.sum(axis=1), 1)
+    shares = (bad & valid).sum(axis=1) / counts
+    usual = shares[shares < LONG]
+    cells = max(float(counts.sum()), 1.0)
+    chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
+    needed = math.log(cells / CHANCE)
+    return {
+        row: stretch
+        for row, stretch in found.items()
+        if _surprise(bad[row], valid[row], stretch, chance) > needed
+    }
+
+
+def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:
+    """Windows times relative entropy of the share that is bad against chance, in nats."""
+    part = slice(stretch.first, stretch.last + 1)
+    size = int(valid[part].sum())
+    share = min(float(bad[part][valid[part]].mean()), 1 - 1e-9)
+    if share <= chance:
+        return 0.0
+    entropy = share * math.log(share / chance) + (1 - share) * math.log((1 - share) / (1 - chance))
+    return size * entropy
+
+
+def median(values: Floats, axis: int | None = None) -> Floats:
+    """The median of what was recorded; NaN where nothing was."""
+    known = np.isfinite(values)
+    if axis is None:
+        kept = values[known]
+        return np.median(kept) if kept.size else np.float64("nan")  # type: ignore[return-value]
+    if not values.shape[axis]:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    ordered = np.sort(np.where(known, values, np.nan), axis=axis)  # NaN comes last
+    counts = known.sum(axis=axis, keepdims=True)
+    low = np.take_along_axis(ordered, np.maximum(counts - 1, 0) // 2, axis)
+    high = np.take_along_axis(ordered, np.minimum(counts // 2, np.maximum(counts - 1, 0)), axis)
+    result: Floats = np.where(counts > 0, (low + high) / 2, np.nan).squeeze(axis)
+    return result

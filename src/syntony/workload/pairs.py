@@ -1,0 +1,93 @@
+"""Probes by pair of NICs and class of traffic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syntony.workload.grid import Grid, median, width_of
+from syntony.workload.schema import CLASS_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.workload.bundle import Table
+
+TrafficClass = tuple[float | None, ...]
+"""Values of `CLASS_COLUMNS`; None where not recorded."""
+
+
+def class_of(table: Table, row: int) -> TrafficClass:
+    """The class of a row's packets."""
+    values = (float(table.numbers(name)[row]) for name in CLASS_COLUMNS)
+    return tuple(None if np.isnan(value) else value for value in values)
+
+
+def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
+    """Columns that both know and in which they differ, as text."""
+    return tuple(
+        f"{name} {a:g} against {b:g}"
+        for name, a, b in zip(CLASS_COLUMNS, one, other, strict=True)
+        if a is not None and b is not None and a != b
+    )
+
+
+class Pairs:
+    """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` say which stream i is."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        src, dst = table.codes("src"), table.codes("dst")
+        classes = np.stack([table.numbers(name) for name in CLASS_COLUMNS], axis=1)
+        _, group = np.unique(np.nan_to_num(classes, nan=-1), axis=0, return_inverse=True)
+        group = group.reshape(-1)
+        many = len(dst.values) * (int(group.max(initial=0)) + 1)
+        keys = src.codes * many + dst.codes * (int(group.max(initial=0)) + 1) + group
+        _, first, rows = np.unique(keys, return_index=True, return_inverse=True)
+        self.src = [str(src.at(row)) for row in first]
+        self.dst = [str(dst.at(row)) for row in first]
+        self.kind = [class_of(table, row) for row in first]
+        at_ns = table.ints("at_ns")
+        self.grid = Grid(table, rows.reshape(-1), len(first), at_ns, width_of(at_ns))
+        self.delay = self.grid.matrix(table.numbers("owd_p50_ns"))
+        """(streams, windows) in ns."""
+        self.clock_err_ns = np.nan_to_num(
+            median(self.grid.matrix(table.numbers("clk_err_ns")), axis=1)) * np.sqrt(2)  # fmt: skip
+        self.streams: dict[tuple[str, str], list[int]] = defaultdict(list)
+        """By (src, dst)."""
+        for index, key in enumerate(zip(self.src, self.dst, strict=True)):
+            self.streams[key].append(index)
+
+    def distrust(self, nics: Iterable[str]) -> None:
+        """Forget delays of these NICs."""
+        self.delay[self.touching(nics)] = np.nan
+
+    def touching(self, places: Iterable[str]) -> list[int]:
+        """Streams from or to any of these NICs or hosts."""
+        wanted = set(places)
+        return [
+            index for index, (src, dst) in enumerate(zip(self.src, self.dst, strict=True))
+            if wanted & {src, dst, src.split("/")[0], dst.split("/")[0]}
+        ]  # fmt: skip
+
+    def level(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
+        """Median delay of streams in a stretch of time, in ns; None where there was none."""
+        part = self._part(begin_ns, last_ns)
+        value = float(median(self.delay[streams][:, part])) if streams else np.nan
+        return None if np.isnan(value) else value
+
+    def _part(self, begin_ns: int, last_ns: int) -> slice:
+        first = max(0, (begin_ns - self.grid.begin_ns) // self.grid.width_ns)
+        last = max(first + 1, -(-(last_ns - self.grid.begin_ns) // self.grid.width_ns))
+        return slice(int(first), int(last))
+
+    def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
+        """Delay in a stretch over the tenth-quantile of all times and streams; None: not known."""
+        level = self.level(streams, begin_ns, last_ns)
+        floor = self.delay[streams].ravel()
+        floor = floor[np.isfinite(floor)]
+        if level is None or not len(floor):
+            return None
+        return level / max(float(np.quantile(floor, 0.1)), 1.0)
