@@ -63,6 +63,7 @@ def obstacle(host: Host) -> str:
     host.settle(NOW)
     turn = host.settle(NOW + DEGRADED_NS)
     notes = [each for each in of(turn, Note) if each.action == "degraded"]
+    assert all((each.token, each.job) == (7, "train") for each in notes), "whose it is"
     return notes[0].reason.evidence if notes else ""
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 
 from tests.traffic.one_end import (
+    APP,
     NOW,
     POLICY,
     Host,
     here,
     life,
     machine,
+    nics,
     of,
     there,
+    watched,
 )
 
 from syntony.model import MS, S
@@ -68,6 +71,36 @@ def test_what_a_connection_uses_is_watched_soon_after_it_has_changed() -> None:
         each for _, each in ticked(found, gone_ns + WATCH_EVERY_NS) if isinstance(each, Watch)
     ]
     assert watches[-1].paths == frozenset()
+
+
+def test_changes_that_follow_each_other_are_looked_at_together() -> None:
+    found = machine()
+    ticked(found, NOW + WATCH_EVERY_NS)
+    found.handle(events.ConnectionDown(at_ns=NOW + S, token=7))
+    (first,) = (at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, Watch))
+    assert first == NOW + S, "the first one at once"
+    again_ns = first + WATCH_EVERY_NS // 5
+    for token in (8, 9):
+        port = 33_000 + token
+        found.handle(events.ConnectionUp(
+            at_ns=again_ns, token=token, flow=FourTuple(here(0), port, there(0), APP),
+            accepted=False,
+        ))  # fmt: skip
+        found.handle(events.JobFound(at_ns=again_ns, token=token, job="train"))
+    seen = [at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, Watch)]
+    assert seen == [first + WATCH_EVERY_NS]
+
+
+def test_only_what_a_job_uses_is_watched() -> None:
+    found = Failover(POLICY, nics(), 1)
+    found.watch(watched(), NOW)
+    flow = FourTuple(here(0), 33_000, there(0), APP)
+    found.handle(events.ConnectionUp(at_ns=NOW, token=7, flow=flow, accepted=False))
+    assert found.table.pairs() == set(), "nobody knows yet whose it is"
+    found.handle(events.JobFound(at_ns=NOW, token=7, job=""))
+    assert found.table.pairs() == set()
+    found.handle(events.JobFound(at_ns=NOW, token=7, job="train"))
+    assert found.table.pairs() == {("nic0", there(0)), ("nic1", there(1))}
 
 
 def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> None:

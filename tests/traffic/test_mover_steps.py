@@ -12,6 +12,8 @@ from tests.traffic.test_place import leaf_spine
 from syntony.model import S
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
+from syntony.traffic.place import Choice
+from syntony.traffic.problem import Problem
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
 from syntony.traffic.sounding import AGAIN_NS, ASKS_NS, MOST, TORN_NS, Sounding
 from syntony.traffic.torn import Torn
@@ -109,6 +111,31 @@ def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     links = {link: 100 * 10**9 for f in moved for p in f.paths for link in p.links}
     found = mover.step(Seen(rates=rates, capacities=links | {"leaf0->spine0": 0}), at_ns)
     assert flow not in {move.flow_id for move in found}
+
+
+@pytest.mark.parametrize(("on_s1", "barred"), [(1, True), (2, False)])
+def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not(
+    on_s1: int, barred: bool
+) -> None:
+    """Packets wait on it: with room for what ours ask of it, the map does not know why."""
+    asked: list[Problem] = []
+
+    def placer(problem: Problem, start: Choice | None = None) -> Choice:
+        asked.append(problem)
+        assert start is not None
+        return start
+
+    flows = leaf_spine([(k, 4 + k) for k in range(4)], spines=3, hosts=4)[: 2 + on_s1]
+    flows = on(flows, *["s0", "s0", "s1", "s1"][: len(flows)])
+    mover = Mover(POLICY, placer)
+    mover.update(flows)
+    waits = PathDelay(S, 200_000, 10_000)
+    capacities = {link: 100 * 10**9 for f in flows for path in f.paths for link in path.links}
+    delays = {("j0", "s0"): waits, ("j0", "s1"): waits}
+    assert mover.step(Seen(delays=delays, capacities=capacities), S) == ()
+    (problem,) = asked
+    assert problem.barred is not None
+    assert problem.barred[:3].tolist() == [False, barred, False]
 
 
 def test_while_a_move_is_under_way_where_the_flow_is_is_not_believed() -> None:

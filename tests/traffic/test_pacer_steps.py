@@ -228,3 +228,8 @@ def test_a_link_that_changed_its_rate_is_shared_out_at_the_new_one() -> None:
     pacer = taken_up()
     found = pacer.step([flow(0, 0.25), flow(1, 0.25)], {LINK: RATE // 2}, {}, 2 * S)
     assert sum(found.values()) == pytest.approx(0.96 * RATE / 2, rel=1e-3)
+
+
+def test_a_flow_weighs_one_unless_told_otherwise() -> None:
+    found = step(Pacer(POLICY), [flow(0, 0.5), flow(1, 0.5, weight=1.0)], 10.0, S)
+    assert found["f0"] == pytest.approx(found["f1"])

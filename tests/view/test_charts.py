@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import struct
 from itertools import combinations
 from typing import Any
 
@@ -34,6 +35,9 @@ def test_a_chart_is_a_file_of_its_format_and_the_same_each_time(kind: str, begin
 
     made = throughput_chart.drawn((2.0, 1.0), draw, kind)
     assert made.startswith(begins)
+    if kind == "png":
+        size = struct.unpack(">II", made[16:24])
+        assert size == (320, 160), "sharp on a screen: 160 dots per inch"
     if kind == "svg":
         assert b">words</text>" in made, "text stays text"
         assert throughput_chart.drawn((2.0, 1.0), draw, kind) == made
@@ -282,7 +286,8 @@ def test_delays_are_shown_by_direction_beside_half_the_round_trip() -> None:
     directions = ("h0/rail0 → h1/rail0", "h1/rail0 → h0/rail0", "half the round trip")
     for line, name in zip(top.lines, directions, strict=True):
         assert names[name].get_color() == line.get_color()
-        _, height = names[name].xy  # type: ignore[attr-defined]
+        at_s, height = names[name].xy  # type: ignore[attr-defined]
+        assert at_s == DELAYS.at_s[-1]
         assert height == pytest.approx(float(np.asarray(line.get_ydata())[-1]), rel=0.05)
 
 
@@ -346,12 +351,15 @@ def test_every_clock_is_shown_with_its_lapses() -> None:
     assert np.asarray(offset.lines[1].get_ydata()).tolist() == pytest.approx([-5.00003] * 5)
     named = {str(line.get_label()): np.asarray(line.get_ydata()) for line in drift.lines}
     assert named["h3"].tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0], "around the clock's own median"
+    bounds = [line for line in bound.lines if line.get_marker() != "|"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in bounds[:3]] == [[40.0] * 5] * 3
+    assert np.isnan(np.asarray(bounds[3].get_ydata())).all(), "of h3 none was told"
     marks = [line for line in bound.lines if line.get_marker() == "|"]
     marked = [np.asarray(line.get_xdata()).tolist() for line in marks]
     assert marked == [[], [], [], [-4.0, -3.0, -2.0, -1.0, 0.0]]
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
-    height = marks[-1].get_transform().transform((0.0, 1.0))[1]
+    (height,) = set(marks[-1].get_transform().transform(marks[-1].get_xydata())[:, 1].tolist())
     low, high = bound.get_window_extent().y0, bound.get_window_extent().y1
     above = (height - low) / (high - low)
     assert 0.02 < above < 0.2, "at the foot of the axes, and all of it seen"
@@ -371,6 +379,8 @@ def test_without_matplotlib_a_chart_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingError, match=r"pip install 'syntony\[report\]'"):
         throughput_chart.check()
+    with pytest.raises(MissingError):
+        throughput_chart.drawn((1.0, 1.0), lambda _: None, "svg")
 
 
 @pytest.mark.parametrize(("clocks", "named"), [(12, True), (13, False)])

@@ -187,3 +187,22 @@ def test_the_same_data_give_the_same_pictures() -> None:
 def test_many_clocks_are_drawn_without_names() -> None:
     many = tell("x", [sample(f"h{n}", second) for n in range(13) for second in range(2)], S)
     assert len(pictures(many)["clocks"]) < 200_000
+
+
+def test_the_history_of_a_fleet_without_samples_has_no_clocks() -> None:
+    nothing = tell("x", [], S)
+    assert (nothing.clocks, nothing.delays, nothing.newest_ns) == ([], None, 0)
+
+
+def test_of_a_clock_that_was_compared_now_and_then_the_errors_are_told_that_there_are() -> None:
+    rows = [*samples(2), sample("h3", 0, state=ClockState.UNKNOWN, bound_ns=None)]
+    rows += [sample("h2", 9, state=ClockState.UNKNOWN, bound_ns=None)]
+    text = page(tell("x", rows, S, truth=TRUTH), {}, "c")
+    told_of = {
+        row[0]: row[5:]
+        for row in (re.findall(r"<td>(.*?)</td>", each) for each in text.split("<tr>"))
+        if row
+    }
+    assert told_of["h1"] == ["30 ns"] * 3
+    assert told_of["h2"] == ["20 ns"] * 3
+    assert told_of["h3"] == ["–"] * 3

@@ -70,6 +70,12 @@ def test_a_row_says_what_a_flow_is() -> None:
     assert [each.rate_gbps for each in found] == pytest.approx([30.0, 100.0])
 
 
+def test_short_and_long_paths_share_the_cable_that_both_begin_with() -> None:
+    found = table((0, 1), (0, 3))
+    assert [len(each.path.links) for each in found] == [2, 4]
+    assert [each.rate_gbps for each in found] == pytest.approx([50.0, 50.0])
+
+
 def test_weights_share_what_cannot_be_parted() -> None:
     found = table((0, 3), (1, 3), weight=[1.0, 3.0])
     assert [each.rate_gbps for each in found] == pytest.approx([25.0, 75.0])

@@ -153,3 +153,16 @@ def test_nics_that_no_switch_joins_have_no_path_and_none_leads_through_another_n
     assert net.choices(np.array([0, 1]), np.array([1, 2])).tolist() == [1, 1]
     with pytest.raises(InputError, match="disconnected: no path from h0/n to h2/n"):
         net.choices(np.array([0]), np.array([2]))
+
+
+def test_a_flow_that_has_ended_makes_room_whichever_spine_it_was_on() -> None:
+    net = LeafSpine(leaves=2, hosts_per_leaf=2, spines=2)
+    traffic = make_traffic([0, 1] * 4, [2, 3] * 4, 1e6, [0] * 8)
+    field, player = make_policy("central", net, traffic, SETTINGS, Tools())
+    for wave in np.arange(8).reshape(4, 2):
+        picks = player.start(wave)
+        assert sorted(picks.tolist()) == [0, 1]
+        field.start(wave, picks)
+        player.ended(wave)
+        field.end(wave)
+    assert player.made_room == 0

@@ -208,3 +208,14 @@ def test_a_nic_sends_and_receives_by_all_its_cables_and_one_flow_by_the_fastest(
     net.set_links({"leaf1->h2": 10.0})
     rates = net.line_rates()
     assert (rates.tx.tolist(), rates.rx.tolist()) == ([140.0, 75.0], [50.0, 75.0])
+
+
+def test_whose_spine_is_dead_is_dealt_out_over_the_living_by_its_receivers_place() -> None:
+    net = LeafSpine(leaves=2, hosts_per_leaf=16, spines=4)
+    net.set_links({"leaf0--spine0": 0.0})
+    traffic = make_traffic(range(16), range(16, 32), 1e6, [0] * 16)
+    field = Field(net, traffic)
+    picks = policy("d-mod-k", field).start(np.arange(16))
+    took = [net.link_name(int(way[1])) for way in field.path(np.arange(16), picks)]
+    over = [1, 1, 2, 3, 2, 1, 2, 3, 3, 1, 2, 3, 1, 1, 2, 3]
+    assert took == [f"leaf0->spine{spine}" for spine in over]

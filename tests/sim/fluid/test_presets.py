@@ -194,3 +194,9 @@ def test_flows_without_an_id_are_numbered_and_a_nic_beyond_nodes_is_refused() ->
 def test_sizes_are_those_of_the_reference_matrices() -> None:
     """16 MB a ring, 2 MB a peer to 16 of them, 32 MB halved at each step."""
     assert (RING_BYTES, PEER_BYTES, ROUNDS, REDUCE_BYTES) == (16e6, 2e6, 16, 32e6)
+
+
+def test_two_flows_of_one_id_are_refused_by_that_id() -> None:
+    rows = "".join(f"0->1 id {name} start 0 size 1\n" for name in ("7", "8", "9", "8"))
+    with pytest.raises(InputError, match=r"two flows have the id 8$"):
+        parse_matrix(rows)

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from syntony.sim.fluid.clos import LeafSpine, ThreeTier
+from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.matrix_file import parse_matrix
 from syntony.sim.fluid.net import Net
-from syntony.sim.fluid.optimum import optimum
+from syntony.sim.fluid.optimum import Optimum, optimum
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
-from syntony.sim.fluid.run import Finished, Run, Settings, make_policy
+from syntony.sim.fluid.run import Finished, Run, Settings, Settled, make_policy
 from syntony.sim.fluid.scenario import Answer, damage, simulate
 from syntony.sim.fluid.traffic import Traffic, check_traffic
+from syntony.traffic.fair import Floats, Ints, max_min
 
 PER_BYTE_NS = 8 * 4160 / 4096 / 100  # at 100 Gb/s
 SETTINGS = Settings(hop_ns=1000)
@@ -186,6 +188,13 @@ def test_the_optimum_of_a_fabric_with_two_uplinks_for_three() -> None:
     assert best == pytest.approx((2 / 3, 2 / 3, 0.5))
 
 
+def test_of_three_flows_two_share_one_of_a_nics_two_ports() -> None:
+    net = LeafSpine(leaves=2, hosts_per_leaf=3, spines=4, planes=2)
+    traffic = parse_matrix("\n".join(f"0->{3 + k} start 0 size 1" for k in range(3)))
+    field, _ = make_policy("ecmp", net, traffic, SETTINGS, Tools())
+    assert optimum(field, traffic.first_wave) == pytest.approx((1.0, 1.0, 0.75))
+
+
 def test_epochs_and_moves_are_counted() -> None:
     net = LeafSpine(leaves=8, hosts_per_leaf=8, spines=8)
     done = finish(net, preset("rings-random", net), "load-aware")
@@ -194,3 +203,49 @@ def test_epochs_and_moves_are_counted() -> None:
     assert done.events >= done.epochs
     still = finish(net, preset("rings-random", net), "ecmp")
     assert (still.moves, still.epochs) == (0, 0)
+
+
+def test_rates_are_found_anew_only_when_a_flow_starts_ends_or_moves() -> None:
+    net, found = LeafSpine(leaves=2, hosts_per_leaf=1, spines=2), []
+
+    def share(
+        links: Ints, capacity: Floats, weight: Floats | None = None, demand: Floats | None = None
+    ) -> Floats:
+        found.append(len(capacity) == net.links)
+        return max_min(links, capacity, weight, demand)
+
+    traffic = check_traffic(parse_matrix("0->1 id 1 start 0 size 100000000"), net.nics)
+    field, player = make_policy("load-aware", net, traffic, SETTINGS, Tools(share=share))
+    done = Run(field, player, SETTINGS).to_the_end()
+    assert done.epochs > 50
+    assert sum(found) == 1
+
+
+def test_an_answer_is_told_in_microseconds_and_parts_of_the_optimum() -> None:
+    done = Finished(np.array([1_234_567.8, 2_000_000.0, 3_000_000.0]), 1, 2, 3)
+    rest = Settled(np.array([0.5, 0.25, 0.1234567]), np.array([0.2, 0.3]), 2, 7)
+    best = Optimum(0.98765432, 0.87654321, 0.76543219)
+    assert Answer(done, rest, best).document() == {
+        "completion_max_us": 3000.0, "completion_mean_us": 2078.189, "rate_mean": 0.291152,
+        "rate_min": 0.123457, "moves_per_flow": 0.666667, "epochs": 7,
+        "optimum": {"rate_mean": 0.987654, "rate_min": 0.876543, "rate_min_unsplit": 0.765432},
+    }  # fmt: skip
+
+
+def test_flows_start_in_order_of_time_whatever_their_order_in_the_file() -> None:
+    net = LeafSpine(leaves=1, hosts_per_leaf=2, spines=1)
+    starts_ns = np.array([9e6, 3e6, 6e6, 0.0])
+    rows = "".join(
+        f"0->1 id {k} start {at_ns * 1000:.0f} size 1000000\n" for k, at_ns in enumerate(starts_ns)
+    )
+    ends_ns = finish(net, parse_matrix(rows)).end_ns
+    assert ends_ns - starts_ns == pytest.approx(np.full(4, 1e6 * PER_BYTE_NS + NEAR_NS))
+
+
+def test_a_flow_has_one_path_unless_it_is_sprayed() -> None:
+    net = LeafSpine(leaves=2, hosts_per_leaf=2, spines=2)
+    traffic = check_traffic(parse_matrix("0->2 start 0 size 1\n1->3 start 0 size 1"), net.nics)
+    for field, gbps in ((Field(net, traffic), 50), (Field(net, traffic, sprayed=True), 100)):
+        field.start(np.arange(2), np.zeros(2, dtype=np.int64))
+        field.settle()
+        assert field.rate.tolist() == pytest.approx([gbps] * 2)

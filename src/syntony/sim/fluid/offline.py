@@ -57,7 +57,7 @@ def place_table(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Placed]:
     rows = _rows(columns, net)
     waves = _waves(rows)
     found: list[Placed] = []
-    for number in range(max(waves, default=-1) + 1):
+    for number in range(max(waves) + 1):
         mine = [row for row, wave in zip(rows, waves, strict=True) if wave == number]
         found += _place_wave(mine, net, number)
     order = {row.flow.flow_id: place_of for place_of, row in enumerate(rows)}
