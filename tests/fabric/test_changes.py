@@ -250,6 +250,23 @@ def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
     assert bool(fabric.map.down) is (number == 10)
 
 
+@pytest.mark.parametrize(("number", "told"), [(9, "unseen"), (10, "removed")])
+def test_a_cable_that_few_ways_left_for_others_is_unseen_and_not_lost(
+    number: int, told: str
+) -> None:
+    fabric = Fabric()
+    fabric.look()
+    cable = "leaf0--spine1"
+    crossing = [
+        way for way in fabric.ways if {"leaf0", "spine1"} <= set(fabric.map._ways[way] or ())
+    ]
+    fabric.dead = {cable}
+    for place, way in enumerate(crossing):
+        fabric.map.take(way, fabric.heard(way) if place < number else (), fabric.now_ns + S)
+    assert (told, cable) in fabric.wait(SOON_NS + S)
+    assert (cable in fabric.map.lost) is (told == "removed")
+
+
 def test_ways_that_fell_silent_elsewhere_say_nothing_of_a_spine() -> None:
     fabric = Fabric()
     fabric.look()

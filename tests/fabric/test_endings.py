@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fabric.test_watch import PER_SECOND, Fabric
+from tests.fabric.test_watch import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
 from syntony.fabric.candidates import Listing, make_candidates
-from syntony.fabric.endings import Endings
+from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts
 from syntony.fabric.locate import WindowCounts, search
+from syntony.fabric.watch import OBSERVATIONS
 
 FLOWS = 3
 
@@ -139,3 +140,48 @@ def test_a_fault_of_which_a_part_goes_on_is_not_over() -> None:
         ended = endings.take(candidates, found.findings, found.searches, [1])
         over.append(sorted(int(each.paths.sum()) for each in ended))
     assert over == [[], [], [3, 12]]
+
+
+def ended(*seconds: tuple[int, int]) -> list[list[int]]:
+    """How many paths have ended after each second, of (probes lost by each of 9 paths over one
+    component, probes sent by each); 30 other paths lose nothing."""
+    paths = [["hit", "in"]] * 5 + [["hit", "out"]] * 4 + [["other"]] * 30
+    candidates, endings = make_candidates(Listing.of(paths)), Endings()
+    nothing = np.full(39, np.nan)
+    over = []
+    for each, probes in seconds:
+        lost = np.where(np.arange(39) < 9, each, 0)
+        sent = np.full(39, probes)
+        found = search(
+            candidates, [WindowCounts("1s", sent, lost, nothing, nothing, overlaps=True)]
+        )
+        gone = endings.take(candidates, found.findings, found.searches, [1])
+        over.append([int(ending.paths.sum()) for ending in gone])
+    return over
+
+
+def test_newer_seconds_are_held_against_a_fault_as_it_was_when_it_was_plainest() -> None:
+    # 180 probes arrive: too many for a loss of a tenth, too few to speak against one of 0.5 %.
+    assert ended((2, 400), (0, 20)) == [[], []]
+    assert ended((40, 400), (0, 20)) == [[], [9]]
+    assert ended((40, 400), (2, 400), (0, 20)) == [[], [], [9]]
+
+
+def test_what_has_ended_ends_once() -> None:
+    assert ended((40, 400), (0, 400), (0, 400)) == [[], [9], []]
+
+
+def test_of_a_fault_that_is_over_all_flows_of_the_pairs_that_crossed_it_are_forgotten() -> None:
+    """Whichever of their ways it was on: requests heard are counted by pairs."""
+    fabric = Fabric()
+    fabric.second()
+    flows = len(fabric.flows)
+    for observation in range(OBSERVATIONS):
+        crossed = np.zeros((OBSERVATIONS, flows), dtype=bool)
+        crossed[observation, 3] = True
+        chosen = fabric.watch._of_pairs(Ending(crossed.ravel(), 1))
+        pairs = {
+            (flow.src, flow.dst) for flow, own in zip(fabric.flows, chosen, strict=True) if own
+        }
+        assert pairs == {(fabric.flows[3].src, fabric.flows[3].dst)}
+        assert chosen.sum() == PORTS

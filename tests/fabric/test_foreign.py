@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import chain
 
 import numpy as np
@@ -10,6 +11,7 @@ from tests.fabric.foreign import Case, Shape, draw, grade
 
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.names import cable_name, link_name
 from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
@@ -140,3 +142,20 @@ def test_what_lies_between_two_devices() -> None:
     assert list(ways.shortest("leaf0", "leaf1")) == [("leaf0", "spine0", "leaf1")]
     assert list(ways.shortest("leaf0", "leaf0")) == [("leaf0",)]
     assert list(ways.shortest("leaf1", "leaf0")) == list(ways.shortest("x", "leaf0")) == []
+
+
+def test_between_two_leaves_of_three_tiers_lies_what_their_shortest_ways_cross() -> None:
+    ways = WayGraph(
+        [
+            "h0/r->leaf0", "leaf0->agg0", "agg0->core0", "core0->agg1", "agg1->leaf1",
+            "leaf1->h1/r", "core0->agg2", "agg2->leaf2", "agg3->core0", "leaf0->agg4",
+            "agg4->core1", "core1->agg5", "agg5->core2", "core2->agg6", "agg6->leaf1",
+        ],
+        lambda name: "/" in name,
+    )  # fmt: skip
+    shortest = ["leaf0", "agg0", "core0", "agg1", "leaf1"]
+    # The first links of longer ways and the last ones may belong to others that are not known.
+    half = [("leaf0", "agg4"), ("agg6", "leaf1")]
+    pairs = [*itertools.pairwise(shortest), *half]
+    links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
+    assert ways.between("leaf0", "leaf1") == {"agg0", "core0", "agg1", "agg4", "agg6"} | links

@@ -11,7 +11,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.names import cable_name, link_name
-from syntony.fabric.sounding import separating
+from syntony.fabric.sounding import separating, suspected
 from syntony.fabric.watch import Watch, reply
 from syntony.model.findings import Finding
 
@@ -199,3 +199,24 @@ def test_the_pair_most_of_whose_ways_tell_is_taken_first() -> None:
     ]
     found = separating(("leaf0", "leaf0->spine0"), links, homes, limit=2)
     assert found.pairs == (("h0/rail0", "h8/rail0"), ("h1/rail0", "h0/rail0")), "half of h0 -> h1"
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "odds", "twins", "expected"),
+    [
+        ((), (), 0, ("leaf1",)),
+        (("leaf0", "spine1"), (0.3, 0.29), 0, ("leaf0", "leaf1")),
+        (("leaf0", "spine1"), (0.29, 0.01), 0, ("leaf1",)),
+        (("leaf0", "spine1"), (0.3, 0.29), 2, ("leaf0", "leaf1", "spine1")),
+        (("leaf0", "spine1"), (), 1, ("leaf0", "leaf1")),
+    ],
+)
+def test_suspects_are_twins_and_whoever_is_half_as_likely(
+    alternatives: tuple[str, ...], odds: tuple[float, ...], twins: int, expected: tuple[str, ...]
+) -> None:
+    found = Finding(
+        component="leaf1", kind="leaf", fault="loss", loss=0.1, delay_ns=0.0, confidence=0.6,
+        window="10s", explains=9.0, paths=4, alternatives=alternatives, probabilities=odds,
+        twins=twins,
+    )  # fmt: skip
+    assert suspected(found) == expected

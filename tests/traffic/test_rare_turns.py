@@ -59,6 +59,10 @@ def create(flow: FourTuple) -> Create:
 # --- connections ---
 
 
+def test_a_connections_first_subflow_is_the_kernels_number_zero() -> None:
+    assert Table().conn.subflows[FIRST].local_id == 0
+
+
 def test_an_announcement_that_overtakes_its_connection_makes_it() -> None:
     table = Table().table
     early = events.AddressAnnounced(at_ns=NOW, token=9, remote_id=2, address=there(1), port=1)
@@ -290,7 +294,7 @@ def test_whose_a_socket_is_is_asked_until_it_is_known_or_often_enough() -> None:
     host.tell(stranger)
     for asked in range(ASK):
         assert plain.is_new(stranger), asked
-        plain.owner(events.SocketOwner(at_ns=0, inode=77, job=""))
+        assert plain.owner(events.SocketOwner(at_ns=0, inode=77, job="")) == []
     assert not plain.is_new(stranger)
     assert plain.is_new(msgspec.structs.replace(stranger, flow=OTHER)), "another connection by now"
     assert not plain.is_new(msgspec.structs.replace(stranger, token=5))

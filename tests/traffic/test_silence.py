@@ -245,6 +245,17 @@ def test_an_answer_since_takes_it_back() -> None:
     assert one.patience_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
 
 
+def test_what_was_taken_back_and_is_presumed_again_is_left_at_once_again() -> None:
+    """Time that a pair is given after a death that healed at once it has had by then."""
+    one = health()
+    for again in range(3):
+        at_ns = NOW_NS + again * 100 * MS
+        one.presume({TO_B: at_ns - 50 * MS}, at_ns)
+        assert one.conclude(at_ns) == [TO_B]
+        assert one.heard({0: Reply(at_ns + 5 * MS)}, at_ns + 10 * MS)
+    assert one.patience_ns(TO_B, NOW_NS + 300 * MS) > 0
+
+
 def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
     one = health()
     one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)

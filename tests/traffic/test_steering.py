@@ -9,6 +9,7 @@ from tests.traffic.one_end import (
     Host,
     here,
     life,
+    nics,
     of,
     there,
     watched,
@@ -16,6 +17,7 @@ from tests.traffic.one_end import (
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
+from syntony.traffic.announcing import Announcer
 from syntony.traffic.instructions import (
     Announce,
     Cause,
@@ -96,6 +98,20 @@ def test_a_nic_that_was_left_is_announced_when_its_hold_down_is_over() -> None:
     assert of(turn, Announce) == []
     assert until_ns in turn.dues
     assert [each.address for each in of(host.settle(until_ns), Announce)] == [here(1)]
+
+
+def test_what_is_dead_on_another_rail_does_not_keep_a_nic_from_being_announced() -> None:
+    host = Host(accepted=True)
+    host.announced(0)
+    host.announced(1)
+    host.health.watch([*watched(), WatchedFlow(30, "nic1", there(0), "peer/nic0", 0)])
+    host.conn.lost["nic1", there(1)] = Reason(Cause.PATH, "", NOW, NOW)
+    found = Announcer(POLICY, host.health)
+    assert found._from_ns(host.conn, nics()[1], call=False) == 0
+    host.health._pairs["nic1", there(0)].dead = Reason(Cause.PATH, "", NOW, NOW)
+    assert found._from_ns(host.conn, nics()[1], call=False) == 0
+    host.health._pairs["nic1", there(1)].dead = Reason(Cause.PATH, "", NOW, NOW)
+    assert found._from_ns(host.conn, nics()[1], call=False) is None
 
 
 def test_ipv6_is_announced_without_a_port_and_listened_at_by_who_accepted() -> None:
