@@ -150,11 +150,13 @@ def test_between_two_leaves_of_three_tiers_lies_what_their_shortest_ways_cross()
             "h0/r->leaf0", "leaf0->agg0", "agg0->core0", "core0->agg1", "agg1->leaf1",
             "leaf1->h1/r", "core0->agg2", "agg2->leaf2", "agg3->core0", "leaf0->agg4",
             "agg4->core1", "core1->agg5", "agg5->core2", "core2->agg6", "agg6->leaf1",
+            "leaf0->h9/r", "h9/r->leaf1",
         ],
         lambda name: "/" in name,
     )  # fmt: skip
     shortest = ["leaf0", "agg0", "core0", "agg1", "leaf1"]
-    # The first links of longer ways and the last ones may belong to others that are not known.
+    # No way leads through a NIC that both are cabled to. The first and last links of longer ways
+    # may belong to others that are not known.
     half = [("leaf0", "agg4"), ("agg6", "leaf1")]
     pairs = [*itertools.pairwise(shortest), *half]
     links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
