@@ -448,3 +448,21 @@ def test_a_cable_that_swallows_both_ways_is_passed_by_both_ends(
     before = world.a.acked
     world.run(S)
     assert world.a.acked > before, f"seed {seed}: stands still though all is well"
+
+
+def test_what_stalled_because_its_pair_of_nics_was_dying_has_not_failed_by_itself() -> None:
+    host = Host()
+    host.silent(400 * MS, retransmits=1, acked=1)
+    host.silent(3 * S, retransmits=2, acked=1)
+    known = host.machine.plain.flows[INODE]
+    assert known.wire.local == OTHER.local
+    assert OWN in known.failed
+    for acked in range(2, 8):
+        host.tell(host.sample(acked))
+        host.after(S // 2)
+    assert OWN in known.failed, "its pair is well: only itself can tell"
+    host.tell(host.probes(0, alive=False))
+    for acked in range(8, 28):
+        host.tell(host.sample(acked))
+        host.after(S // 2)
+    assert OWN not in known.failed
