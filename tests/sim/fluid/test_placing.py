@@ -166,3 +166,7 @@ def test_a_flow_that_has_ended_makes_room_whichever_spine_it_was_on() -> None:
         player.ended(wave)
         field.end(wave)
     assert player.made_room == 0
+
+
+def test_limits_are_ten_million_flows_of_a_file_and_fifty_thousand_that_chains_place() -> None:
+    assert (matrix_file.MAX_FLOWS, steered.MANY) == (10_000_000, 50_000)
