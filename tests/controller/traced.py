@@ -39,10 +39,10 @@ class Host:
 
     def turn(self, step: int, now_ns: int) -> None:
         if self.busy or step % IDLE_STEPS == self.phase % IDLE_STEPS:
-            self.learnt += self.learner.expire(now_ns)
             for ask, device in self.coming:
                 done = self.learner.answer(ask.flow, ask.ttl, device, now_ns)
                 self.learnt += [done] if done is not None else []
+            self.learnt += self.learner.expire(now_ns)
             asks = list(iter(lambda: self.learner.next(now_ns), None))
             self.busy = self.learner.waiting
             checks = [] if asks else self.learner.checks(now_ns)
