@@ -75,6 +75,10 @@ class World:
         self.leaf = {name: f"leaf{k % self.leaves}" for k, name in enumerate(names)}
         self.dead: set[str] = set()
         self.silent: set[str] = set()
+        self.black: set[str] = set()
+        """Dead, and still sent to."""
+        self.lost = 0.0
+        """Share of answers that come too late."""
         self.salt = 0
         self.control = control
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}
@@ -111,7 +115,8 @@ class World:
     def answer(self, ask: Ask) -> str:
         hops = self.hops(ask.flow)
         device = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
-        return "" if device in self.silent else device
+        lost = self.rng.random() < self.lost or self.black & {*hops[: ask.ttl]}
+        return "" if device in self.silent or lost else device
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds * S // STEP_NS):
