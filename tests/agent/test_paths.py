@@ -125,4 +125,4 @@ def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
     rows = tracer.rows(1, 0)
     assert rows is not None
     assert set(rows["hops"]) == {" ".join(f"10.9.0.{ttl}" for ttl in range(1, learn.MAX_TTL + 1))}
-    assert rows["sport"].tolist() == [PORTS[0], 8620]
+    assert list(rows["sport"]) == [PORTS[0], 8620]
