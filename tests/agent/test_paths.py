@@ -110,11 +110,18 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
     eventually(lambda: tracer.rows(15 * S, 0) is not None, "the path a third time")
 
 
+@pytest.mark.parametrize("mute", [0, 3])
 def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, mute: int
 ) -> None:
     """As on a host short of CPU; what was left out would be told as silent."""
-    monkeypatch.setattr(paths, "Traceroute", Wire)
+
+    class Mute(Wire):
+        def send(self, ask: Ask, now_ns: int) -> None:
+            if ask.ttl != mute:
+                super().send(ask, now_ns)
+
+    monkeypatch.setattr(paths, "Traceroute", Mute)
     monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
     monkeypatch.setattr(threading.Thread, "join", lambda _thread: None)
     tracer = PathTracer("h0")
@@ -124,5 +131,6 @@ def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
         tracer._turn(100 * S + turn * 3 * learn.ANSWER_NS)
     rows = tracer.rows(1, 0)
     assert rows is not None
-    assert set(rows["hops"]) == {" ".join(f"10.9.0.{ttl}" for ttl in range(1, learn.MAX_TTL + 1))}
+    heard = ["*" if ttl == mute else f"10.9.0.{ttl}" for ttl in range(1, learn.MAX_TTL + 1)]
+    assert set(rows["hops"]) == {" ".join(heard)}
     assert list(rows["sport"]) == [PORTS[0], 8620]
