@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -107,3 +108,29 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
     tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
     assert tracer.rows(15 * S - 1, 0) is None
     eventually(lambda: tracer.rows(15 * S, 0) is not None, "the path a third time")
+
+
+@pytest.mark.parametrize("mute", [0, 3])
+def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, mute: int
+) -> None:
+    """As on a host short of CPU; what was left out would be told as silent."""
+
+    class Mute(Wire):
+        def send(self, ask: Ask, now_ns: int) -> None:
+            if ask.ttl != mute:
+                super().send(ask, now_ns)
+
+    monkeypatch.setattr(paths, "Traceroute", Mute)
+    monkeypatch.setattr(threading.Thread, "start", lambda _thread: None)
+    monkeypatch.setattr(threading.Thread, "join", lambda _thread: None)
+    tracer = PathTracer("h0")
+    tracer.start({"rail0": "10.0.0.1"})
+    tracer.plan([flow(0)], 8620)
+    for turn in range(40):
+        tracer._turn(100 * S + turn * 3 * learn.ANSWER_NS)
+    rows = tracer.rows(1, 0)
+    assert rows is not None
+    heard = ["*" if ttl == mute else f"10.9.0.{ttl}" for ttl in range(1, learn.MAX_TTL + 1)]
+    assert set(rows["hops"]) == {" ".join(heard)}
+    assert list(rows["sport"]) == [PORTS[0], 8620]

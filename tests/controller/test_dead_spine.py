@@ -43,6 +43,23 @@ def test_a_dead_spine_is_one_page_within_seconds(control: Control, case: int) ->
     assert control.live() == {}
 
 
+@pytest.mark.parametrize("case", range(4))
+def test_packets_lost_as_it_dies_and_answers_lost_at_all_times_make_it_no_second_page(
+    control: Control, case: int
+) -> None:
+    """Paths that were being asked for as it died are learnt later, one half from before."""
+    fabric = world(control, case)
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.lost, died_ns = 0.05 * case, fabric.now_ns
+    fabric.black = {spine}
+    fabric.run(2)
+    fabric.dead, fabric.black = {spine}, set()
+    fabric.run(60)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert fabric.paged_ns[0] - died_ns <= 2 * SOON_NS
+    print(f"told after {(fabric.paged_ns[0] - died_ns) / S:.1f} s")
+
+
 @pytest.mark.parametrize("case", range(3))
 def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
     control: Control, case: int

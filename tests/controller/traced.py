@@ -39,10 +39,10 @@ class Host:
 
     def turn(self, step: int, now_ns: int) -> None:
         if self.busy or step % IDLE_STEPS == self.phase % IDLE_STEPS:
-            self.learnt += self.learner.expire(now_ns)
             for ask, device in self.coming:
                 done = self.learner.answer(ask.flow, ask.ttl, device, now_ns)
                 self.learnt += [done] if done is not None else []
+            self.learnt += self.learner.expire(now_ns)
             asks = list(iter(lambda: self.learner.next(now_ns), None))
             self.busy = self.learner.waiting
             checks = [] if asks else self.learner.checks(now_ns)
@@ -75,6 +75,10 @@ class World:
         self.leaf = {name: f"leaf{k % self.leaves}" for k, name in enumerate(names)}
         self.dead: set[str] = set()
         self.silent: set[str] = set()
+        self.black: set[str] = set()
+        """Dead, and still sent to."""
+        self.lost = 0.0
+        """Share of answers that come too late."""
         self.salt = 0
         self.control = control
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}
@@ -111,7 +115,8 @@ class World:
     def answer(self, ask: Ask) -> str:
         hops = self.hops(ask.flow)
         device = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
-        return "" if device in self.silent else device
+        lost = self.rng.random() < self.lost or self.black & {*hops[: ask.ttl]}
+        return "" if device in self.silent or lost else device
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds * S // STEP_NS):

@@ -296,6 +296,57 @@ def test_a_spine_that_one_way_crosses_again_is_there() -> None:
     assert not fabric.map.down
 
 
+@pytest.mark.parametrize("began", [10, 11])
+def test_a_way_that_was_under_way_as_a_spine_died_leaves_what_is_known_since(began: int) -> None:
+    """Its first half is from before, and its last hop was lost and asked again."""
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    late = fabric.heard(crossing[-1])
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for number, way in enumerate(crossing[:20]):
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S, fabric.now_ns + number + 1)
+    fabric.map.confirm(late, fabric.now_ns + began)
+    for way in crossing[20:]:
+        fabric.map.take(way, (), fabric.now_ns + S)
+    fabric.wait(S)
+    assert bool(fabric.map.down) is (began == 10), "ten ways left it after that"
+    fabric.map.confirm(late, fabric.now_ns)
+    fabric.wait(S)
+    assert not fabric.map.down
+
+
+def test_ways_that_had_left_before_another_crossed_are_told_too_late() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    fabric.map.confirm(fabric.heard(crossing[-1]), fabric.now_ns + S)
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + 2 * S, fabric.now_ns + S)
+    fabric.wait(2 * S)
+    assert not fabric.map.down
+
+
+def test_a_way_known_in_part_at_first_has_left_once_it_is_known() -> None:
+    fabric = Fabric()
+    fabric.look()
+    fabric.learn()
+    crossing = [way for way in fabric.ways if "spine1" in fabric.map._ways[way]]
+    fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
+    for way in crossing:
+        heard = fabric.heard(way)
+        fabric.map.take(way, (*heard[:-1], None), fabric.now_ns + S)
+    fabric.wait(S)
+    assert not fabric.map.down
+    for way in crossing:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns + S)
+    fabric.wait(S)
+    assert set(fabric.map.down) == {"spine1"}
+
+
 def test_what_nobody_asks_for_is_unseen_not_gone() -> None:
     fabric = Fabric()
     fabric.look()

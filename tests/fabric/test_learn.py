@@ -15,6 +15,7 @@ from syntony.fabric.learn import (
     CHECK_NS,
     CHECKS,
     DOUBT_NS,
+    MIN_CHECKED,
     Ask,
     FlowKey,
     Learnt,
@@ -371,3 +372,23 @@ def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:
             quiet.run(learning, (at_s + 1) * S, at_s * S)
         asked.append(quiet.asked)
     assert asked[0] == asked[1] > 0
+
+
+def test_a_path_is_as_old_as_its_first_question() -> None:
+    """… of this time: what answered since may be gone by the last."""
+    learning = PathLearner()
+    learning.plan(FLOWS[:1])
+    ends = []
+    for began_ns in (10 * S, 200 * S):
+        now_ns = began_ns
+        done = None
+        while done is None:
+            ask = learning.next(now_ns)
+            if ask is not None and ask.ttl <= MIN_CHECKED:
+                lost = now_ns < began_ns + 2 * S
+                hop = truth(ask.flow)[ask.ttl - 1]
+                done = None if lost else learning.answer(*ask, hop, now_ns)
+            now_ns += S
+            done = next(iter(learning.expire(now_ns)), done)
+        ends.append((done.at_ns, now_ns > began_ns + 3 * S))
+    assert ends == [(10 * S, True), (200 * S, True)]

@@ -191,8 +191,20 @@ def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) 
     router = ROUTER6 if is6(flow) else ROUTER
     assert asking.receive(1) == [Answer(ask, router)], "routers may change these"
     asking.send(ask, 2)
-    listener.waiting.append(error(flow, quotable(flow, sender.sent[1])))
     assert asking.receive(2 + ANSWER_NS) == []
+    listener.waiting.append(error(flow, quotable(flow, sender.sent[1])))
+    assert asking.receive(3 + ANSWER_NS) == []
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_an_answer_that_waits_is_taken_however_late_one_looks(
+    flow: FlowKey, wires: list[Wire]
+) -> None:
+    asking, ask = Traceroute({"rail0": flow.src}), Ask(flow, 3)
+    listener, sender = wires
+    asking.send(ask, 0)
+    listener.waiting.append(error(flow, quotable(flow, sender.sent[0])))
+    assert asking.receive(5 * ANSWER_NS) == [Answer(ask, ROUTER6 if is6(flow) else ROUTER)]
 
 
 def test_a_fleet_of_both_families_has_an_ear_for_each(wires: list[Wire]) -> None:

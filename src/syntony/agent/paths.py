@@ -225,10 +225,12 @@ class PathTracer:
         """Send what is due, take what has come; whether anything is under way."""
         assert self._traceroute is not None  # noqa: S101 - the thread runs only then
         with self._lock:
-            learnt = self._learner.expire(now_ns)
+            learnt = []
+            # First what has come, then what has not: a host short of CPU comes late itself.
             for answer in self._traceroute.receive(now_ns):
                 done = self._learner.answer(answer.ask.flow, answer.ask.ttl, answer.address, now_ns)
                 learnt += [done] if done is not None else []
+            learnt += self._learner.expire(now_ns)
             asks = list(iter(lambda: self._learner.next(now_ns), None))
             self._learnt = (self._learnt + learnt)[-MAX_WAITING:]
             waiting = self._learner.waiting

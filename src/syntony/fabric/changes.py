@@ -154,9 +154,10 @@ class FabricMap:
             self._left_with.setdefault(cable, Counter()).update(between)
         for cable in before ^ after:
             self._compare(cable, now_ns)
-        if old and new and old != new:
-            self._turned.setdefault(way, (old, now_ns))
+        if old and old != new:
             self._departures.turned(way, old, new, learnt_ns)
+            if new:
+                self._turned.setdefault(way, (old, now_ns))
         self.confirm(new, learnt_ns)
 
     def confirm(self, heard: Sequence[str | None], learnt_ns: int) -> None:

@@ -29,10 +29,9 @@ FEW = 3
 class _Left:
     """The ways that left one switch since any crossed it."""
 
-    def __init__(self, first_ns: int) -> None:
-        self.first_ns = first_ns
-        self.cables: dict[Way, tuple[str, str]] = {}
-        """The cables that each came and left by."""
+    def __init__(self) -> None:
+        self.ways: dict[Way, tuple[int, str, str]] = {}
+        """When each was found to have left, and the cables that it came and left by."""
         self.instead: set[str] = set()
 
 
@@ -44,6 +43,8 @@ class Departures:
         """By switch; none has crossed it since."""
         self._heard_ns: dict[str, int] = {}
         """Device to when it was learnt last that it answers."""
+        self._before: dict[Way, Sequence[str | None]] = {}
+        """Where ways went of which only a part is known since they turned."""
 
     def __contains__(self, switch: str) -> bool:
         """Whether any way has left a switch, and none has crossed it since."""
@@ -57,32 +58,37 @@ class Departures:
         Args:
             way: the way.
             old: its sender and the devices that answered.
-            new: the same now; what is silent now may still be crossed, and proves nothing.
-            learnt_ns: when that was learnt, fleet time.
+            new: the same now; what is silent now may still be crossed, and proves nothing until it
+                is known. Empty: nobody asks for the way any more.
+            learnt_ns: when it was begun to be asked for, fleet time.
         """
+        old = self._before.pop(way, old)
+        if None in new:
+            self._before[way] = old
         if not new or None in new:
             return
         for place in range(2, len(old) - 1):
             before, device, after = old[place - 1 : place + 2]
             if before is None or device is None or after is None or device in new:
                 continue
-            if device not in self._left:
-                if learnt_ns - self._heard_ns.get(device, 0) > RECENT_NS:
-                    continue
-                self._left[device] = _Left(learnt_ns)
-            left = self._left[device]
-            left.first_ns = min(left.first_ns, learnt_ns)
-            left.cables[way] = (cable_name(before, device), cable_name(device, after))
+            since_ns = learnt_ns - self._heard_ns.get(device, 0)
+            if since_ns <= 0 or (device not in self._left and since_ns > RECENT_NS):
+                continue
+            left = self._left.setdefault(device, _Left())
+            left.ways[way] = (learnt_ns, cable_name(before, device), cable_name(device, after))
             if len(new) == len(old):
                 left.instead.add(new[place] or "")
 
     def crossed(self, devices: Sequence[str | None], learnt_ns: int) -> None:
-        """A way was learnt to cross these: they are there, if it was asked for since the first way
-        left."""
+        """A way was learnt to cross these: they were there after all that had left by when it was
+        begun to be asked for."""
         for device in filter(None, devices[1:]):
             self._heard_ns[device] = max(learnt_ns, self._heard_ns.get(device, 0))
             left = self._left.get(device)
-            if left is not None and learnt_ns >= left.first_ns:
+            if left is None:
+                continue
+            left.ways = {way: it for way, it in left.ways.items() if it[0] > learnt_ns}
+            if not left.ways:
                 del self._left[device]
 
     def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -94,8 +100,8 @@ class Departures:
         crossed = {end for cable in in_use for end in link_ends(cable) or ()}
         found: dict[str, tuple[str, ...]] = {}
         for device, left in self._left.items():
-            by_cable = Counter(cable for pair in left.cables.values() for cable in pair)
-            ways = len(left.cables)
+            by_cable = Counter(cable for _, *pair in left.ways.values() for cable in pair)
+            ways = len(left.ways)
             beside = {cable: ways - number for cable, number in by_cable.items()}
             if device in crossed:
                 if _nats(min(beside.values()), len(left.instead)) >= CERTAIN_NATS:

@@ -89,7 +89,7 @@ class Learnt(NamedTuple):
     changed: bool
     """Whether it differs from what was known before."""
     at_ns: int
-    """CLOCK_MONOTONIC, when its last hop answered."""
+    """CLOCK_MONOTONIC, when it was begun to be asked for: every hop answered since."""
 
 
 class _Flow:
@@ -100,6 +100,7 @@ class _Flow:
         self.hearing: dict[int, str] = {}
         self.ttl = 1
         self.tries = 0
+        self.began_ns = 0
         self.asked = 0
         """Number of the question that is open; 0 for none."""
         self.due = 0
@@ -205,6 +206,8 @@ class PathLearner:
         if flow is None:
             return None
         state = self._flows[flow]
+        if state.ttl == 1 and not state.tries:
+            state.began_ns = now_ns
         state.tries += 1
         self._questions += 1
         state.asked = self._questions
@@ -338,7 +341,7 @@ class PathLearner:
                 [other for other, its in self._flows.items() if left & _hops_of(other, its.whole)],
                 now_ns,
             )
-        return Learnt(flow, heard, changed=before != heard, at_ns=now_ns)
+        return Learnt(flow, heard, changed=before != heard, at_ns=state.began_ns)
 
 
 class _Hop(NamedTuple):

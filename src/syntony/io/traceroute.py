@@ -84,14 +84,15 @@ class Traceroute:
         self._open[secret] = (now_ns + ANSWER_NS, ask)
 
     def receive(self, now_ns: int) -> list[Answer]:
-        """Answers that have come since; forged and late ones are not among them."""
-        self._forget(now_ns)
+        """Answers that have come since, forged ones not among them. What was to be answered by now
+        and was not is forgotten after that: who looks late finds what came in time."""
         answers: list[Answer] = []
         for quoted in self._quoted():
             _, ask = self._open.get(quoted.secret, (0, None))
             if ask is not None and is_about(ask, quoted):
                 del self._open[quoted.secret]
                 answers.append(Answer(ask, quoted.router))
+        self._forget(now_ns)
         return answers
 
     def _quoted(self) -> Iterator[Quoted]:
