@@ -55,6 +55,8 @@ def _kept(before: Any, now: Any) -> bool:
     if isinstance(before, Mapping):
         return all(key in now and _kept(value, now[key]) for key, value in before.items())
     if isinstance(before, list):
+        if all(isinstance(each, str) for each in before):  # sets have no order
+            return sorted(before) == sorted(now)
         return len(before) == len(now) and all(map(_kept, before, now))
     return bool(before == now)
 

@@ -117,6 +117,8 @@ def _chosen(where: Path) -> list[tuple[str, bytes]]:
     best: dict[str, tuple[str, bytes]] = {}
     for path in sorted(where.iterdir()):
         name, data = path.name.split(".")[0], path.read_bytes()
+        if name == m.Bundle.__name__:  # what is in it is recorded by itself
+            continue
         key = name
         if name == m.Batch.__name__ and isinstance(batch := next(m.decode_bundle(data)), m.Batch):
             key = f"{name} {batch.table}"
