@@ -20,6 +20,9 @@ PEER = "172.30.0.3"
 """h1 on the front-end network, where the two ends find each other."""
 BOOT_S = 240.0
 TIMED_OUT = 124
+CLIENT_S = 30
+SERVER_S = 120
+"""It must still listen when a slow client comes."""
 
 
 @pytest.fixture(scope="module")
@@ -34,32 +37,23 @@ def lab(able: None) -> Iterator[Lab]:
 
 
 def pingpong(lab: Lab, rail: int, count: int = 100) -> tuple[int, str]:
-    """A reliable connection between both hosts' NICs of a rail: status and words of h0's end."""
-    words = [
-        "timeout",
-        "30",
-        "ibv_rc_pingpong",
-        "-d",
-        f"rxe_rail{rail}",
-        "-g",
-        "1",
-        "-n",
-        str(count),
-    ]
+    """A reliable connection between both hosts' NICs of a rail: h0's status, what both said."""
+    words = ["ibv_rc_pingpong", "-d", f"rxe_rail{rail}", "-g", "1", "-n", str(count)]
     server = subprocess.Popen(
-        lab.enter_argv("h1", words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        lab.enter_argv("h1", ["timeout", str(SERVER_S), *words]),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     try:
         listening = "ss -ltn | grep -q :18515"
         eventually(lambda: lab_ok(lab, "h1", listening), "h1 listens", within_s=60)
         done = subprocess.run(
-            lab.enter_argv("h0", [*words, PEER]),
+            lab.enter_argv("h0", ["timeout", str(CLIENT_S), *words, PEER]),
             capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
     finally:
-        server.kill()
-        server.communicate()
+        lab_ok(lab, "h1", "pkill -x ibv_rc_pingpong")  # the process here has no hold on it
+        told, _ = server.communicate(timeout=SERVER_S)
+    return done.returncode, f"{done.stdout}{done.stderr}h1: {told}"
 
 
 def lab_ok(lab: Lab, host: str, script: str) -> bool:

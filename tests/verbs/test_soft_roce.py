@@ -34,7 +34,10 @@ def lab() -> Iterator[Lab]:
         pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
     if shutil.which("ib_send_lat") is None:
         pytest.skip("no perftest: install Debian's package perftest")
-    words = ("lab", "verbs", "up", "--name", NAME, "--detach")
+    words = (
+        "lab", "verbs", "up", "--name", NAME, "--detach", "--spines", "1",
+        "--probe-interval-ms", "500",
+    )  # fmt: skip
     subprocess.run([*SYNTONY, *words], check=True, timeout=300)
     yield open_lab(NAME)
     syntony("lab", "down", "--name", NAME, "--yes")
@@ -55,8 +58,8 @@ def perftest(lab: Lab, program: str, *words: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in running:
-            process.terminate()
+        for host in ("h0", "h1"):  # the processes here have no hold on it
+            lab.run(host, "sh", "-c", f"pkill -x {program} || true")
         for process in running:
             process.wait(60)
 

@@ -139,7 +139,9 @@ class VerbsPlane:
 
     def drain(self) -> bytes:
         """Every record since the last call."""
-        return self._engine.drain().tobytes() if self._engine is not None else b""
+        if self._engine is None or not self._engine.pending():
+            return b""
+        return self._engine.drain().tobytes()
 
     def status(self) -> Status:
         """As of now."""

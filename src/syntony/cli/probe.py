@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
 @click.option(
     "--over",
-    type=click.Choice([*Plane, "both"]),
+    type=click.Choice([*(plane.value for plane in Plane), "both"]),
     default=Plane.UDP.value,
     show_default=True,
     help="What NICs are probed over; both: side by side, and where they disagree.",

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -24,6 +25,8 @@ AWAY = 125
 PATIENCE_S = 90.0
 """A guest boots in 10 s on an idle machine."""
 RETRY_S = 0.25
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 9))
+"""Seconds, seconds, number: a guest that died says nothing; once it boots again, it resets."""
 
 
 def guest_entry(address: str) -> tuple[str, ...]:
@@ -40,6 +43,10 @@ async def run(address: str, argv: list[str]) -> int:
     reader, writer = connection
     order = Order(argv, dict(os.environ), str(Path.cwd()))
     writer.write(frame(Kind.RUN, msgspec.json.encode(order)))
+    connected = writer.get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, writer.write, frame(Kind.SIGNAL, bytes([number])))
