@@ -74,6 +74,7 @@ class Hub:
         hello = Hello(protocol=3, version="0", host="h", nics=(nic,) * 8, stream="s")
         fleet = SimpleNamespace(
             mesh=SimpleNamespace(generation=plan.generation), flows=lambda: flows, contested={},
+            verbs_flows=tuple,
             members={f"host{number:05d}": Member(hello) for number in range(16_000)},
         )  # fmt: skip
         store = SimpleNamespace(count_rows=lambda: 7)

@@ -53,11 +53,12 @@ def _flaps(links: Links, downs: Floats) -> tuple[int, int, float] | None:
 
 def _slower(links: Links) -> dict[int, tuple[int, int, float]]:
     speed, nominal = links.column("speed_bps"), links.column("nominal_bps")
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         bad: Flags = (speed < SLOWER * nominal) & ~links.planned
+        share = np.where(nominal > 0, speed / nominal, np.nan)
     return {
         row: (links.grid.instant(each.first), links.grid.instant(each.last + 1),
-              float(np.nanmedian(speed[row, each.first :] / nominal[row, each.first :])))
+              float(np.nanmedian(share[row, each.first :])))
         for row, each in episodes(bad, np.isfinite(speed) & np.isfinite(nominal)).items()
     }  # fmt: skip
 
