@@ -251,7 +251,7 @@ def test_the_command_line_says_the_same(fleet: LiveFleet) -> None:
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)
     assert {(cell["src"], cell["dst"]) for cell in cells} == set(fleet.matrix())
-    wanted = "src dst paths sent lost owd_min_ns owd_p50_ns owd_p99_ns clk_err_ns dropped"
+    wanted = "src dst over paths sent lost owd_min_ns owd_p50_ns owd_p99_ns clk_err_ns dropped"
     assert set(cells[0]) == set(wanted.split())
     assert "one-way delay, median, µs" in syntony("probe", "matrix", "--lab", NAME).stdout
     status = syntony("clock", "status", "--lab", NAME)
