@@ -119,7 +119,9 @@ class Fabric:
             broken = sum(lost) if self.unresolved else 0
             there, back = (0, 0) if broken else lost
             answered = 10 - there - broken
-            rows.append(FlowCounts(flow, 10, there, answered, back, broken, *delay, 100.0))
+            rows.append(
+                FlowCounts(flow, 10, there, answered, back, broken, delay[0], delay[1], 100.0)
+            )
         add(self.watch, rows, heard)
 
     def overflow(self) -> dict[str, str]:

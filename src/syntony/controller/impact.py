@@ -115,6 +115,7 @@ def under_load(
     found: Iterable[Observation],
     findings: Sequence[Finding],
     queues: Iterable[Queue],
+    *,
     known: Iterable[str] = (),
     crowded: Iterable[str] = (),
     long: Container[str] = (),

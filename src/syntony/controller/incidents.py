@@ -168,7 +168,9 @@ class AlertDesk:
             for each in self._live_about(observe.LOSSES)
             if fleet_ns - each.held_ns >= QUEUE_KNOWN_NS
         }
-        found = impact.under_load(found, findings, slas.queues or (), waits, crowded, long)
+        found = impact.under_load(
+            found, findings, slas.queues or (), known=waits, crowded=crowded, long=long
+        )
         seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS

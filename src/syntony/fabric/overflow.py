@@ -1,4 +1,4 @@
-"""Whether what a part loses is what overflows from a queue there, by the seconds of its losses. Pure.
+"""Whether what a part loses overflows from a queue there, by the seconds of its losses. Pure.
 
 A queue loses what comes while it is full, so that the seconds with losses are seconds in which
 packets wait there. A cable loses in any second. Where packets wait in all of them nothing tells
