@@ -32,6 +32,8 @@ class Offset(NamedTuple):
     at_ns: int
     """CLOCK_MONOTONIC."""
     offset_ns: int
+    bound_ns: int
+    """How far fleet time may be off."""
 
 
 class QueuePairSocket(JobPeers[QueuePairPage]):
@@ -67,6 +69,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
             left_out=left_out,
             refused=refused,
             malformed=sum(each.page.malformed for each in list(self._peers.values())),
+            bound_ns=max(before.bound_ns, now.bound_ns),
         )
 
     def _read(self) -> tuple[list[QueuePairFigures], int]:
