@@ -284,6 +284,7 @@ class Agent:
         sheet = metrics.new_sheet(self._config.host)
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self._machine.statuses(time.monotonic_ns()))
+        metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         if self._reactor.state is not None:
             metrics.put_reactor(sheet, self._reactor.state)
