@@ -96,7 +96,7 @@ _QUEUE_PAIRS = (
     _agent("queue_pairs_left_out", "gauge", "",
            "queue pairs beyond 1,024 of the host or 256 of a process, which are not reported"),
     _agent("queue_pair_records_unused_total", "counter", "",
-           "records of queue pairs that were read and not used: a field cannot be, or no page came"),
+           "records of queue pairs that were read and not used, or what came is no page"),
 )  # fmt: skip
 
 _CLOCK = (

@@ -4,7 +4,8 @@ other, since the queue pair last became ready. Pure.
 Holds for reliable connections (``rc``): they deliver each message once, in order. Which generations
 belong together follows from addresses, queue pair numbers, first packet numbers and order in time.
 Every pair of stamps is checked: both ends must tell the same length, and nothing arrives before it
-was posted, but for what the two hosts' clocks may be off together. Where that does not hold, the two generations are never paired again, and it is counted.
+was posted, but for what the two hosts' clocks may be off together. Where that does not hold, the
+two generations are never paired again, and it is counted.
 """
 
 from __future__ import annotations
