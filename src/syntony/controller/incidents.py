@@ -22,13 +22,14 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import impact, observe, silence
+from syntony.controller import impact, observe, planes, silence
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.places import Places
+from syntony.controller.planes import PlanesSeen
 from syntony.errors import ConfigError, UsageError
 from syntony.fabric.sounding import Note
 from syntony.model import S, format_ns
@@ -73,6 +74,8 @@ class Slas(NamedTuple):
     """``a->b`` → what its paths cross."""
     jobs: Mapping[str, frozenset[tuple[str, str]]]
     """Job → the pairs of NICs that its connections go between."""
+    planes: PlanesSeen | None = None
+    """Probes over UDP beside those over verbs; None: not looked yet."""
 
 
 class _FleetId(msgspec.Struct):
@@ -180,6 +183,10 @@ class AlertDesk:
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
+        if slas.planes is not None:
+            differ = planes.observations(slas.planes, silent)
+            seen += impact.with_jobs(differ, slas.jobs, slas.crossing)
+            metrics |= planes.METRICS
         if slas.queues is not None:
             seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS
