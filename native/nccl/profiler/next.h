@@ -1,0 +1,29 @@
+/* Another profiler behind this one: NCCL loads one only. SYNTONY_NCCL_PROFILER_NEXT names it as
+ * NCCL_PROFILER_PLUGIN would: it gets what it would get from NCCL, in the newest version that it and
+ * this NCCL have in common. A table of version 2 is passed on as such, versions 4 to 7 to the same or
+ * an older one of them. */
+#ifndef PROFILER_NEXT_H
+#define PROFILER_NEXT_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+#include "comm.h"
+#include "parts.h"
+
+/* Load it, once for a process. `version` is that of the table that NCCL uses. Not for two threads at
+ * once. */
+void next_load(int version);
+/* It has a communicator from now on, unless it refuses. What it wants to know is in `*mask`, which
+ * stays where it is. Not for two threads at once. */
+void next_init(struct comm *comm, int *mask, const char *name, int nodes);
+void next_finalize(struct comm *comm);
+/* Whether it is to be told of events of this type. */
+bool next_wants(const struct comm *comm, uint64_t type);
+/* Tell it of an event: what it says of it is kept with `handle`, which is not 0. `descriptor` is as
+ * NCCL gave it. */
+void next_start(struct comm *comm, handle_t handle, const void *descriptor);
+void next_stop(handle_t handle);
+void next_record(handle_t handle, int state, void *arguments);
+
+#endif
