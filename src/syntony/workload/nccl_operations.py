@@ -1,0 +1,269 @@
+"""Reads the operations of NCCL that a job's process keeps for its agent, and believes none of them
+(native/nccl/profiler/syn_nccl_page.h). Pure.
+
+The process owns the page and may write anything to it at any time. An operation that has ended is
+used if two readings of it are the same in every byte: it cannot have been overwritten meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OPERATIONS, WAITS = 8192, 6
+MAGIC, VERSION = b"SYNNCL01", 1
+HEADER = np.dtype(
+    {
+        "names": ["magic", "version", "size", "begun", "left_out", "abi"],
+        "formats": ["S8", "<u4", "<u4", "<u8", "<u8", "<u4"],
+        "itemsize": 64,
+    }
+)
+OPERATION = np.dtype(
+    [
+        ("number", "<u8"), ("gate", "<u8"), ("comm", "<u8"), ("sequence", "<u8"),
+        ("nccl_sequence", "<u8"), ("count", "<u8"), ("enqueue_ns", "<i8"), ("started_ns", "<i8"),
+        ("done_ns", "<i8"), ("changed_ns", "<i8"), ("wait_ns", "<i8", WAITS),
+        ("waiting", "<u2", WAITS), ("sends", "<u2"), ("receives", "<u2"), ("kernels", "<u2"),
+        ("kind", "<u2"), ("steps", "<u4"), ("rank", "<i4"), ("ranks", "<i4"), ("peer", "<i4"),
+        ("op", "<u1", 16), ("datatype", "<u1", 16), ("algorithm", "<u1", 8),
+        ("protocol", "<u1", 8), ("name", "<u1", 28), ("reserved", "<u8", 2),
+    ]
+)  # fmt: skip
+"""`struct syn_nccl_operation`."""
+PAGE_BYTES = HEADER.itemsize + OPERATIONS * OPERATION.itemsize
+QUIET_NS = 500 * MS
+"""After its last part ended, an operation may have another one that begins for so long: its proxies
+take their work in turns."""
+HANGING_NS = 10 * S
+"""An operation that has not ended, and of which nothing got on for so long, is told, once."""
+
+_COLLECTIVE, _P2P = 1, 2
+_LIVE = 0xFFFF
+_MOST = 1 << 62
+_MOST_RANKS = 1 << 24
+_TEXT = re.compile(rb"[\x21-\x7e]*(?: [\x21-\x7e]+)*")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ELEMENT_BYTES = {
+    "ncclInt8": 1, "ncclUint8": 1, "ncclFloat8e4m3": 1, "ncclFloat8e5m2": 1, "ncclFloat16": 2,
+    "ncclBfloat16": 2, "ncclInt32": 4, "ncclUint32": 4, "ncclFloat32": 4, "ncclInt64": 8,
+    "ncclUint64": 8, "ncclFloat64": 8,
+}  # fmt: skip
+_FROM_ALL = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+"""NCCL counts what one rank has of these."""
+
+
+class NcclOperation(NamedTuple):
+    """One operation of one rank; instants CLOCK_MONOTONIC or fleet time, as its reader says.
+
+    Waits are what the oldest transfer of a proxy operation was waiting for, on average over the
+    operation's channels; None: it has no proxy operation of that direction.
+    """
+
+    comm: str
+    """NCCL's hash of the communicator, the same on all ranks: 16 hexadecimal digits."""
+    name: str
+    """What the program calls the communicator; "": nothing."""
+    op: str
+    """all_reduce, all_gather, …; send or recv."""
+    collective: bool
+    seq: int
+    """Of this kind in its communicator, from 0. Collectives have the same on all ranks."""
+    rank: int
+    nranks: int | None
+    peer: int | None
+    """Of a send or receive."""
+    bytes: int | None
+    """Of the operation: the larger of a rank's two buffers."""
+    algorithm: str
+    protocol: str
+    enqueue_ns: int
+    started_ns: int | None
+    """When the first part of it began."""
+    done_ns: int | None
+    """None: it has not ended, or, where it has no `parts`, nobody knows."""
+    parts: int
+    """Proxy operations and kernels of it that were told."""
+    steps: int
+    """Transfers that ended."""
+    gpu_wait_ns: int | None
+    credit_wait_ns: int | None
+    net_wait_ns: int | None
+    recv_wait_ns: int | None
+    flush_wait_ns: int | None
+    consume_wait_ns: int | None
+    waiting: tuple[int, ...]
+    """How many proxy operations wait now: for the GPU, credit, network, data, flush, GPU."""
+    changed_ns: int
+    """When something of it last got on."""
+    dropped: int
+    """Operations that were lost since the row before."""
+
+
+class NcclPageReader:
+    """Of one page, looked at again and again; each operation is told once, or twice if it hangs."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        """Operations before this one were told or lost."""
+        self._told: set[int] = set()
+        """Of those after."""
+        self._hanging: set[int] = set()
+        self._dropped = 0
+        """Lost, and not told yet."""
+        self.lost = 0
+        """Operations that were overwritten before they were told, ever."""
+        self.malformed = 0
+        """Pages and operations that could not be used."""
+        self.left_out = 0
+        """Parts and steps for which the process had no place, by its word."""
+
+    def read(self, before: bytes, after: bytes, now_ns: int) -> list[NcclOperation]:
+        """What is new: operations that ended, and those that hang.
+
+        Args:
+            before: `PAGE_BYTES` bytes.
+            after: the same, read after `before`.
+            now_ns: CLOCK_MONOTONIC, after both were read.
+        """
+        header = np.frombuffer(after, HEADER, 1)[0]
+        if header["magic"] != MAGIC or header["version"] != VERSION:
+            self.malformed += 1
+            return []
+        self.left_out = int(header["left_out"])
+        end = int(header["begun"])
+        if not self._next <= end < _MOST:
+            self.malformed += 1
+            return []
+        self._forget(max(self._next, end - OPERATIONS))
+        first = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
+        last = np.frombuffer(after, OPERATION, OPERATIONS, HEADER.itemsize)
+        found = []
+        for place in _candidates(first, last, self._next, end):
+            number = int(last[place]["number"])
+            if number not in self._told:
+                found += self._tell(number, first[place], last[place], now_ns)
+        while self._next in self._told:
+            self._told.remove(self._next)
+            self._hanging.discard(self._next)
+            self._next += 1
+        return found
+
+    def _forget(self, begin: int) -> None:
+        """Operations before `begin` are not in the page any more."""
+        lost = begin - self._next - sum(1 for number in self._told if number < begin)
+        self.lost += lost
+        self._dropped += lost
+        self._next = begin
+        self._told = {number for number in self._told if number >= begin}
+        self._hanging = {number for number in self._hanging if number >= begin}
+
+    def _tell(
+        self, number: int, first: np.void, last: np.void, now_ns: int
+    ) -> list[NcclOperation]:
+        live = int(last["gate"]) & _LIVE
+        ended_ns = max(int(last["done_ns"]), int(last["enqueue_ns"]))
+        if live == 0 and now_ns - ended_ns >= QUIET_NS:
+            if first.tobytes() != last.tobytes():
+                return []  # it changed just now
+            self._told.add(number)
+        elif live and now_ns - int(last["changed_ns"]) >= HANGING_NS and number not in self._hanging:
+            self._hanging.add(number)
+        else:
+            return []
+        row = _row(last, now_ns, ended=live == 0, dropped=self._dropped)
+        if row is None:
+            self.malformed += 1
+            return []
+        self._dropped = 0
+        return [row]
+
+
+def _candidates(
+    first: NDArray[np.void], last: NDArray[np.void], begin: int, end: int
+) -> list[int]:
+    """Places whose operations are numbered from `begin` to before `end`, the oldest first."""
+    numbers = last["number"]
+    fits = (
+        (numbers >= begin) & (numbers < end) & (first["number"] == numbers)
+        & (numbers % OPERATIONS == np.arange(OPERATIONS))
+        & (last["gate"] >> np.uint64(32) == (numbers & np.uint64(0xFFFFFFFF)))
+    )  # fmt: skip
+    places = np.flatnonzero(fits)
+    return places[np.argsort(numbers[places], kind="stable")].tolist()  # type: ignore[no-any-return]
+
+
+def _text(raw: np.void) -> str | None:
+    """None: it does not end, or has bytes that no name has."""
+    text, ends, _ = raw.tobytes().partition(b"\0")
+    return text.decode("ascii") if ends and _TEXT.fullmatch(text) else None
+
+
+def _row(told: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperation | None:
+    """None: it cannot be."""
+    texts = [_text(told[name]) for name in ("op", "datatype", "algorithm", "protocol", "name")]
+    instants = [int(told[f"{name}_ns"]) for name in ("enqueue", "started", "done", "changed")]
+    enqueue_ns, started_ns, done_ns, changed_ns = instants
+    waits = told["wait_ns"].tolist()
+    rank, ranks, count = int(told["rank"]), int(told["ranks"]), int(told["count"])
+    kind, peer = int(told["kind"]), int(told["peer"])
+    sends, receives = int(told["sends"]), int(told["receives"])
+    parts = sends + receives + int(told["kernels"])
+    named = [text for text in texts if text is not None]
+    if (
+        len(named) != len(texts)
+        or kind not in {_COLLECTIVE, _P2P}
+        or not 0 < enqueue_ns <= changed_ns <= now_ns
+        or any(at_ns and not enqueue_ns <= at_ns <= now_ns for at_ns in (started_ns, done_ns))
+        or not all(0 <= each < _MOST for each in waits)
+        or max(count, int(told["sequence"])) >= _MOST
+        or not 0 <= rank < _MOST_RANKS
+        or not (ranks == 0 or rank < ranks < _MOST_RANKS)
+        or (kind == _P2P and not 0 <= peer < _MOST_RANKS)
+    ):
+        return None
+    name, datatype, algorithm, protocol, comm_name = named
+    op = _WORDS.sub("_", name).lower()
+    total = (sends,) * 3 + (receives,) * 3
+    mean = [wait // of if of else None for wait, of in zip(waits, total, strict=True)]
+    return NcclOperation(
+        comm=f"{int(told['comm']):016x}",
+        name=comm_name,
+        op=op,
+        collective=kind == _COLLECTIVE,
+        seq=int(told["sequence"]),
+        rank=rank,
+        nranks=ranks or None,
+        peer=peer if kind == _P2P else None,
+        bytes=_bytes(op, count, datatype, ranks),
+        algorithm=algorithm.lower(),
+        protocol=protocol.lower(),
+        enqueue_ns=enqueue_ns,
+        started_ns=started_ns or None,
+        done_ns=done_ns if ended and done_ns else None,
+        parts=parts,
+        steps=int(told["steps"]),
+        gpu_wait_ns=mean[0],
+        credit_wait_ns=mean[1],
+        net_wait_ns=mean[2],
+        recv_wait_ns=mean[3],
+        flush_wait_ns=mean[4],
+        consume_wait_ns=mean[5],
+        waiting=tuple(told["waiting"].tolist()),
+        changed_ns=changed_ns,
+        dropped=dropped,
+    )
+
+
+def _bytes(op: str, count: int, datatype: str, ranks: int) -> int | None:
+    size = _ELEMENT_BYTES.get(datatype)
+    if size is None or (op in _FROM_ALL and not ranks):
+        return None
+    return count * size * (ranks if op in _FROM_ALL else 1)
