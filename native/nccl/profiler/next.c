@@ -14,7 +14,7 @@ static union {
     const struct profiler_v5 *v5;
 } next;
 static int next_version, caller_version;
-static bool looked;
+static bool looked, alone;
 
 #define PARTS_OF_OPERATIONS (EVENT_PROXY_OP | EVENT_PROXY_STEP | EVENT_KERNEL | EVENT_NET)
 #define COPY_ENGINE (EVENT_CE_COLLECTIVE | EVENT_CE_SYNC | EVENT_CE_BATCH)
@@ -70,12 +70,13 @@ static const void *find_table(void *library, int version, int *found)
     return NULL;
 }
 
-void next_load(int version)
+void next_load(int version, bool it_is_alone)
 {
     const char *name = getenv("SYNTONY_NCCL_PROFILER_NEXT");
     if (looked || name == NULL || name[0] == 0)
         return;
     looked = true;
+    alone = it_is_alone;
     void *library = open_library(name);
     if (library == NULL) {
         WARN("SYNTONY_NCCL_PROFILER_NEXT is left out: %s", dlerror());
@@ -135,11 +136,13 @@ bool next_wants(const struct comm *comm, uint64_t type)
 
 static void *its_handle(void *ours)
 {
-    return event_next((handle_t)(uintptr_t)ours);
+    return alone ? ours : event_next((handle_t)(uintptr_t)ours);
 }
 
-void next_start(struct comm *comm, handle_t handle, const void *descriptor)
+void *next_start(struct comm *comm, handle_t handle, const void *descriptor)
 {
+    if (!alone && handle == 0 && (handle = other_begin()) == 0)
+        return NULL;
     union {
         struct event_v2 v2;
         struct event_v4 v4;
@@ -163,19 +166,22 @@ void next_start(struct comm *comm, handle_t handle, const void *descriptor)
     }
     void *its = NULL;
     next.v2->start_event(comm->next, &its, copy.bytes);
+    if (alone)
+        return its;
     event_set_next(handle, its);
+    return (void *)(uintptr_t)handle;
 }
 
-void next_stop(handle_t handle)
+void next_stop(void *event)
 {
-    void *its = event_next(handle);
+    void *its = next.table ? its_handle(event) : NULL;
     if (its != NULL)
         next.v2->stop_event(its);
 }
 
-void next_record(handle_t handle, int state, void *arguments)
+void next_record(void *event, int state, void *arguments)
 {
-    void *its = event_next(handle);
+    void *its = next.table ? its_handle(event) : NULL;
     if (its != NULL)
         next.v2->record_state(its, state, arguments);
 }

@@ -11,19 +11,19 @@
 #include "comm.h"
 #include "parts.h"
 
-/* Load it, once for a process. `version` is that of the table that NCCL uses. Not for two threads at
- * once. */
-void next_load(int version);
+/* Load it, once for a process. `version` is that of the table that NCCL uses. `alone`: nothing of this
+ * profiler is wanted, and NCCL gets the other one's handles. Not for two threads at once. */
+void next_load(int version, bool alone);
 /* It has a communicator from now on, unless it refuses. What it wants to know is in `*mask`, which
  * stays where it is. Not for two threads at once. */
 void next_init(struct comm *comm, int *mask, const char *name, int nodes);
 void next_finalize(struct comm *comm);
 /* Whether it is to be told of events of this type. */
 bool next_wants(const struct comm *comm, uint64_t type);
-/* Tell it of an event: what it says of it is kept with `handle`, which is not 0. `descriptor` is as
- * NCCL gave it. */
-void next_start(struct comm *comm, handle_t handle, const void *descriptor);
-void next_stop(handle_t handle);
-void next_record(handle_t handle, int state, void *arguments);
+/* Tell it of an event, and what NCCL is to call that: `handle`, with which is kept what the other one
+ * says; alone, what that says. `descriptor` is as NCCL gave it. */
+void *next_start(struct comm *comm, handle_t handle, const void *descriptor);
+void next_stop(void *event);
+void next_record(void *event, int state, void *arguments);
 
 #endif

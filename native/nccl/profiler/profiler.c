@@ -15,6 +15,7 @@ static struct comm comms[COMMS];
 static int pid;
 static int *nccl_mask; /* NCCL's own: one for all communicators */
 static int wanted;     /* by us */
+static bool initialised, open; /* whether there is a page: that stays so */
 
 static int events_wanted(int version)
 {
@@ -44,14 +45,16 @@ int profiler_init(int version, void **context, int *mask, const struct comm_info
     pthread_mutex_lock(&lock);
     if (info->log)
         nccl_log = info->log;
-    bool open = operations_open((uint32_t)version);
-    next_load(version);
+    if (!initialised)
+        open = operations_open((uint32_t)version);
+    initialised = true;
+    next_load(version, !open);
     struct comm *comm = take_comm(info);
     *context = comm;
     if (comm != NULL) {
         SET(pid, getpid());
         SET(nccl_mask, mask);
-        SET(wanted, open ? events_wanted(version) : 0);
+        SET(wanted, operations_are_open() ? events_wanted(version) : 0);
         if (open) {
             next_init(comm, &comm->next_mask, info->name, info->nodes);
             comm->next_seen = comm->next_mask;
@@ -117,19 +120,14 @@ handle_t profiler_operation(struct comm *comm, struct operation *operation)
 
 void *profiler_told(struct comm *comm, handle_t handle, uint64_t type, const void *descriptor)
 {
-    if (next_wants(comm, type)) {
-        if (handle == 0)
-            handle = other_begin();
-        if (handle != 0)
-            next_start(comm, handle, descriptor);
-    }
-    return (void *)(uintptr_t)handle;
+    return next_wants(comm, type) ? next_start(comm, handle, descriptor)
+                                  : (void *)(uintptr_t)handle;
 }
 
-int profiler_stop(void *handle)
+int profiler_stop(void *event)
 {
-    next_stop((handle_t)(uintptr_t)handle);
-    event_end((handle_t)(uintptr_t)handle);
+    next_stop(event);
+    event_end((handle_t)(uintptr_t)event);
     return 0;
 }
 
@@ -145,6 +143,6 @@ int profiler_record(void *event, int state, void *arguments)
     case STATE_RECEIVE_GPU: step_waits(handle, SYN_NCCL_CONSUME); break;
     case STATE_SEND_CREDIT_V2: part_waits_for_credit(handle); break;
     }
-    next_record(handle, state, arguments);
+    next_record(event, state, arguments);
     return 0;
 }
