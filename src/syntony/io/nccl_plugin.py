@@ -58,15 +58,17 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def profiler_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes NCCL load the profiler plug-in, and that the profiler that was wanted before.
+    """What makes NCCL load the profiler plug-in, and that the profiler that was wanted before. By
+    its file: NCCL 2.24 makes no file names of names.
 
     Raises:
         MissingError: it was not built, or the loader would split its path.
     """
     path = _search_path(environ, profiler_plugin().parent)
-    added = {PROFILER_VARIABLE: NAME, PATH_VARIABLE: path}
+    added = {PROFILER_VARIABLE: _PROFILER_FILE, PATH_VARIABLE: path}
     other = environ.get(PROFILER_VARIABLE, "")
-    if other.lower() not in {"", "none", NAME} and not environ.get(NEXT_VARIABLE):
+    ours = {"", "none", NAME, _PROFILER_FILE}
+    if other.lower() not in ours and not environ.get(NEXT_VARIABLE):
         added[NEXT_VARIABLE] = other
     return added
 
