@@ -19,7 +19,7 @@ from tests.nccl.wheels import symbols
 NET_LOAD = ("_Z17ncclNetPluginInitv", "_Z17ncclNetPluginLoadP8ncclComm")
 """Of NCCL up to 2.21, and up to 2.26; later ones load in NET_INIT."""
 NET_INIT = "_Z11ncclNetInitP8ncclComm"
-UNNET_LOAD = ("_Z15ncclNetFinalizeP8ncclComm", "_Z19ncclNetPluginUnloadP8ncclComm")
+NET_UNLOAD = ("_Z15ncclNetFinalizeP8ncclComm", "_Z19ncclNetPluginUnloadP8ncclComm")
 PROFILER_INIT = "_Z22ncclProfilerPluginInitP8ncclComm"
 PROFILER_UNLOAD = "_Z26ncclProfilerPluginFinalizeP8ncclComm"
 CONTROL_START = "_Z31ncclProfilerStartProxyCtrlEventPvPS_"
