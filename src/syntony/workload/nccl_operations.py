@@ -38,6 +38,14 @@ OPERATION = np.dtype(
     ]
 )  # fmt: skip
 """`struct syn_nccl_operation`."""
+_TEXTS = ("op", "datatype", "algorithm", "protocol", "name")
+_AS_TEXT = np.dtype(
+    [
+        (name, f"S{kind.itemsize}") if name in _TEXTS else (name, kind.base, kind.shape)
+        for name, kind in ((name, OPERATION[name]) for name in OPERATION.names or ())
+    ]
+)
+_FIELDS = {name: at for at, name in enumerate(_AS_TEXT.names or ())}
 PAGE_BYTES = HEADER.itemsize + OPERATIONS * OPERATION.itemsize
 QUIET_NS = 500 * MS
 """After its last part ended, an operation may have another one that begins for so long: its proxies
@@ -146,10 +154,11 @@ class NcclPageReader:
         first = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
         last = np.frombuffer(after, OPERATION, OPERATIONS, HEADER.itemsize)
         found = []
-        for place in _candidates(first, last, self._next, end):
+        for place, ended in _candidates(first, last, self._next, end, now_ns):
             number = int(last[place]["number"])
-            if number not in self._told:
-                found += self._tell(number, first[place], last[place], now_ns)
+            if number in self._told or (not ended and number in self._hanging):
+                continue
+            found += self._tell(number, last[place], now_ns, ended=ended)
         while self._next in self._told:
             self._told.remove(self._next)
             self._hanging.discard(self._next)
@@ -165,20 +174,9 @@ class NcclPageReader:
         self._told = {number for number in self._told if number >= begin}
         self._hanging = {number for number in self._hanging if number >= begin}
 
-    def _tell(
-        self, number: int, first: np.void, last: np.void, now_ns: int
-    ) -> list[NcclOperation]:
-        live = int(last["gate"]) & _LIVE
-        ended_ns = max(int(last["done_ns"]), int(last["enqueue_ns"]))
-        if live == 0 and now_ns - ended_ns >= QUIET_NS:
-            if first.tobytes() != last.tobytes():
-                return []  # it changed just now
-            self._told.add(number)
-        elif live and now_ns - int(last["changed_ns"]) >= HANGING_NS and number not in self._hanging:
-            self._hanging.add(number)
-        else:
-            return []
-        row = _row(last, now_ns, ended=live == 0, dropped=self._dropped)
+    def _tell(self, number: int, told: np.void, now_ns: int, *, ended: bool) -> list[NcclOperation]:
+        (self._told if ended else self._hanging).add(number)
+        row = _row(told, now_ns, ended=ended, dropped=self._dropped)
         if row is None:
             self.malformed += 1
             return []
@@ -187,35 +185,44 @@ class NcclPageReader:
 
 
 def _candidates(
-    first: NDArray[np.void], last: NDArray[np.void], begin: int, end: int
-) -> list[int]:
-    """Places whose operations are numbered from `begin` to before `end`, the oldest first."""
+    first: NDArray[np.void], last: NDArray[np.void], begin: int, end: int, now_ns: int
+) -> list[tuple[int, bool]]:
+    """Places of operations numbered from `begin` to before `end` that ended, or else hang, the
+    oldest first."""
     numbers = last["number"]
     fits = (
         (numbers >= begin) & (numbers < end) & (first["number"] == numbers)
         & (numbers % OPERATIONS == np.arange(OPERATIONS))
         & (last["gate"] >> np.uint64(32) == (numbers & np.uint64(0xFFFFFFFF)))
     )  # fmt: skip
-    places = np.flatnonzero(fits)
-    return places[np.argsort(numbers[places], kind="stable")].tolist()  # type: ignore[no-any-return]
+    words = OPERATION.itemsize // 8
+    same = (first.view("<u8") == last.view("<u8")).reshape(-1, words).all(axis=1)
+    over = last["gate"] & np.uint64(_LIVE) == 0
+    ended_ns = np.maximum(last["done_ns"], last["enqueue_ns"])
+    ended = over & same & (ended_ns <= now_ns - QUIET_NS)
+    hangs = ~over & (last["changed_ns"] <= now_ns - HANGING_NS)
+    places = np.flatnonzero(fits & (ended | hangs))
+    places = places[np.argsort(numbers[places], kind="stable")]
+    return list(zip(places.tolist(), ended[places].tolist(), strict=True))
 
 
-def _text(raw: np.void) -> str | None:
+def _text(raw: bytes, name: str) -> str | None:
     """None: it does not end, or has bytes that no name has."""
-    text, ends, _ = raw.tobytes().partition(b"\0")
-    return text.decode("ascii") if ends and _TEXT.fullmatch(text) else None
+    whole = len(raw) < OPERATION[name].itemsize and _TEXT.fullmatch(raw)
+    return raw.decode("ascii") if whole else None
 
 
-def _row(told: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperation | None:
+def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperation | None:
     """None: it cannot be."""
-    texts = [_text(told[name]) for name in ("op", "datatype", "algorithm", "protocol", "name")]
-    instants = [int(told[f"{name}_ns"]) for name in ("enqueue", "started", "done", "changed")]
-    enqueue_ns, started_ns, done_ns, changed_ns = instants
+    values = place.view(_AS_TEXT).item()
+    told = {name: values[at] for name, at in _FIELDS.items()}
+    texts = [_text(told[name], name) for name in _TEXTS]
+    enqueue_ns, started_ns = told["enqueue_ns"], told["started_ns"]
+    done_ns, changed_ns = told["done_ns"], told["changed_ns"]
     waits = told["wait_ns"].tolist()
-    rank, ranks, count = int(told["rank"]), int(told["ranks"]), int(told["count"])
-    kind, peer = int(told["kind"]), int(told["peer"])
-    sends, receives = int(told["sends"]), int(told["receives"])
-    parts = sends + receives + int(told["kernels"])
+    rank, ranks, count = told["rank"], told["ranks"], told["count"]
+    kind, peer, sends, receives = (told[name] for name in ("kind", "peer", "sends", "receives"))
+    parts = sends + receives + told["kernels"]
     named = [text for text in texts if text is not None]
     if (
         len(named) != len(texts)
@@ -223,7 +230,7 @@ def _row(told: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperat
         or not 0 < enqueue_ns <= changed_ns <= now_ns
         or any(at_ns and not enqueue_ns <= at_ns <= now_ns for at_ns in (started_ns, done_ns))
         or not all(0 <= each < _MOST for each in waits)
-        or max(count, int(told["sequence"])) >= _MOST
+        or max(count, told["sequence"]) >= _MOST
         or not 0 <= rank < _MOST_RANKS
         or not (ranks == 0 or rank < ranks < _MOST_RANKS)
         or (kind == _P2P and not 0 <= peer < _MOST_RANKS)
@@ -231,25 +238,28 @@ def _row(told: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperat
         return None
     name, datatype, algorithm, protocol, comm_name = named
     op = _WORDS.sub("_", name).lower()
+    size = _bytes(op, count, datatype, ranks)
+    if size is not None and size >= _MOST:
+        return None
     total = (sends,) * 3 + (receives,) * 3
     mean = [wait // of if of else None for wait, of in zip(waits, total, strict=True)]
     return NcclOperation(
-        comm=f"{int(told['comm']):016x}",
+        comm=f"{told['comm']:016x}",
         name=comm_name,
         op=op,
         collective=kind == _COLLECTIVE,
-        seq=int(told["sequence"]),
+        seq=told["sequence"],
         rank=rank,
         nranks=ranks or None,
         peer=peer if kind == _P2P else None,
-        bytes=_bytes(op, count, datatype, ranks),
+        bytes=size,
         algorithm=algorithm.lower(),
         protocol=protocol.lower(),
         enqueue_ns=enqueue_ns,
         started_ns=started_ns or None,
         done_ns=done_ns if ended and done_ns else None,
         parts=parts,
-        steps=int(told["steps"]),
+        steps=told["steps"],
         gpu_wait_ns=mean[0],
         credit_wait_ns=mean[1],
         net_wait_ns=mean[2],
