@@ -64,7 +64,7 @@ def _environment(place: Path) -> dict[str, str]:
 
 def costs(program: Path, place: Path, rounds: int) -> dict[str, tuple[float, float]]:
     """Median and 10th percentile by kind, ns for each callback."""
-    words = [program, profiler_plugin(), "7", "costs", str(rounds)]
+    words = [str(program), str(profiler_plugin()), "7", "costs", str(rounds)]
     done = subprocess.run(
         words, env=_environment(place), capture_output=True, text=True, check=True
     )
@@ -79,7 +79,7 @@ def rate(program: Path, place: Path, each_second: int) -> dict[str, float]:
     """What is read of so many operations a second, read once a second."""
     agent = NcclSocket(place / "agent-nccl")
     agent.start()
-    words = [program, profiler_plugin(), "7", "rate", str(each_second), str(SECONDS)]
+    words = [str(program), str(profiler_plugin()), "7", "rate", str(each_second), str(SECONDS)]
     pipe = subprocess.PIPE
     told, busy_ns = 0, 0
     with subprocess.Popen(

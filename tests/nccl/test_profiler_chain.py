@@ -130,6 +130,5 @@ def test_nothing_is_wanted_without_an_agent(chain: Path, tmp_path: Path) -> None
 
 def test_it_is_found_by_its_name(chain: Path, tmp_path: Path) -> None:
     profiler.build_second(tmp_path / "libnccl-profiler-second.so", 7)
-    path = {"LD_LIBRARY_PATH": str(tmp_path)}
-    _, _, lines = _run(chain, 7, "second", tmp_path / "log", **path)
+    _, _, lines = _run(chain, 7, "second", tmp_path / "log", LD_LIBRARY_PATH=str(tmp_path))
     assert lines[0][0] == "init"

@@ -3,6 +3,7 @@ is worked out from the callbacks alone."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 from collections import Counter, defaultdict
@@ -54,7 +55,7 @@ class Part:
             points |= {step.end_ns} if step.end_ns is not None else set()
         spent = [0] * WAITS
         ordered = sorted(at for at in points if at <= end_ns)
-        for begin_ns, next_ns in zip(ordered, ordered[1:], strict=False):
+        for begin_ns, next_ns in itertools.pairwise(ordered):
             under_way = [
                 step
                 for step in self.steps
@@ -70,7 +71,7 @@ class Work(NamedTuple):
     comm: int
     collective: bool
     op: str
-    count: int
+    elements: int
     begin_ns: int
 
 
@@ -141,7 +142,7 @@ def test_random_work_is_told_as_it_was(version: int, generator: Path, tmp_path: 
     seed = random.SystemRandom().randrange(1, 1 << 32)
     print(f"seed {seed}")
     page = tmp_path / "page"
-    words = [generator, profiler_plugin(), str(version), str(seed), "40000", page]
+    words = [str(generator), str(profiler_plugin()), str(version), str(seed), "40000", str(page)]
     log = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     truth = Truth(log)
     whole = page.read_bytes()
@@ -176,16 +177,22 @@ def test_random_work_is_told_as_it_was(version: int, generator: Path, tmp_path: 
 def _check_parts(row: NcclOperation, parts: list[Part], end_ns: int, over: bool) -> None:
     ended = [part.end_ns for part in parts if part.end_ns is not None]
     assert row.done_ns == (max(ended) if over and ended else None)
-    told = row[NcclOperation._fields.index("gpu_wait_ns") :][:WAITS]
+    told = (
+        row.gpu_wait_ns, row.credit_wait_ns, row.net_wait_ns, row.recv_wait_ns, row.flush_wait_ns,
+        row.consume_wait_ns,
+    )  # fmt: skip
     for at in range(WAITS):
         mine = [part.waits(end_ns)[at] for part in parts if part.sends == (at < 3)]
+        mean_ns = told[at]
         if not mine:
-            assert told[at] is None
-        elif over:
-            assert told[at] == sum(mine) // len(mine)
+            assert mean_ns is None
+            continue
+        assert mean_ns is not None
+        if over:
+            assert mean_ns == sum(mine) // len(mine)
             assert row.waiting[at] == 0
-        else:  # what lasts is told when it changes
-            assert 0 <= told[at] <= sum(mine) // len(mine)
+        else:  # a wait that goes on is recorded when it changes
+            assert 0 <= mean_ns <= sum(mine) // len(mine)
     if over:
         steps = sum(step.end_ns is not None for part in parts for step in part.steps)
         assert row.steps == steps

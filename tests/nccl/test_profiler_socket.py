@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.nccl import profiler
 
+from syntony.agent import nccl_socket
 from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket
 from syntony.errors import MissingError
 from syntony.io.nccl_plugin import profiler_plugin
+from syntony.workload.nccl_operations import OPERATIONS
 
 if TYPE_CHECKING:
     from syntony.workload.nccl_operations import NcclOperation
@@ -32,7 +35,7 @@ def test_every_operation_of_a_job_is_told_once(driver: Path, tmp_path: Path) -> 
     agent.start()
     environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
     rows: list[NcclOperation] = []
-    words = [driver, profiler_plugin(), "7", "rate", "1000", "1"]
+    words = [str(driver), str(profiler_plugin()), "7", "rate", "1000", "1"]
     with subprocess.Popen(
         words, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -53,9 +56,61 @@ def test_every_operation_of_a_job_is_told_once(driver: Path, tmp_path: Path) -> 
     agent.close()
 
 
+@pytest.mark.parametrize(("operations", "lost"), [(3000, 0), (10_000, 10_000 - OPERATIONS)])
+def test_what_a_process_did_last_is_read_after_its_end(
+    operations: int, lost: int, driver: Path, tmp_path: Path
+) -> None:
+    """Nothing was read while it ran."""
+    agent = NcclSocket(tmp_path / NCCL_SOCKET)
+    agent.start()
+    environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
+    words = [str(driver), str(profiler_plugin()), "7", "rate", str(operations), "1"]
+    subprocess.run(
+        words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    end = time.monotonic() + 30
+    while agent.processes and time.monotonic() < end:
+        time.sleep(0.01)
+    [found] = agent.read()
+    assert [row.seq for row in found.operations] == list(range(lost, operations))
+    assert all(row.done_ns for row in found.operations)
+    assert agent.losses() == {"lost": lost, "malformed": 0, "left_out": 0}
+    assert agent.read() == []
+    agent.close()
+
+
+def test_operations_of_ended_processes_are_kept_up_to_a_bound(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_socket, "MAX_ENDED", 1500)
+    agent = NcclSocket(tmp_path / NCCL_SOCKET)
+    agent.start()
+    environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
+    words = [str(driver), str(profiler_plugin()), "7", "rate", "1000", "1"]
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    words, env=os.environ | environment, stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                )
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        for process in processes:
+            process.communicate(b"\n", timeout=60)
+    end = time.monotonic() + 30
+    while agent.processes and time.monotonic() < end:
+        time.sleep(0.01)
+    assert sorted(len(each.operations) for each in agent.read()) == [500, 1000]
+    assert agent.losses()["lost"] == 500
+    agent.close()
+
+
 def test_a_job_without_an_agent_runs_as_ever(driver: Path, tmp_path: Path) -> None:
     environment = {"SYNTONY_AGENT": str(tmp_path / "agent")}
-    words = [driver, profiler_plugin(), "5", "rate", "10000", "1"]
+    words = [str(driver), str(profiler_plugin()), "5", "rate", "10000", "1"]
     done = subprocess.run(
         words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=60,
         check=True,

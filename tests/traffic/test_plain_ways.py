@@ -1,4 +1,4 @@
-"""Plain connections: how long a new way is given, which peers are followed, what is not gone back to."""
+"""Plain connections: how long a new way is given, which peers are followed, which way is left."""
 
 from __future__ import annotations
 

@@ -106,8 +106,7 @@ def test_more_may_come_of_what_ended_just_now() -> None:
 
 def test_what_hangs_is_told_while_it_does_and_when_it_ends() -> None:
     reader = NcclPageReader()
-    hangs = {"gate": 1, "done_ns": 0, "waiting": [0, 0, 0, 4, 0, 0]}
-    whole = page(**hangs)
+    whole = page(gate=1, done_ns=0, waiting=[0, 0, 0, 4, 0, 0])
     assert read(reader, whole, now_ns=BEGUN_NS + 1000 + HANGING_NS - 1) == []
     (row,) = read(reader, whole, now_ns=BEGUN_NS + 1000 + HANGING_NS)
     assert (row.done_ns, row.waiting[3]) == (None, 4)
@@ -115,6 +114,25 @@ def test_what_hangs_is_told_while_it_does_and_when_it_ends() -> None:
     (row,) = read(reader, page(), now_ns=BEGUN_NS + 200 * S)
     assert row.done_ns == BEGUN_NS + 1000
     assert read(reader, page(), now_ns=BEGUN_NS + 300 * S) == []
+
+
+def test_all_that_is_left_of_a_process_that_ended_is_reported() -> None:
+    reader = NcclPageReader()
+    whole = page(3)
+    change(whole, 1, gate=1 << 32 | 1, done_ns=0)
+    rows = reader.read(bytes(whole), bytes(whole), BEGUN_NS + 1000, last=True)
+    assert [(row.seq, row.done_ns) for row in rows] == [
+        (0, BEGUN_NS + 1000), (1, None), (2, BEGUN_NS + 1000),
+    ]  # fmt: skip
+    assert reader.read(bytes(whole), bytes(whole), NOW_NS, last=True) == []
+
+
+def test_one_that_was_reported_to_hang_is_not_again_when_its_process_ends() -> None:
+    reader = NcclPageReader()
+    whole = page(gate=1, done_ns=0)
+    assert len(read(reader, whole, now_ns=NOW_NS + HANGING_NS)) == 1
+    now_ns = NOW_NS + 2 * HANGING_NS
+    assert reader.read(bytes(whole), bytes(whole), now_ns, last=True) == []
 
 
 def test_what_was_overwritten_unread_is_counted() -> None:

@@ -23,29 +23,27 @@ class NcclPage:
         self._page = HandedPage(connection, VERSION, PAGE_BYTES)
         self._reader = NcclPageReader()
 
-    @property
-    def malformed(self) -> int:
-        """Operations that could not be used, a page that is none included."""
-        return self._reader.malformed + self._page.refused
+    def read(self, *, last: bool = False) -> list[NcclOperation]:
+        """Operations that ended, or hang, since the last call, instants in CLOCK_MONOTONIC; none as
+        long as the process has sent no page.
 
-    @property
-    def lost(self) -> int:
-        """Operations that were overwritten before they were read."""
-        return self._reader.lost
-
-    @property
-    def left_out(self) -> int:
-        """Parts and steps for which there was no place, by the process's word."""
-        return self._reader.left_out
-
-    def read(self) -> list[NcclOperation]:
-        """What ended or hangs since the last call, instants in CLOCK_MONOTONIC; nothing as long as
-        the process has sent no page."""
+        Args:
+            last: the process has ended. Operations that have not ended are reported, too.
+        """
         if not self._page.is_there():
             return []
         before = self._page.read(PAGE_BYTES)
         after = self._page.read(PAGE_BYTES)
-        return self._reader.read(before, after, time.monotonic_ns())
+        return self._reader.read(before, after, time.monotonic_ns(), last=last)
+
+    def losses(self) -> dict[str, int]:
+        """`lost`: operations that were overwritten unread; `malformed`: those that cannot be used,
+        and a page that is none; `left_out`: parts and steps for which the process had no room."""
+        return {
+            "lost": self._reader.lost,
+            "malformed": self._reader.malformed + self._page.refused,
+            "left_out": self._reader.left_out,
+        }
 
     def close(self) -> None:
         """Idempotent. The connection is its owner's."""

@@ -8,7 +8,7 @@ used if two readings of it are the same in every byte: it cannot have been overw
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -48,10 +48,10 @@ _AS_TEXT = np.dtype(
 _FIELDS = {name: at for at, name in enumerate(_AS_TEXT.names or ())}
 PAGE_BYTES = HEADER.itemsize + OPERATIONS * OPERATION.itemsize
 QUIET_NS = 500 * MS
-"""After its last part ended, an operation may have another one that begins for so long: its proxies
-take their work in turns."""
+"""An operation has ended if this long after the end of its last part no other part has begun: its
+proxies take their work in turns."""
 HANGING_NS = 10 * S
-"""An operation that has not ended, and of which nothing got on for so long, is told, once."""
+"""An operation that has not ended, and that made no progress for so long, is reported once."""
 
 _COLLECTIVE, _P2P = 1, 2
 _LIVE = 0xFFFF
@@ -65,7 +65,7 @@ _ELEMENT_BYTES = {
     "ncclUint64": 8, "ncclFloat64": 8,
 }  # fmt: skip
 _FROM_ALL = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
-"""NCCL counts what one rank has of these."""
+"""NCCL's count is that of one rank's share."""
 
 
 class NcclOperation(NamedTuple):
@@ -78,7 +78,7 @@ class NcclOperation(NamedTuple):
     comm: str
     """NCCL's hash of the communicator, the same on all ranks: 16 hexadecimal digits."""
     name: str
-    """What the program calls the communicator; "": nothing."""
+    """The program's name for the communicator; "": none."""
     op: str
     """all_reduce, all_gather, …; send or recv."""
     collective: bool
@@ -96,9 +96,9 @@ class NcclOperation(NamedTuple):
     started_ns: int | None
     """When the first part of it began."""
     done_ns: int | None
-    """None: it has not ended, or, where it has no `parts`, nobody knows."""
+    """None: it has not ended, or, where it has no `parts`, it is not known."""
     parts: int
-    """Proxy operations and kernels of it that were told."""
+    """Proxy operations and kernels of it that NCCL reported."""
     steps: int
     """Transfers that ended."""
     gpu_wait_ns: int | None
@@ -110,36 +110,41 @@ class NcclOperation(NamedTuple):
     waiting: tuple[int, ...]
     """How many proxy operations wait now: for the GPU, credit, network, data, flush, GPU."""
     changed_ns: int
-    """When something of it last got on."""
+    """When it last made progress."""
     dropped: int
     """Operations that were lost since the row before."""
 
 
 class NcclPageReader:
-    """Of one page, looked at again and again; each operation is told once, or twice if it hangs."""
+    """Reads one page again and again; reports each operation once, or twice if it hangs."""
 
     def __init__(self) -> None:
         self._next = 0
-        """Operations before this one were told or lost."""
-        self._told: set[int] = set()
-        """Of those after."""
+        """Operations before this one were reported or lost."""
+        self._reported: set[int] = set()
+        """Of those after: their end was reported."""
         self._hanging: set[int] = set()
+        """Of those after: reported as unfinished."""
         self._dropped = 0
-        """Lost, and not told yet."""
+        """Lost, and not yet in a row."""
         self.lost = 0
-        """Operations that were overwritten before they were told, ever."""
+        """Operations that were overwritten before they were reported, ever."""
         self.malformed = 0
         """Pages and operations that could not be used."""
         self.left_out = 0
-        """Parts and steps for which the process had no place, by its word."""
+        """Parts and steps for which the process had no room, as it says."""
 
-    def read(self, before: bytes, after: bytes, now_ns: int) -> list[NcclOperation]:
-        """What is new: operations that ended, and those that hang.
+    def read(
+        self, before: bytes, after: bytes, now_ns: int, *, last: bool = False
+    ) -> list[NcclOperation]:
+        """New rows: operations that ended, and those that hang.
 
         Args:
             before: `PAGE_BYTES` bytes.
             after: the same, read after `before`.
             now_ns: CLOCK_MONOTONIC, after both were read.
+            last: the process has ended: nothing changes any more, and operations that have not
+                ended never will. All that are left are reported.
         """
         header = np.frombuffer(after, HEADER, 1)[0]
         if header["magic"] != MAGIC or header["version"] != VERSION:
@@ -152,31 +157,34 @@ class NcclPageReader:
             return []
         self._forget(max(self._next, end - OPERATIONS))
         first = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
-        last = np.frombuffer(after, OPERATION, OPERATIONS, HEADER.itemsize)
+        second = np.frombuffer(after, OPERATION, OPERATIONS, HEADER.itemsize)
         found = []
-        for place, ended in _candidates(first, last, self._next, end, now_ns):
-            number = int(last[place]["number"])
-            if number in self._told or (not ended and number in self._hanging):
+        settled_ns = (now_ns, now_ns) if last else (now_ns - QUIET_NS, now_ns - HANGING_NS)
+        for place, ended in _candidates(first, second, self._next, end, settled_ns):
+            number = int(second[place]["number"])
+            if number in self._reported or (not ended and number in self._hanging):
                 continue
-            found += self._tell(number, last[place], now_ns, ended=ended)
-        while self._next in self._told:
-            self._told.remove(self._next)
+            found += self._report(number, second[place], now_ns, ended=ended)
+        while self._next in self._reported:
+            self._reported.remove(self._next)
             self._hanging.discard(self._next)
             self._next += 1
         return found
 
     def _forget(self, begin: int) -> None:
         """Operations before `begin` are not in the page any more."""
-        lost = begin - self._next - sum(1 for number in self._told if number < begin)
+        lost = begin - self._next - sum(1 for number in self._reported if number < begin)
         self.lost += lost
         self._dropped += lost
         self._next = begin
-        self._told = {number for number in self._told if number >= begin}
+        self._reported = {number for number in self._reported if number >= begin}
         self._hanging = {number for number in self._hanging if number >= begin}
 
-    def _tell(self, number: int, told: np.void, now_ns: int, *, ended: bool) -> list[NcclOperation]:
-        (self._told if ended else self._hanging).add(number)
-        row = _row(told, now_ns, ended=ended, dropped=self._dropped)
+    def _report(
+        self, number: int, place: np.void, now_ns: int, *, ended: bool
+    ) -> list[NcclOperation]:
+        (self._reported if ended else self._hanging).add(number)
+        row = _row(place, now_ns, ended=ended, dropped=self._dropped)
         if row is None:
             self.malformed += 1
             return []
@@ -185,44 +193,48 @@ class NcclPageReader:
 
 
 def _candidates(
-    first: NDArray[np.void], last: NDArray[np.void], begin: int, end: int, now_ns: int
+    first: NDArray[np.void],
+    second: NDArray[np.void],
+    begin: int,
+    end: int,
+    settled_ns: tuple[int, int],
 ) -> list[tuple[int, bool]]:
     """Places of operations numbered from `begin` to before `end` that ended, or else hang, the
-    oldest first."""
-    numbers = last["number"]
+    oldest first; `settled_ns`: the latest end, and the latest progress of one that hangs."""
+    numbers = second["number"]
     fits = (
         (numbers >= begin) & (numbers < end) & (first["number"] == numbers)
         & (numbers % OPERATIONS == np.arange(OPERATIONS))
-        & (last["gate"] >> np.uint64(32) == (numbers & np.uint64(0xFFFFFFFF)))
+        & (second["gate"] >> np.uint64(32) == (numbers & np.uint64(0xFFFFFFFF)))
     )  # fmt: skip
     words = OPERATION.itemsize // 8
-    same = (first.view("<u8") == last.view("<u8")).reshape(-1, words).all(axis=1)
-    over = last["gate"] & np.uint64(_LIVE) == 0
-    ended_ns = np.maximum(last["done_ns"], last["enqueue_ns"])
-    ended = over & same & (ended_ns <= now_ns - QUIET_NS)
-    hangs = ~over & (last["changed_ns"] <= now_ns - HANGING_NS)
+    same = (first.view("<u8") == second.view("<u8")).reshape(-1, words).all(axis=1)
+    over = second["gate"] & np.uint64(_LIVE) == 0
+    ended_ns = np.maximum(second["done_ns"], second["enqueue_ns"])
+    ended = over & same & (ended_ns <= settled_ns[0])
+    hangs = ~over & (second["changed_ns"] <= settled_ns[1])
     places = np.flatnonzero(fits & (ended | hangs))
     places = places[np.argsort(numbers[places], kind="stable")]
     return list(zip(places.tolist(), ended[places].tolist(), strict=True))
 
 
 def _text(raw: bytes, name: str) -> str | None:
-    """None: it does not end, or has bytes that no name has."""
+    """None: it is not terminated, or has bytes that no name has."""
     whole = len(raw) < OPERATION[name].itemsize and _TEXT.fullmatch(raw)
     return raw.decode("ascii") if whole else None
 
 
 def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperation | None:
-    """None: it cannot be."""
+    """None: its values are impossible."""
     values = place.view(_AS_TEXT).item()
-    told = {name: values[at] for name, at in _FIELDS.items()}
-    texts = [_text(told[name], name) for name in _TEXTS]
-    enqueue_ns, started_ns = told["enqueue_ns"], told["started_ns"]
-    done_ns, changed_ns = told["done_ns"], told["changed_ns"]
-    waits = told["wait_ns"].tolist()
-    rank, ranks, count = told["rank"], told["ranks"], told["count"]
-    kind, peer, sends, receives = (told[name] for name in ("kind", "peer", "sends", "receives"))
-    parts = sends + receives + told["kernels"]
+    fields: dict[str, Any] = {name: values[at] for name, at in _FIELDS.items()}
+    texts = [_text(fields[name], name) for name in _TEXTS]
+    enqueue_ns, started_ns = fields["enqueue_ns"], fields["started_ns"]
+    done_ns, changed_ns = fields["done_ns"], fields["changed_ns"]
+    waits = fields["wait_ns"].tolist()
+    rank, ranks, count = fields["rank"], fields["ranks"], fields["count"]
+    kind, peer, sends, receives = (fields[name] for name in ("kind", "peer", "sends", "receives"))
+    parts = sends + receives + fields["kernels"]
     named = [text for text in texts if text is not None]
     if (
         len(named) != len(texts)
@@ -230,7 +242,7 @@ def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOpera
         or not 0 < enqueue_ns <= changed_ns <= now_ns
         or any(at_ns and not enqueue_ns <= at_ns <= now_ns for at_ns in (started_ns, done_ns))
         or not all(0 <= each < _MOST for each in waits)
-        or max(count, told["sequence"]) >= _MOST
+        or max(count, fields["sequence"]) >= _MOST
         or not 0 <= rank < _MOST_RANKS
         or not (ranks == 0 or rank < ranks < _MOST_RANKS)
         or (kind == _P2P and not 0 <= peer < _MOST_RANKS)
@@ -244,11 +256,11 @@ def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOpera
     total = (sends,) * 3 + (receives,) * 3
     mean = [wait // of if of else None for wait, of in zip(waits, total, strict=True)]
     return NcclOperation(
-        comm=f"{told['comm']:016x}",
+        comm=f"{fields['comm']:016x}",
         name=comm_name,
         op=op,
         collective=kind == _COLLECTIVE,
-        seq=told["sequence"],
+        seq=fields["sequence"],
         rank=rank,
         nranks=ranks or None,
         peer=peer if kind == _P2P else None,
@@ -259,14 +271,14 @@ def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOpera
         started_ns=started_ns or None,
         done_ns=done_ns if ended and done_ns else None,
         parts=parts,
-        steps=told["steps"],
+        steps=fields["steps"],
         gpu_wait_ns=mean[0],
         credit_wait_ns=mean[1],
         net_wait_ns=mean[2],
         recv_wait_ns=mean[3],
         flush_wait_ns=mean[4],
         consume_wait_ns=mean[5],
-        waiting=tuple(told["waiting"].tolist()),
+        waiting=tuple(fields["waiting"].tolist()),
         changed_ns=changed_ns,
         dropped=dropped,
     )
