@@ -1,11 +1,11 @@
-"""What NCCL's profiler plug-in costs: ns for each callback, and what is lost at which rate.
+"""Cost of NCCL's profiler plug-in: ns of each callback, and operations lost at each rate.
 
     python -m bench.nccl_profiler [--rounds 300] [--json]
 
-A C program calls the plug-in's table as NCCL does, with descriptors that it fills each time (that is
-in the figures): rounds of 1,000, medians and 10th percentiles. Then it makes so many operations a
-second, of two proxy operations and four steps each, while the agent reads once a second: told and
-lost have to make up what was begun. `read` is the agent's processor time for an operation.
+A C program calls the plug-in's table as NCCL does, with descriptors that it fills each time (that
+time is included): rounds of 1,000, medians and 10th percentiles. Then it makes operations at a fixed
+rate, of two proxy operations and four steps each, while the agent reads once a second. Operations
+read and lost add up to those begun, else it fails. `read, us` is the agent's processor time for one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tests.nccl import profiler
 
 from syntony.agent.nccl_socket import NcclSocket
 from syntony.io.nccl_plugin import profiler_plugin
-from syntony.workload.nccl_operations import QUIET_NS
 
 KINDS = (
     "collective, start and stop", "proxy operation, start and stop", "step that sends",
@@ -49,11 +48,11 @@ def main() -> int:
     print(f"{'callback':34}{'median':>10}{'p10':>10}   ns")
     for kind, (median, low) in found.items():
         print(f"{kind:34}{median:10.0f}{low:10.0f}")
-    print(f"{'operations/s':>14}{'begun':>10}{'told':>10}{'lost':>10}{'read, us each':>16}")
-    for told in rates:
+    print(f"{'operations/s':>14}{'begun':>10}{'read':>10}{'lost':>10}{'read, us':>12}")
+    for row in rates:
         print(
-            f"{told['per_s']:14.0f}{told['begun']:10.0f}{told['told']:10.0f}"
-            f"{told['lost']:10.0f}{told['read_us']:16.1f}"
+            f"{row['per_s']:14.0f}{row['begun']:10.0f}{row['read']:10.0f}"
+            f"{row['lost']:10.0f}{row['read_us']:12.1f}"
         )
     return 0
 
@@ -76,29 +75,31 @@ def costs(program: Path, place: Path, rounds: int) -> dict[str, tuple[float, flo
 
 
 def rate(program: Path, place: Path, each_second: int) -> dict[str, float]:
-    """What is read of so many operations a second, read once a second."""
+    """Operations begun, read and lost at this rate, read once a second."""
     agent = NcclSocket(place / "agent-nccl")
     agent.start()
     words = [str(program), str(profiler_plugin()), "7", "rate", str(each_second), str(SECONDS)]
-    pipe = subprocess.PIPE
-    told, busy_ns = 0, 0
+    found, busy_ns = 0, 0
     with subprocess.Popen(
-        words, env=_environment(place), stdin=pipe, stdout=pipe, text=True
+        words, env=_environment(place), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        end = time.monotonic() + SECONDS + 1 + 2 * QUIET_NS / 1e9
-        while time.monotonic() < end:
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        process.stdin.close()
+        while process.poll() is None or agent.processes:
             time.sleep(1)
             began_ns = time.thread_time_ns()
-            told += sum(len(each.operations) for each in agent.read())
+            found += sum(len(each.operations) for each in agent.read())
             busy_ns += time.thread_time_ns() - began_ns
-        lost = agent.losses()["lost"]
-        assert process.stdout is not None  # noqa: S101 - as asked for
+        found += sum(len(each.operations) for each in agent.read())
+        assert process.stdout is not None  # noqa: S101 - a pipe
         begun, took = process.stdout.readline().split()
-        process.communicate("\n")
+    lost = agent.losses()["lost"]
     agent.close()
+    if found + lost != int(begun):
+        raise SystemExit(f"{begun} operations begun, but {found} read and {lost} lost")
     return {
-        "per_s": int(begun) / float(took), "begun": int(begun), "told": told, "lost": lost,
-        "read_us": busy_ns / 1e3 / max(told, 1),
+        "per_s": int(begun) / float(took), "begun": int(begun), "read": found, "lost": lost,
+        "read_us": busy_ns / 1e3 / max(found, 1),
     }  # fmt: skip
 
 

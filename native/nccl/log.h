@@ -1,4 +1,4 @@
-/* NCCL's log. Who includes this may have said who speaks, and of what (LOG_PREFIX, LOG_SUBSYSTEMS). */
+/* NCCL's log. A plug-in may define LOG_PREFIX and LOG_SUBSYSTEMS. */
 #ifndef NCCL_LOG_H
 #define NCCL_LOG_H
 
@@ -6,7 +6,7 @@ typedef void log_function(int level, unsigned long subsystems, const char *file,
                           const char *format, ...);
 extern log_function *nccl_log;
 
-/* NCCL shows lines of INIT (0x1) unless it is told otherwise, those of NET (0x10) and PROFILE (0x4000)
+/* NCCL shows lines of INIT (0x1) unless set otherwise, those of NET (0x10) and PROFILE (0x4000)
  * only if asked for. */
 enum { LOG_WARN = 2, LOG_INFO = 3 };
 

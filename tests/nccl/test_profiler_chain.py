@@ -95,13 +95,27 @@ def test_it_gets_what_nccl_would_tell_it(
         (COLL_API, {COLL_API}),
     ],
 )
-def test_it_is_told_of_what_it_wants(
+def test_it_gets_the_events_that_it_wants(
     mask: int, expected: set[int], chain: Path, tmp_path: Path
 ) -> None:
     library = profiler.build_second(tmp_path / "second.so", 5)
     _, said, lines = _run(chain, 7, library, tmp_path / "log", SECOND_MASK=str(mask))
     assert f"mask {mask | OURS}" in said
     assert {int(line[1]) for line in lines if line[0] == "start"} == expected
+
+
+@pytest.mark.parametrize("agent", [True, False])
+def test_its_mask_is_followed(agent: bool, chain: Path, tmp_path: Path) -> None:
+    library = profiler.build_second(tmp_path / "second.so", 5)
+    masks = {"SECOND_MASK": str(COLL_API), "SECOND_LATER": str(KERNEL)}
+    _, said, lines = _run(chain, 7, library, tmp_path / "log", agent=agent, **masks)
+    ours = OURS if agent else 0
+    assert [line for line in said.splitlines() if "mask" in line] == [
+        f"mask {COLL_API | ours}", f"last mask {KERNEL | ours}",
+    ]  # fmt: skip
+    if agent:  # else NCCL itself selects events
+        starts = {int(line[1]) for line in lines if line[0] == "start"}
+        assert starts == {COLL_API, GROUP, COLL, P2P, KERNEL}
 
 
 def test_one_that_refuses_or_is_none_is_left_out(chain: Path, tmp_path: Path) -> None:

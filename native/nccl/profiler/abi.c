@@ -37,7 +37,7 @@ static int start_v2(void *context, void **handle, void *descriptor)
         break;
     case EVENT_PROXY_STEP: own = step_begin(parent); break;
     }
-    *handle = profiler_told(comm, own, event->type, event);
+    *handle = profiler_forward(comm, own, event->type, event);
     return 0;
 }
 
@@ -71,7 +71,7 @@ static int start(void *context, void **handle, const struct event_v4 *event, uin
     case EVENT_PROXY_STEP: own = step_begin(parent); break;
     case EVENT_KERNEL: own = part_begin(parent, PART_KERNEL); break;
     }
-    *handle = profiler_told(comm, own, type, event);
+    *handle = profiler_forward(comm, own, type, event);
     return 0;
 }
 

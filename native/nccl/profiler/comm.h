@@ -1,4 +1,4 @@
-/* Communicators that NCCL told of. */
+/* Communicators that NCCL has initialised. */
 #ifndef PROFILER_COMM_H
 #define PROFILER_COMM_H
 
@@ -7,8 +7,8 @@
 struct comm {
     uint32_t used;
     uint64_t id;
-    uint64_t collectives, p2p; /* begun; operations of each are numbered by this rank */
-    int32_t rank, ranks;       /* ranks 0: NCCL did not tell */
+    uint64_t collectives, p2p; /* begun: sequence numbers of the next ones */
+    int32_t rank, ranks;       /* ranks 0: not known, ABI version 2 */
     char name[28];             /* as in struct syn_nccl_operation */
     /* Of the other profiler, if that has the communicator, too. */
     uint32_t has_next;

@@ -19,7 +19,7 @@ static bool looked, alone;
 #define PARTS_OF_OPERATIONS (EVENT_PROXY_OP | EVENT_PROXY_STEP | EVENT_KERNEL | EVENT_NET)
 #define COPY_ENGINE (EVENT_CE_COLLECTIVE | EVENT_CE_SYNC | EVENT_CE_BATCH)
 
-/* NCCL tells of an event, too, where only what is within it is wanted. */
+/* NCCL reports an event if it is wanted, or any event inside it. */
 static const uint32_t WANTED_FOR[KNOWN_TYPES] = {
     EVENT_GROUP | EVENT_COLLECTIVE | EVENT_P2P | PARTS_OF_OPERATIONS,
     EVENT_COLLECTIVE | PARTS_OF_OPERATIONS,

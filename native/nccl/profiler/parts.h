@@ -17,12 +17,12 @@ handle_t handle_of_operation(uint64_t number);
 handle_t part_begin(handle_t parent, enum part_kind kind);
 /* A step of a proxy operation; 0: as above. */
 handle_t step_begin(handle_t part);
-/* An event of which only another profiler wants to know; 0: no place. */
+/* An event that only the chained profiler wants; 0: no place. */
 handle_t other_begin(void);
 /* The step waits for that from now on. */
 void step_waits(handle_t step, enum syn_nccl_wait wait);
-/* The oldest step of the proxy operation that waits for the GPU waits for credit from now on: so
- * NCCL before 2.27 tells it. */
+/* The oldest step of the proxy operation that waits for the GPU waits for credit from now on: NCCL
+ * before 2.27 reports this state of the operation, not of the step. */
 void part_waits_for_credit(handle_t part);
 /* The event is over, whatever it is; `handle` names nothing any more. */
 void event_end(handle_t handle);

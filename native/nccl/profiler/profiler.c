@@ -95,8 +95,7 @@ bool profiler_is_here(const struct proxy_op *proxy_op)
     return proxy_op->pid == GET(pid);
 }
 
-/* The other profiler may want to know more or less than before. Not if nothing is ours: then NCCL's
- * mask is its own. */
+/* The chained profiler may change its mask at any time. If nothing is ours, NCCL's mask is its own. */
 static void follow_next(struct comm *comm)
 {
     if (!comm->has_next || comm->next_wanted != &comm->next_mask)
@@ -118,7 +117,7 @@ handle_t profiler_operation(struct comm *comm, struct operation *operation)
     return handle_of_operation(operation_begin(operation));
 }
 
-void *profiler_told(struct comm *comm, handle_t handle, uint64_t type, const void *descriptor)
+void *profiler_forward(struct comm *comm, handle_t handle, uint64_t type, const void *descriptor)
 {
     return next_wants(comm, type) ? next_start(comm, handle, descriptor)
                                   : (void *)(uintptr_t)handle;

@@ -15,8 +15,8 @@ struct comm_info {
     log_function *log;
 };
 
-/* A communicator begins. `*context` names it, NULL: there is no place for it, and NCCL tells nothing
- * of it. `*mask` are the events wanted. */
+/* A communicator begins. `*context` names it, NULL: there is no room for it, and NCCL reports none of
+ * its events. `*mask` are the events wanted. */
 int profiler_init(int version, void **context, int *mask, const struct comm_info *info);
 int profiler_finalize(void *context);
 /* The communicator; NULL: none of ours. */
@@ -25,8 +25,9 @@ struct comm *profiler_comm(void *context);
 bool profiler_is_here(const struct proxy_op *proxy_op);
 /* A collective, send or receive begins: `operation` but for its sequence. */
 handle_t profiler_operation(struct comm *comm, struct operation *operation);
-/* What NCCL is to call the event, and tell the other profiler. `handle` 0: not ours. */
-void *profiler_told(struct comm *comm, handle_t handle, uint64_t type, const void *descriptor);
+/* Pass the event on to the chained profiler, if that wants it. Returns the handle for NCCL. `handle`
+ * 0: this profiler does not record the event. */
+void *profiler_forward(struct comm *comm, handle_t handle, uint64_t type, const void *descriptor);
 int profiler_stop(void *handle);
 int profiler_record(void *handle, int state, void *arguments);
 

@@ -1,5 +1,5 @@
 /* profiler_chain PLUGIN VERSION agent|none: a few events of all types, for a profiler behind ours, and
- * then what ours told: OPERATIONS SENDS STEPS. */
+ * then what ours recorded: OPERATIONS SENDS STEPS. The mask is printed to stderr at both ends. */
 #include <string.h>
 #include <unistd.h>
 
@@ -38,6 +38,7 @@ int main(int argc, char **words)
     void *phase = plugin.version >= 5 ? start_type(&plugin, context, kernel, 1 << 15) : NULL;
     stop(&plugin, phase);
     stop(&plugin, NULL);
+    fprintf(stderr, "last mask %d\n", mask);
     plugin_finalize(&plugin, context);
     if (page != NULL)
         printf("%d %d %d\n", (int)page->begun, page->operations[0].sends,

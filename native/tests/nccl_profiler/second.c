@@ -3,7 +3,8 @@
  *     init MASK COMM RANK RANKS NAME     start TYPE HANDLE PARENT GROUP CONTEXT     stop HANDLE
  *     record HANDLE STATE                finalize CONTEXT
  *
- * SECOND_MASK is what it wants to know, SECOND_FAILS=1 makes it refuse. Its handles are numbers from
+ * SECOND_MASK are the events that it wants, SECOND_LATER those that it wants after its first event;
+ * SECOND_FAILS=1 makes it refuse. Its handles are numbers from
  * 1001 on. Descriptors are read by the offsets of NCCL's headers. */
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #define NAME(version) NAME_(version)
 
 static uintptr_t handles = 1000;
+static int *wanted;
 
 static void tell(const char *line)
 {
@@ -31,6 +33,7 @@ static int init_any(void **context, int *mask, uint64_t comm, const char *name, 
 {
     char line[200];
     *mask = atoi(getenv("SECOND_MASK"));
+    wanted = mask;
     *context = (void *)++handles;
     TELL("init %d %llx %d %d %s %lu", *mask, (unsigned long long)comm, rank, ranks,
          name ? name : "-", (unsigned long)handles);
@@ -66,6 +69,8 @@ static int start(void *context, void **handle, const char *descriptor)
     if (VERSION >= 5 && type == 4)
         memcpy(&group, descriptor + 64, sizeof group);
     *handle = (void *)++handles;
+    if (getenv("SECOND_LATER"))
+        *wanted = atoi(getenv("SECOND_LATER"));
     TELL("start %llu %lu %lu %lu %lu", (unsigned long long)type, (unsigned long)handles,
          (unsigned long)parent, (unsigned long)group, (unsigned long)context);
     return 0;

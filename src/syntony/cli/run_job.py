@@ -51,7 +51,7 @@ _NO_RDMA = "none here: NCCL uses its own transport"
 @click.option(
     "--nccl-profiler/--no-nccl-profiler",
     default=None,
-    help="NCCL tells the agent what each collective waits for. Else only with --nccl.",
+    help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
 )
 @click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")

@@ -1,4 +1,4 @@
-"""NCCL's plug-ins: where they are, and how a job's processes are told of them."""
+"""NCCL's plug-ins: where they are, and the environment that makes NCCL load them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
 PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
 NEXT_VARIABLE = "SYNTONY_NCCL_PROFILER_NEXT"
-"""Another profiler, which ours passes everything on to: NCCL loads one only."""
+"""Another profiler, to which ours passes events on: NCCL loads only one."""
 PATH_VARIABLE = "LD_LIBRARY_PATH"
 NAME = "syntony"
 """As NCCL makes file names of it: `libnccl-net-syntony.so`, `libnccl-profiler-syntony.so`."""
@@ -29,7 +29,7 @@ def net_plugin() -> Path:
 
 
 def profiler_plugin() -> Path:
-    """The library that tells what NCCL does. Raises `MissingError`: it was not built."""
+    """The library that records what NCCL does. Raises `MissingError`: it was not built."""
     return _installed(_PROFILER_FILE, "a C compiler")
 
 
@@ -58,8 +58,8 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def profiler_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes NCCL load the profiler plug-in, and that the profiler that was wanted before. By
-    its file: NCCL 2.24 makes no file names of names.
+    """Variables that make NCCL load the profiler plug-in, and the plug-in load the profiler that
+    was set before. By file name: NCCL 2.24 does not expand plain names.
 
     Raises:
         MissingError: it was not built, or the loader would split its path.
