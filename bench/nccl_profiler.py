@@ -2,10 +2,10 @@
 
     python -m bench.nccl_profiler [--rounds 300] [--json]
 
-A C program calls the plug-in's table as NCCL does, with descriptors that it fills each time (that
-time is included): rounds of 1,000, medians and 10th percentiles. Then it makes operations at a fixed
+A C program calls the plug-in's table as NCCL does, with descriptors that it fills each time (this
+is included): rounds of 1,000, medians and 10th percentiles. Then it makes operations at a fixed
 rate, of two proxy operations and four steps each, while the agent reads once a second. Operations
-read and lost add up to those begun, else it fails. `read, us` is the agent's processor time for one.
+read and lost add up to those begun, or it fails. `read, us`: the agent's processor time for one.
 """
 
 from __future__ import annotations
