@@ -72,7 +72,8 @@ def test_it_gets_what_nccl_would_tell_it(
     assert set(starts) == known
     group, coll, part = starts[GROUP][0], starts[COLL][0], starts[PROXY_OP][0]
     of = {kind: (parent, its_group) for kind, (_, parent, its_group, _) in starts.items()}
-    assert of[COLL] == of[P2P] == (group, group if second >= 5 else 0)
+    expected = (starts[COLL_API][0], group) if second >= 5 else (group, 0)
+    assert of[COLL] == of[P2P] == expected
     assert of[PROXY_OP] == (coll, 0)
     assert of[STEP] == (part, 0)
     if second >= 4:

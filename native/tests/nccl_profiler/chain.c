@@ -15,11 +15,11 @@ int main(int argc, char **words)
     void *context = plugin_init(&plugin, 0xabc, &mask);
     struct syn_nccl_page *page = with_agent ? map_page(agent_take(listener)) : NULL;
     fprintf(stderr, "mask %d\n", mask);
-    void *api = plugin.version >= 5 ? start_type(&plugin, context, NULL, COLL_API) : NULL;
+    api_event = plugin.version >= 5 ? start_type(&plugin, context, NULL, COLL_API) : NULL;
     void *group = start_type(&plugin, context, NULL, GROUP);
     void *coll = start_coll(&plugin, context, group, 0, "AllReduce", 8);
     void *p2p = start_p2p(&plugin, context, group, "Send", 8, 1);
-    stop(&plugin, api);
+    stop(&plugin, api_event);
     stop(&plugin, p2p);
     stop(&plugin, coll);
     stop(&plugin, group);

@@ -126,6 +126,13 @@ static struct descriptor describe(const struct plugin *plugin, uint64_t type, vo
     return made;
 }
 
+void *api_event;
+
+static void *parent_of_operation(const struct plugin *plugin, void *group)
+{
+    return plugin->version >= 5 ? api_event : group;
+}
+
 static void *begin(const struct plugin *plugin, void *context, struct descriptor *descriptor)
 {
     void *handle = (void *)0x1234;
@@ -133,10 +140,10 @@ static void *begin(const struct plugin *plugin, void *context, struct descriptor
     return handle;
 }
 
-void *start_coll(const struct plugin *plugin, void *context, void *parent, uint64_t sequence,
+void *start_coll(const struct plugin *plugin, void *context, void *group, uint64_t sequence,
                  const char *op, size_t count)
 {
-    struct descriptor made = describe(plugin, COLL, parent, 3);
+    struct descriptor made = describe(plugin, COLL, parent_of_operation(plugin, group), 3);
     bool old = plugin->version == 2;
     if (old) {
         put_pointer(&made, 24, "dp");
@@ -150,14 +157,14 @@ void *start_coll(const struct plugin *plugin, void *context, void *parent, uint6
     put_pointer(&made, old ? 112 : 88, "RING");
     put_pointer(&made, old ? 120 : 96, "SIMPLE");
     if (plugin->version >= 5)
-        put_pointer(&made, 104, parent);
+        put_pointer(&made, 104, group);
     return begin(plugin, context, &made);
 }
 
-void *start_p2p(const struct plugin *plugin, void *context, void *parent, const char *op,
+void *start_p2p(const struct plugin *plugin, void *context, void *group, const char *op,
                 size_t count, int peer)
 {
-    struct descriptor made = describe(plugin, P2P, parent, 3);
+    struct descriptor made = describe(plugin, P2P, parent_of_operation(plugin, group), 3);
     bool old = plugin->version == 2;
     if (old) {
         put_pointer(&made, 24, NULL);
@@ -168,7 +175,7 @@ void *start_p2p(const struct plugin *plugin, void *context, void *parent, const 
     put(&made, old ? 64 : 48, count, 8);
     put(&made, old ? 72 : 56, (uint64_t)peer, 4);
     if (plugin->version >= 5)
-        put_pointer(&made, 64, parent);
+        put_pointer(&made, 64, group);
     return begin(plugin, context, &made);
 }
 

@@ -27,9 +27,11 @@ struct plugin plugin_load(const char *path, int version);
 void *plugin_init(const struct plugin *plugin, uint64_t comm, int *mask);
 void plugin_finalize(const struct plugin *plugin, void *context);
 
-void *start_coll(const struct plugin *plugin, void *context, void *parent, uint64_t sequence,
+/* The parent of operations from version 5 on; before, it is their group. */
+extern void *api_event;
+void *start_coll(const struct plugin *plugin, void *context, void *group, uint64_t sequence,
                  const char *op, size_t count);
-void *start_p2p(const struct plugin *plugin, void *context, void *parent, const char *op,
+void *start_p2p(const struct plugin *plugin, void *context, void *group, const char *op,
                 size_t count, int peer);
 void *start_proxy_op(const struct plugin *plugin, void *context, void *parent, int pid, int channel,
                      bool sends);
