@@ -1,5 +1,5 @@
-/* How the agent gets a process's page: the process hands its memory over and goes on, whoever is
- * there to take it. Nothing here waits. One page for each library that links this. */
+/* How the agent gets a process's page: the process hands its memory over and goes on, with
+ * or without an agent. Nothing here waits. One page for each library that links this. */
 #ifndef DOOR_H
 #define DOOR_H
 

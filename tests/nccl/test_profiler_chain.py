@@ -1,5 +1,5 @@
-"""A second profiler gets what NCCL would have told it, under its own handles, and costs ours
-nothing."""
+"""A second profiler gets the events that NCCL would pass to it, under its own handles; ours records
+as without it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_the_reader_has_the_headers_layout() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4, 5, 6, 7])
-def test_random_work_is_told_as_it_was(version: int, generator: Path, tmp_path: Path) -> None:
+def test_random_work_is_reported_as_it_was(version: int, generator: Path, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1, 1 << 32)
     print(f"seed {seed}")
     page = tmp_path / "page"
@@ -155,7 +155,7 @@ def test_random_work_is_told_as_it_was(version: int, generator: Path, tmp_path: 
         by_operation[part.operation].append(part)
     sequences: Counter[tuple[int, bool]] = Counter()
     endings: Counter[bool] = Counter()
-    # Operations are told in the order of their begin; in the log they are in that order, too.
+    # Operations are reported in the order in which they begin, as in the log.
     for (name, work), row in zip(truth.works.items(), rows, strict=True):
         key = work.comm, work.collective
         if version == 2:  # its communicators are in one: see `start_coll`
@@ -177,13 +177,13 @@ def test_random_work_is_told_as_it_was(version: int, generator: Path, tmp_path: 
 def _check_parts(row: NcclOperation, parts: list[Part], end_ns: int, over: bool) -> None:
     ended = [part.end_ns for part in parts if part.end_ns is not None]
     assert row.done_ns == (max(ended) if over and ended else None)
-    told = (
+    means = (
         row.gpu_wait_ns, row.credit_wait_ns, row.net_wait_ns, row.recv_wait_ns, row.flush_wait_ns,
         row.consume_wait_ns,
     )  # fmt: skip
     for at in range(WAITS):
         mine = [part.waits(end_ns)[at] for part in parts if part.sends == (at < 3)]
-        mean_ns = told[at]
+        mean_ns = means[at]
         if not mine:
             assert mean_ns is None
             continue

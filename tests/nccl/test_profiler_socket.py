@@ -30,7 +30,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(error))
 
 
-def test_every_operation_of_a_job_is_told_once(driver: Path, tmp_path: Path) -> None:
+def test_every_operation_of_a_job_is_reported_once(driver: Path, tmp_path: Path) -> None:
     agent = NcclSocket(tmp_path / NCCL_SOCKET)
     agent.start()
     environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
@@ -41,9 +41,9 @@ def test_every_operation_of_a_job_is_told_once(driver: Path, tmp_path: Path) -> 
     ) as process:
         end = time.monotonic() + 30
         while len(rows) < 1000 and time.monotonic() < end:
-            for told in agent.read():
-                assert (told.process.job, told.process.pid) == ("night", process.pid)
-                rows += told.operations
+            for found in agent.read():
+                assert (found.process.job, found.process.pid) == ("night", process.pid)
+                rows += found.operations
             time.sleep(0.1)
         assert [row.seq for row in rows] == list(range(1000))
         assert {(row.op, row.rank, row.nranks, row.name, row.steps) for row in rows} == {

@@ -58,7 +58,7 @@ def profiler() -> Path:
         pytest.skip(str(error))
 
 
-def test_the_profiler_goes_with_nccl_unless_told_otherwise(
+def test_the_profiler_goes_with_nccl_unless_switched_off(
     plugin: Path, profiler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert plugin.parent == profiler.parent

@@ -40,7 +40,7 @@ def page(begun: int = 1, **fields: Any) -> bytearray:
 
 
 def change(made: bytearray, at: int, **fields: Any) -> None:
-    told = np.frombuffer(made, OPERATION, OPERATIONS, HEADER.itemsize)[at % OPERATIONS :][:1]
+    places = np.frombuffer(made, OPERATION, OPERATIONS, HEADER.itemsize)[at % OPERATIONS :][:1]
     defaults = {
         "number": at, "gate": (at & 0xFFFFFFFF) << 32, "comm": 0xABC, "sequence": at,
         "count": 100, "kind": 1, "rank": 3, "ranks": 8, "enqueue_ns": BEGUN_NS,
@@ -52,9 +52,9 @@ def change(made: bytearray, at: int, **fields: Any) -> None:
     for name, value in (defaults | fields).items():
         if isinstance(value, bytes):
             size = OPERATION[name].shape[0]
-            told[name][0] = np.frombuffer(value.ljust(size, b"\0"), np.uint8)
+            places[name][0] = np.frombuffer(value.ljust(size, b"\0"), np.uint8)
         else:
-            told[name] = value
+            places[name] = value
 
 
 def read(
@@ -63,7 +63,7 @@ def read(
     return reader.read(bytes(before), bytes(before if after is None else after), now_ns)
 
 
-def test_an_operation_is_told_once() -> None:
+def test_an_operation_is_reported_once() -> None:
     reader = NcclPageReader()
     (row,) = read(reader, page())
     assert row == NcclOperation(
@@ -93,7 +93,7 @@ def test_an_operation_is_told_once() -> None:
         ),
     ],
 )
-def test_what_was_not_told_is_none(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_is_not_known_is_none(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     (row,) = read(NcclPageReader(), page(**fields))
     assert {name: getattr(row, name) for name in expected} == expected
 
@@ -104,7 +104,7 @@ def test_more_may_come_of_what_ended_just_now() -> None:
     assert len(read(reader, whole, now_ns=BEGUN_NS + 1000 + QUIET_NS)) == 1
 
 
-def test_what_hangs_is_told_while_it_does_and_when_it_ends() -> None:
+def test_what_hangs_is_reported_while_it_does_and_when_it_ends() -> None:
     reader = NcclPageReader()
     whole = page(gate=1, done_ns=0, waiting=[0, 0, 0, 4, 0, 0])
     assert read(reader, whole, now_ns=BEGUN_NS + 1000 + HANGING_NS - 1) == []
@@ -230,17 +230,19 @@ def test_noise_is_read_without_an_end() -> None:
         before = bytearray(whole)
         if turn % 3 == 0:
             before[64:] = rng.bytes(PAGE_BYTES - 64)
-            told = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
-            told["number"] = np.arange(OPERATIONS)
-            told["gate"] = told["number"] << np.uint64(32) | rng.integers(
+            places = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
+            places["number"] = np.arange(OPERATIONS)
+            places["gate"] = places["number"] << np.uint64(32) | rng.integers(
                 0, 2, OPERATIONS, np.uint64
             )
         for _ in range(int(rng.integers(1, 60))):
             at, size = int(rng.integers(16, PAGE_BYTES - 16)), int(rng.integers(1, 16))
             before[at : at + size] = rng.bytes(size) if rng.integers(2) else b"\xff" * size
         field = str(rng.choice(["count", "done_ns", "enqueue_ns", "wait_ns", "ranks", "sequence"]))
-        told = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
-        told[field][:100] = rng.integers(0, 2 ** int(rng.integers(1, 63)), told[field][:100].shape)
+        places = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
+        places[field][:100] = rng.integers(
+            0, 2 ** int(rng.integers(1, 63)), places[field][:100].shape
+        )
         after = bytearray(before)
         if turn % 2:
             after[64 : 64 + (1 << 16)] = rng.bytes(1 << 16)

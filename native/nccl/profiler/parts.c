@@ -6,7 +6,7 @@ enum { PARTS = 16384, STEPS = 16 }; /* NCCL has at most 8 steps of a part under 
 
 struct step {
     void *next;
-    uint8_t begun, waits; /* `begun` counts, to tell steps in one place apart */
+    uint8_t begun, waits; /* `begun` counts, to distinguish steps in one place */
     uint8_t active;
 };
 

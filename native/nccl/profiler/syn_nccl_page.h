@@ -35,7 +35,7 @@ struct syn_nccl_operation {
     int64_t enqueue_ns;
     int64_t started_ns; /* when the first part did */
     int64_t done_ns;    /* when the newest part ended; final once nothing is left */
-    int64_t changed_ns; /* when a part last got on */
+    int64_t changed_ns; /* when a part last made progress */
     int64_t wait_ns[6]; /* of all proxy operations together: what the oldest step of each was
                            waiting for */
     uint16_t waiting[6]; /* how many proxy operations wait for it now */
@@ -45,7 +45,7 @@ struct syn_nccl_operation {
     uint16_t kind;
     uint32_t steps; /* transfers that ended */
     int32_t rank;
-    int32_t ranks; /* 0: NCCL did not tell */
+    int32_t ranks; /* 0: not known, ABI version 2 */
     int32_t peer;  /* of a send or receive; the root of a collective */
     char op[16]; /* as NCCL calls it. All texts end in 0 */
     char datatype[16];

@@ -1,7 +1,7 @@
 /* profiler_generator PLUGIN VERSION SEED EVENTS PAGE
  *
- * Random work of NCCL (seed 0: another one each time, told on stderr): communicators, operations, proxies that post, transmit and finish steps as
- * NCCL's do, and now and then what NCCL should not do. Prints what it told, a line for each callback
+ * Random work of NCCL (seed 0: another one each time, printed to stderr): communicators, operations, proxies that post, transmit and finish steps as
+ * NCCL's do, and now and then what NCCL should not do. Prints what it did, a line for each callback
  * that began or changed something, and writes the page to the file PAGE at the end:
  *
  *     AT o ID COMM KIND OP COUNT     AT p ID OPERATION s|r     AT s ID PART     AT w STEP STATE
@@ -48,7 +48,7 @@ static unsigned draw(unsigned below)
     return (unsigned)(random_state >> 20) % below;
 }
 
-#define TELL(...) (printf("%" PRId64 " ", virtual_ns), printf(__VA_ARGS__), printf("\n"))
+#define LOG(...) (printf("%" PRId64 " ", virtual_ns), printf(__VA_ARGS__), printf("\n"))
 
 static void begin_operation(struct operation *operation)
 {
@@ -57,11 +57,11 @@ static void begin_operation(struct operation *operation)
     *operation = (struct operation){.open = true, .id = ids++, .count = 1 + (int)draw(PARTS_EACH)};
     if (draw(6) == 0) {
         operation->handle = start_p2p(&plugin, comms[comm], NULL, "Send", (size_t)count, 5);
-        TELL("o %d %d p Send %d", operation->id, comm, count);
+        LOG("o %d %d p Send %d", operation->id, comm, count);
     } else {
         const char *op = OPS[draw(4)];
         operation->handle = start_coll(&plugin, comms[comm], NULL, 7, op, (size_t)count);
-        TELL("o %d %d c %s %d", operation->id, comm, op, count);
+        LOG("o %d %d c %s %d", operation->id, comm, op, count);
     }
     if (draw(9) == 0)
         operation->count = 0;
@@ -74,19 +74,19 @@ static void begin_part(struct operation *operation, struct part *part)
     part->stuck = draw(60) == 0;
     part->id = ids++;
     part->handle = start_proxy_op(&plugin, comms[0], operation->handle, getpid(), 0, part->sends);
-    TELL("p %d %d %c", part->id, operation->id, part->sends ? 's' : 'r');
+    LOG("p %d %d %c", part->id, operation->id, part->sends ? 's' : 'r');
 }
 
 static void wait_for(const struct step *step, int which)
 {
     state(&plugin, step->handle, which);
-    TELL("w %d %d", step->id, which);
+    LOG("w %d %d", step->id, which);
 }
 
 static void end_step(struct step *step)
 {
     stop(&plugin, step->handle);
-    TELL("e s %d", step->id);
+    LOG("e s %d", step->id);
     step->open = false;
     if (draw(50) == 0)
         stop(&plugin, step->handle); /* again: names nothing */
@@ -95,7 +95,7 @@ static void end_step(struct step *step)
 static void end_part(struct part *part)
 {
     stop(&plugin, part->handle);
-    TELL("e p %d", part->id);
+    LOG("e p %d", part->id);
     part->over = true;
 }
 
@@ -108,7 +108,7 @@ static void progress(struct part *part)
         if (part->posted < part->steps && part->posted - part->done < DEEP && !next->open) {
             *next = (struct step){start_step(&plugin, comms[0], part->handle, part->posted),
                                   ids++, true};
-            TELL("s %d %d", next->id, part->id);
+            LOG("s %d %d", next->id, part->id);
             part->posted++;
             virtual_ns += draw(50);
             wait_for(next, part->sends ? 8 : 10);
@@ -120,7 +120,7 @@ static void progress(struct part *part)
             if (part->sends && draw(2)) {
                 if (plugin.version == 2) {
                     state(&plugin, part->handle, 1);
-                    TELL("c %d", part->id);
+                    LOG("c %d", part->id);
                 } else
                     wait_for(step, 20);
             } else {
@@ -166,13 +166,13 @@ static void act(struct operation *operation)
         disturb(operation);
     if (!operation->enqueued && draw(3) == 0) {
         stop(&plugin, operation->handle);
-        TELL("e o %d", operation->id);
+        LOG("e o %d", operation->id);
         operation->enqueued = true;
     }
     bool over = operation->enqueued;
     for (int i = 0; i < operation->count; i++)
         over = over && operation->parts[i].over;
-    if (over || draw(500) == 0) { /* or it is never heard of again */
+    if (over || draw(500) == 0) { /* or it never ends */
         operation->open = false;
         return;
     }
@@ -208,5 +208,5 @@ int main(int argc, char **words)
     CHECK(to != NULL);
     CHECK_EQUAL(fwrite(map_page(memory), sizeof(struct syn_nccl_page), 1, to), 1);
     CHECK(fclose(to) == 0);
-    TELL("end");
+    LOG("end");
 }

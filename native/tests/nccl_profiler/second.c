@@ -18,7 +18,7 @@
 static uintptr_t handles = 1000;
 static int *wanted;
 
-static void tell(const char *line)
+static void write_line(const char *line)
 {
     FILE *to = fopen(getenv("SECOND_LOG"), "a");
     if (to == NULL)
@@ -27,7 +27,7 @@ static void tell(const char *line)
     fclose(to);
 }
 
-#define TELL(...) (snprintf(line, sizeof line, __VA_ARGS__), tell(line))
+#define LOG(...) (snprintf(line, sizeof line, __VA_ARGS__), write_line(line))
 
 static int init_any(void **context, int *mask, uint64_t comm, const char *name, int ranks, int rank)
 {
@@ -35,8 +35,8 @@ static int init_any(void **context, int *mask, uint64_t comm, const char *name, 
     *mask = atoi(getenv("SECOND_MASK"));
     wanted = mask;
     *context = (void *)++handles;
-    TELL("init %d %llx %d %d %s %lu", *mask, (unsigned long long)comm, rank, ranks,
-         name ? name : "-", (unsigned long)handles);
+    LOG("init %d %llx %d %d %s %lu", *mask, (unsigned long long)comm, rank, ranks,
+        name ? name : "-", (unsigned long)handles);
     return getenv("SECOND_FAILS") ? 3 : 0;
 }
 
@@ -71,15 +71,15 @@ static int start(void *context, void **handle, const char *descriptor)
     *handle = (void *)++handles;
     if (getenv("SECOND_LATER"))
         *wanted = atoi(getenv("SECOND_LATER"));
-    TELL("start %llu %lu %lu %lu %lu", (unsigned long long)type, (unsigned long)handles,
-         (unsigned long)parent, (unsigned long)group, (unsigned long)context);
+    LOG("start %llu %lu %lu %lu %lu", (unsigned long long)type, (unsigned long)handles,
+        (unsigned long)parent, (unsigned long)group, (unsigned long)context);
     return 0;
 }
 
 static int stop(void *handle)
 {
     char line[200];
-    TELL("stop %lu", (unsigned long)handle);
+    LOG("stop %lu", (unsigned long)handle);
     return 0;
 }
 
@@ -87,14 +87,14 @@ static int record(void *handle, int state, void *arguments)
 {
     char line[200];
     (void)arguments;
-    TELL("record %lu %d", (unsigned long)handle, state);
+    LOG("record %lu %d", (unsigned long)handle, state);
     return 0;
 }
 
 static int finalize(void *context)
 {
     char line[200];
-    TELL("finalize %lu", (unsigned long)context);
+    LOG("finalize %lu", (unsigned long)context);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* test_profiler PLUGIN CASE VERSION: the plug-in, driven as NCCL drives it, on a clock that only moves
- * when it is told to. */
+ * when the test moves it. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,51 +48,51 @@ static void enter(void *step, int which, int64_t for_ns)
 static void one_operation(void)
 {
     void *operation = coll();
-    const struct syn_nccl_operation *told = at(0);
-    CHECK_EQUAL(told->kind, SYN_NCCL_COLLECTIVE);
-    CHECK_EQUAL(told->comm, plugin.version == 2 ? 0xfeed : 0xabc);
-    CHECK_EQUAL(told->nccl_sequence, 5);
-    CHECK_EQUAL(told->count, 1000);
-    CHECK_EQUAL(told->rank, 3);
-    CHECK_EQUAL(told->ranks, plugin.version == 2 ? 0 : 8);
-    CHECK(strcmp(told->op, "AllReduce") == 0 && strcmp(told->datatype, "ncclBfloat16") == 0);
-    CHECK(strcmp(told->algorithm, "RING") == 0 && strcmp(told->protocol, "SIMPLE") == 0);
-    CHECK(strcmp(told->name, "dp") == 0);
-    CHECK_EQUAL(told->enqueue_ns, 1000);
+    const struct syn_nccl_operation *record = at(0);
+    CHECK_EQUAL(record->kind, SYN_NCCL_COLLECTIVE);
+    CHECK_EQUAL(record->comm, plugin.version == 2 ? 0xfeed : 0xabc);
+    CHECK_EQUAL(record->nccl_sequence, 5);
+    CHECK_EQUAL(record->count, 1000);
+    CHECK_EQUAL(record->rank, 3);
+    CHECK_EQUAL(record->ranks, plugin.version == 2 ? 0 : 8);
+    CHECK(strcmp(record->op, "AllReduce") == 0 && strcmp(record->datatype, "ncclBfloat16") == 0);
+    CHECK(strcmp(record->algorithm, "RING") == 0 && strcmp(record->protocol, "SIMPLE") == 0);
+    CHECK(strcmp(record->name, "dp") == 0);
+    CHECK_EQUAL(record->enqueue_ns, 1000);
     virtual_ns = 1500;
     void *send = proxy_op(operation, true), *receive = proxy_op(operation, false);
-    CHECK_EQUAL(live(told), 3);
+    CHECK_EQUAL(live(record), 3);
     end(operation);
-    CHECK_EQUAL(live(told), 2);
+    CHECK_EQUAL(live(record), 2);
     void *first = step(send, 0), *second = step(receive, 0);
     enter(first, GPU, 10);
     enter(first, plugin.version == 2 ? NET : CREDIT, 20);
     enter(first, NET, 40);
-    CHECK_EQUAL(told->waiting[SYN_NCCL_NET], 1);
+    CHECK_EQUAL(record->waiting[SYN_NCCL_NET], 1);
     end(first);
-    CHECK_EQUAL(told->waiting[SYN_NCCL_NET], 0);
+    CHECK_EQUAL(record->waiting[SYN_NCCL_NET], 0);
     enter(second, RECEIVE, 100);
     enter(second, FLUSH, 200);
     enter(second, CONSUME, 400);
     end(second);
-    CHECK_EQUAL(told->done_ns, 0);
+    CHECK_EQUAL(record->done_ns, 0);
     end(send);
     virtual_ns = 5000;
     end(receive);
-    CHECK_EQUAL(live(told), 0);
-    CHECK_EQUAL(told->started_ns, 1500);
-    CHECK_EQUAL(told->done_ns, 5000);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_GPU], 10);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_CREDIT], plugin.version == 2 ? 0 : 20);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_NET], plugin.version == 2 ? 60 : 40);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_RECV], 100);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_FLUSH], 200);
-    CHECK_EQUAL(told->wait_ns[SYN_NCCL_CONSUME], 400);
-    CHECK_EQUAL(told->steps, 2);
-    CHECK_EQUAL(told->sends, 1);
-    CHECK_EQUAL(told->receives, 1);
+    CHECK_EQUAL(live(record), 0);
+    CHECK_EQUAL(record->started_ns, 1500);
+    CHECK_EQUAL(record->done_ns, 5000);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_GPU], 10);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_CREDIT], plugin.version == 2 ? 0 : 20);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_NET], plugin.version == 2 ? 60 : 40);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_RECV], 100);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_FLUSH], 200);
+    CHECK_EQUAL(record->wait_ns[SYN_NCCL_CONSUME], 400);
+    CHECK_EQUAL(record->steps, 2);
+    CHECK_EQUAL(record->sends, 1);
+    CHECK_EQUAL(record->receives, 1);
     for (int i = 0; i < SYN_NCCL_WAITS; i++)
-        CHECK_EQUAL(told->waiting[i], 0);
+        CHECK_EQUAL(record->waiting[i], 0);
 }
 
 /* Eight steps under way wait for the GPU at once, and only the oldest counts. */
@@ -117,7 +117,7 @@ static void oldest_step(void)
     CHECK_EQUAL(at(0)->steps, 8);
 }
 
-/* NCCL before 2.27 tells of credit by the proxy operation. */
+/* NCCL before 2.27 reports the wait for credit of the proxy operation. */
 static void credit_v2(void)
 {
     void *operation = coll(), *send = proxy_op(operation, true);

@@ -14,7 +14,7 @@ static struct plugin plugin;
 static void *context;
 static int memory, operations;
 static atomic_int launched, reading = 1;
-static atomic_long parts_lost, steps_told;
+static atomic_long parts_lost, steps_made;
 
 static struct queue { /* of operations to carry out, from all launchers to one proxy */
     pthread_mutex_t lock;
@@ -83,7 +83,7 @@ static void *carry_out(void *argument)
             state(&plugin, step, 9);
             stop(&plugin, step);
         }
-        steps_told += STEPS;
+        steps_made += STEPS;
         stop(&plugin, part);
     }
 }
@@ -122,20 +122,20 @@ int main(int argc, char **words)
     long steps = 0, sends = 0, places = LAUNCHERS * operations;
     CHECK(page->begun >= (uint64_t)places);
     for (long i = 0; i < places && i < SYN_NCCL_OPERATIONS; i++) {
-        const struct syn_nccl_operation *told = &page->operations[i];
-        if (places > SYN_NCCL_OPERATIONS && told->number < page->begun - SYN_NCCL_OPERATIONS)
+        const struct syn_nccl_operation *record = &page->operations[i];
+        if (places > SYN_NCCL_OPERATIONS && record->number < page->begun - SYN_NCCL_OPERATIONS)
             continue; /* somebody wrote there when it was to be overwritten */
-        CHECK_EQUAL(told->gate, told->number << 32);
-        steps += told->steps, sends += told->sends;
-        CHECK_EQUAL(told->steps, told->sends * STEPS);
+        CHECK_EQUAL(record->gate, record->number << 32);
+        steps += record->steps, sends += record->sends;
+        CHECK_EQUAL(record->steps, record->sends * STEPS);
         for (int wait = 0; wait < SYN_NCCL_WAITS; wait++)
-            CHECK_EQUAL(told->waiting[wait], 0);
-        CHECK(told->wait_ns[0] >= 0 && told->wait_ns[1] >= 0);
+            CHECK_EQUAL(record->waiting[wait], 0);
+        CHECK(record->wait_ns[0] >= 0 && record->wait_ns[1] >= 0);
     }
     if (places <= SYN_NCCL_OPERATIONS) {
         CHECK_EQUAL(page->begun, places);
         CHECK_EQUAL(parts_lost, 0);
-        CHECK_EQUAL(steps, steps_told);
+        CHECK_EQUAL(steps, steps_made);
         CHECK_EQUAL(sends, places * PROXIES);
     }
     CHECK(page->left_out >= (uint64_t)parts_lost);
