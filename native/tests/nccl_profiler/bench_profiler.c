@@ -21,7 +21,6 @@ static int64_t now(void)
 
 static void *coll(void) { return start_coll(&plugin, context, NULL, 0, "AllReduce", 1); }
 
-
 static void step_life(void *part, const int *states, int count)
 {
     void *step = start_step(&plugin, context, part, 0);
