@@ -123,7 +123,7 @@ def without_rdma(nics: Iterable[tuple[str, int, str]]) -> dict[str, tuple[int, i
     rails: dict[int, dict[str, str]] = defaultdict(dict)
     for nic, rail, layer in nics:
         rails[rail][nic] = layer
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for there in rails.values():
         having = sum(bool(layer) for layer in there.values())
         if having >= MIN_ALIKE and 2 * having > len(there):
