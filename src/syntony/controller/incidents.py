@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent that has said nothing for so long is silent: it speaks every second."""
+QUEUE_KNOWN_NS = 60 * S
+"""Where packets wait for so long, and are lost, and it is no congestion, somebody has to look."""
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 
@@ -164,7 +166,14 @@ class AlertDesk:
         found = impact.with_jobs(found, slas.jobs, slas.crossing)
         waits = self._blamed_for(observe.DELAY | observe.QUEUE_METRICS)
         crowded = {job for each in self._live_about(observe.QUEUE_METRICS) for job in each.jobs}
-        found = impact.under_load(found, findings, slas.queues or (), waits, crowded)
+        long = {
+            each.subject
+            for each in self._live_about(observe.LOSSES)
+            if fleet_ns - each.held_ns >= QUEUE_KNOWN_NS
+        }
+        found = impact.under_load(
+            found, findings, slas.queues or (), known=waits, crowded=crowded, long=long
+        )
         seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
