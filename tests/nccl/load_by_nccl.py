@@ -15,6 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.nccl.wheels import symbols
 
+ENVIRONMENT = "_Z7initEnvv"
+"""Reads NCCL's own file, as `ncclCommInitRank` does first; later libraries do so by themselves."""
 LOAD = ("_Z17ncclNetPluginInitv", "_Z17ncclNetPluginLoadP8ncclComm")
 """Of NCCL up to 2.21, and up to 2.26; later ones load in INIT."""
 INIT = "_Z11ncclNetInitP8ncclComm"
@@ -38,6 +40,8 @@ def main(library: str) -> int:
         function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(base + known[name])
         return int(function(ctypes.addressof(communicator)))
 
+    if ENVIRONMENT in known:
+        call(ENVIRONMENT)
     names = [*[name for name in LOAD if name in known][:1], INIT]
     names += [name for name in UNLOAD if name in known][:1]
     results = {name: call(name) for name in names}

@@ -40,9 +40,9 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
-def _load(library: Path, **environment: str) -> str:
+def _load(library: Path, *, within: tuple[str, ...] = (), **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library)],
+        [*within, sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library)],
         check=False,
         capture_output=True,
         text=True,
@@ -73,3 +73,38 @@ def test_every_nccl_loads_it_or_falls_back(
         assert tables
     said = _load(library, **verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
     assert said.count("NET/Syntony: not used, NCCL's own transport is: /no/such/library.so") == 1
+
+
+IN_ANOTHER_ETC = """
+mount --bind "$1" /etc && mount -t tmpfs none /var/cache/ldconfig && ldconfig && shift && exec "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requirement", [requirement for requirement, _ in VERSIONS])
+def test_files_of_a_host_are_enough_for_every_job(
+    requirement: str, plugin: Path, fake_verbs: Path, tmp_path: Path
+) -> None:
+    """As docs/how-to/nccl.md says: the loader's list of directories, and NCCL's own file."""
+    try:
+        library = nccl_library(requirement, tmp_path)
+    except LookupError as error:
+        pytest.skip(str(error))
+    etc = tmp_path / "etc"
+    (etc / "ld.so.conf.d").mkdir(parents=True)
+    (etc / "ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n")
+    for each in Path("/etc/ld.so.conf.d").iterdir():
+        (etc / "ld.so.conf.d" / each.name).write_bytes(each.read_bytes())
+    (etc / "ld.so.conf.d/syntony.conf").write_text(f"{plugin.parent}\n")
+    (etc / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (etc / "nccl.conf").write_text(
+        f"NCCL_NET_PLUGIN=syntony\nSYNTONY_NCCL_IBVERBS={fake_verbs}\n"
+        "SYNTONY_NCCL_RAILS=fake0+fake1\nNCCL_DEBUG=INFO\n"
+    )
+    said = _load(library, within=("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc)))
+    assert "NET/Syntony: device 0: fake0+fake1, 2 rails" in said
+    own = {"SYNTONY_NCCL_RAILS": "fake2+fake3"}
+    said = _load(
+        library, within=("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc)), **own
+    )
+    assert "NET/Syntony: device 0: fake2+fake3, 2 rails" in said, "a job's own word goes before"
