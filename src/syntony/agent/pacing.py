@@ -161,24 +161,24 @@ class ProcessPacing:
 
     def __init__(self, obey: Callable[[ProcessPaces], str]) -> None:
         self._obey = obey
-        self._asked = False
+        self._ordered = False
 
     def set(self, rates: Mapping[PacedPath, int]) -> None:
         """As `PaceActuator.set`."""
-        if not rates and not self._asked:
+        if not rates and not self._ordered:
             return
-        self._asked = bool(rates)
-        fault = self._say(rates)
+        self._ordered = bool(rates)
+        fault = self._send(rates)
         if fault:
             raise MissingError(fault)
 
     def close(self) -> None:
         """As `PaceActuator.close`. Of a reactor that does not answer the orders expire."""
-        if self._asked:
-            self._asked = False
-            self._say({})
+        if self._ordered:
+            self._ordered = False
+            self._send({})
 
-    def _say(self, rates: Mapping[PacedPath, int]) -> str:
+    def _send(self, rates: Mapping[PacedPath, int]) -> str:
         paces = [
             ProcessPace(path, max(1, round(bps / HEADERS))) for path, bps in sorted(rates.items())
         ]
