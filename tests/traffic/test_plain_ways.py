@@ -1,4 +1,4 @@
-"""Plain connections: how long a new way is given, which peers are followed, what is not gone back to."""
+"""Plain connections: time for a new way, which peers are followed, what is not gone back to."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_all_slow_ones_go_together_where_none_alone_would_help() -> None:
     ("mbps", "goes"), [(49, True), (51, False)]
 )  # fmt: skip
 def test_a_slow_one_goes_if_it_costs_more_than_it_carries(mbps: int, goes: bool) -> None:
-    """The other could carry 0.9 · 100 Mb/s in the time that the slow one is busy, and carries 40."""
+    """The other could carry 0.9 · 100 Mb/s in the time it is busy, and carries 40."""
     end = End((0.5, 20), busy=(0.5, 0.9), mbps=(40, mbps))
     assert bool(end.check()) is goes
     assert bool(end.aside()) is goes
