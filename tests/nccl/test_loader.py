@@ -40,7 +40,7 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
-def _load(library: Path, *, within: tuple[str, ...] = (), **environment: str) -> str:
+def _load(library: Path, environment: dict[str, str], within: tuple[str, ...] = ()) -> str:
     done = subprocess.run(
         [*within, sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library)],
         check=False,
@@ -65,13 +65,13 @@ def test_every_nccl_loads_it_or_falls_back(
         pytest.skip(str(error))
     assert plugin.exists()
     verbs = plugin_environment({}) | {"SYNTONY_NCCL_IBVERBS": str(fake_verbs)}
-    said = _load(library, **verbs)
+    said = _load(library, verbs)
     assert "NET/Syntony: device 0: fake0, 1 rail" in said
     tables = re.findall(r"Loaded net plugin Syntony \(v(\d+)\)", said)
     assert set(tables) <= {str(version)}  # NCCL before 2.24 does not say
     if version >= 10:
         assert tables
-    said = _load(library, **verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
+    said = _load(library, verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
     assert said.count("NET/Syntony: not used, NCCL's own transport is: /no/such/library.so") == 1
 
 
@@ -101,10 +101,9 @@ def test_files_of_a_host_are_enough_for_every_job(
         f"NCCL_NET_PLUGIN=syntony\nSYNTONY_NCCL_IBVERBS={fake_verbs}\n"
         "SYNTONY_NCCL_RAILS=fake0+fake1\nNCCL_DEBUG=INFO\n"
     )
-    said = _load(library, within=("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc)))
+    within = ("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc))
+    said = _load(library, {}, within)
     assert "NET/Syntony: device 0: fake0+fake1, 2 rails" in said
     own = {"SYNTONY_NCCL_RAILS": "fake2+fake3"}
-    said = _load(
-        library, within=("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc)), **own
-    )
-    assert "NET/Syntony: device 0: fake2+fake3, 2 rails" in said, "a job's own word goes before"
+    said = _load(library, own, within)
+    assert "NET/Syntony: device 0: fake2+fake3, 2 rails" in said, "the job's own variable wins"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,12 @@ NICS = {"10.0.0.1": "rail0", "10.1.0.1": "rail1"}
 
 
 def flow(number: int, local: str, remote: str, done: int, **changed: object) -> ProcessFlow:
-    fields = {"mechanism": Mechanism.RDMA} | changed
+    fields: dict[str, Any] = {"mechanism": Mechanism.RDMA} | changed
     return ProcessFlow(
         number=number, nic="mlx5_0", local=local, local_port=0, remote=remote, remote_port=0,
         bytes_done=done, bytes_outstanding=0, last_done_ns=0, outstanding=0, errors=0, last_error=0,
         failed=False, **fields,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("trial", range(20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import numpy as np
 import pytest
 from tests.traffic.test_queue_pair_delays import NOW_NS, receiver, report, sender, stamps

@@ -26,8 +26,9 @@ PATIENCE_S = 90.0
 """A guest boots in 10 s on an idle machine."""
 RETRY_S = 0.25
 SILENCE_S = 100
-"""A guest that died says nothing; once it boots again, it resets."""
+"""After so long without an answer a guest is dead; one that boots again resets at once."""
 PROBE_S = 10
+"""Between two probes of an idle connection."""
 
 
 def guest_entry(address: str) -> tuple[str, ...]:
@@ -56,13 +57,14 @@ async def run(address: str, argv: list[str]) -> int:
                 return body[0]
             if kind in (Kind.OUTPUT, Kind.ERRORS):
                 _write(1 if kind is Kind.OUTPUT else 2, body)
-    except (EOFError, ConnectionError, ValueError):
+    except (EOFError, OSError, ValueError):
         print(f"guest {address} has gone", file=sys.stderr)
         return AWAY
 
 
 def _limit_silence(connected: socket.socket) -> None:
-    """It ends after `SILENCE_S` without an answer, whether anything waits for one or not."""
+    """End the connection after `SILENCE_S` without an answer, whether data is unacknowledged or
+    not: keep-alive alone does not count while data is."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, PROBE_S),
