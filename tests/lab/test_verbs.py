@@ -20,7 +20,7 @@ from syntony.lab.commands import shaper_lines
 from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.lab.verbs import image
 from syntony.lab.verbs.frames import HEAD, MAX_FRAME, PORT
-from syntony.lab.verbs.machine import guest_config, join_lines, mac, qemu_argv
+from syntony.lab.verbs.machine import guest_config, join_lines, mac, qemu_argv, tsc_khz
 from syntony.lab.verbs.proxy import AWAY
 
 PROXY = (sys.executable, "-m", "syntony.lab.verbs.proxy")
@@ -236,6 +236,22 @@ threading.Thread(target=die, daemon=True).start()
 proxy.SILENCE_S, proxy.PROBE_S = 3, 1
 sys.exit(asyncio.run(proxy.run("127.0.0.1", ["sleep", "1000"])))
 """
+
+
+@pytest.mark.parametrize(
+    ("flags", "mhz", "khz"),
+    [
+        ("fpu tsc hypervisor", "2596.122", 2_596_122),
+        ("fpu tsc aperfmperf", "2596.122", 0),  # how fast it runs now
+        ("fpu tsc", "", 0),
+    ],
+)
+def test_a_guest_is_given_the_rate_of_the_counter_where_it_is_known(
+    flags: str, mhz: str, khz: int
+) -> None:
+    one = f"processor\t: 0\nmodel name\t: A: B\nflags\t\t: {flags}\n"
+    one += f"cpu MHz\t\t: {mhz}\n" if mhz else ""
+    assert tsc_khz(one + "\n" + one) == khz
 
 
 @pytest.mark.parametrize("how", ["idle", "signalled"])
