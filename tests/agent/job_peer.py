@@ -68,7 +68,8 @@ def hear() -> Any:
         while True:
             if library().syn_job_take(job, notice):
                 ends = [bytes(each)[-4:].hex() for each in (notice.local, notice.remote)]
-                print(f"notice {notice.subject} {' '.join(ends)}", flush=True)
+                rate = f" {notice.rate_bps}" if notice.subject == 5 else ""
+                print(f"notice {notice.subject} {' '.join(ends)}{rate}", flush=True)
 
     LATER.append(threading.Thread(target=listen, daemon=True))
     return job

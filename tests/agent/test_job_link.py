@@ -289,3 +289,22 @@ def test_one_that_comes_and_goes_leaves_nothing(link: _Counted) -> None:
     wait_for(lambda: link.connected + sum(link.refused().values()) == 100, "all seen")
     with unharmed(link):
         pass
+
+
+def test_each_process_is_ordered_its_own_rates_and_freed_of_those_before(link: _Counted) -> None:
+    one, two = ("10.0.0.1", "10.0.0.2"), ("10.0.1.1", "10.0.1.2")
+    with peer(link, "hear") as first, peer(link, "hear") as second:
+        pids = [each.pid for each in link.report()]
+        assert {first.pid, second.pid} == set(pids)
+        link.pace({(first.pid, *one): 7_000, (second.pid, *two): 9_000, (1, *one): 5}, 1 << 62)
+        assert line_of(first) == "notice 5 0a000001 0a000002 7000"
+        assert line_of(second) == "notice 5 0a000101 0a000102 9000"
+        link.pace({(second.pid, *two): 9_000}, 1 << 62)
+        assert line_of(first) == "notice 5 0a000001 0a000002 0"
+        assert line_of(second) == "notice 5 0a000101 0a000102 9000"
+        link.stop(stopped=True)
+        link.pace({(first.pid, *one): 7_000}, 1 << 62)
+        link.stop(stopped=False)
+        for each in (first, second):
+            assert line_of(each) == "notice 3 00000000 00000000"
+            assert line_of(each) == "notice 4 00000000 00000000"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from syntony.agent.pacing import LINGER_NS, LONGEST_NS, RETRY_NS, PaceKeeper
+from syntony.agent.pacing import LINGER_NS, LONGEST_NS, RETRY_NS, PaceKeeper, socket_key
 from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import MS, S
@@ -41,8 +41,8 @@ def flow(job: str = "train-1", four: FourTuple = FOUR) -> JobFlow:
     )  # fmt: skip
 
 
-def keeper(kernel: Kernel, mode: Mode = Mode.ACT) -> PaceKeeper:
-    return PaceKeeper(Policy(mode=mode, pace=("train-*",)), kernel)
+def keeper(kernel: Kernel, mode: Mode = Mode.ACT) -> PaceKeeper[Paced]:
+    return PaceKeeper(Policy(mode=mode, pace=("train-*",)), kernel, socket_key)
 
 
 def paces(bps: int = 5_000_000, good_ns: int = 3 * S) -> Paces:

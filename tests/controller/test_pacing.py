@@ -8,9 +8,10 @@ from tests.controller.placed import RATE_BPS, Fabric
 from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
 from syntony.controller.flow_table import FlowTable
-from syntony.controller.pacing import EXPIRY_NS, HEADERS, PacingDesk
+from syntony.controller.pacing import EXPIRY_NS, PacingDesk
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes, JobClass
+from syntony.traffic.meter import HEADERS
 from syntony.traffic.pacing import LinkQueue, PacePolicy
 from syntony.wire.traffic import FlowsReport, FlowView, Paces
 

@@ -20,7 +20,7 @@ from syntony.lab.commands import shaper_lines
 from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.lab.verbs import image
 from syntony.lab.verbs.frames import HEAD, MAX_FRAME, PORT
-from syntony.lab.verbs.machine import guest_config, join_lines, mac, qemu_argv
+from syntony.lab.verbs.machine import guest_config, join_lines, mac, qemu_argv, tsc_khz
 from syntony.lab.verbs.proxy import AWAY
 
 PROXY = (sys.executable, "-m", "syntony.lab.verbs.proxy")
@@ -218,3 +218,49 @@ def test_a_guest_that_dies_is_told(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=30)
     assert process.returncode == AWAY
     assert said == f"guest {address} has gone\n".encode()
+
+
+DEAD_GUEST = """
+import asyncio, os, signal, socket, subprocess, sys, threading
+from syntony.lab.verbs import proxy
+from syntony.lab.verbs.frames import PORT
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+listener = socket.create_server(("127.0.0.1", PORT))
+def die():
+    guest, _ = listener.accept()
+    guest.recv(1 << 20)
+    subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+    if sys.argv[1] == "signalled":
+        os.kill(os.getpid(), signal.SIGUSR1)
+threading.Thread(target=die, daemon=True).start()
+proxy.SILENCE_S, proxy.PROBE_S = 3, 1
+sys.exit(asyncio.run(proxy.run("127.0.0.1", ["sleep", "1000"])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "mhz", "khz"),
+    [
+        ("fpu tsc hypervisor", "2596.122", 2_596_122),
+        ("fpu tsc aperfmperf", "2596.122", 0),  # how fast it runs now
+        ("fpu tsc", "", 0),
+    ],
+)
+def test_a_guest_is_given_the_rate_of_the_counter_where_it_is_known(
+    flags: str, mhz: str, khz: int
+) -> None:
+    one = f"processor\t: 0\nmodel name\t: A: B\nflags\t\t: {flags}\n"
+    one += f"cpu MHz\t\t: {mhz}\n" if mhz else ""
+    assert tsc_khz(one + "\n" + one) == khz
+
+
+@pytest.mark.parametrize("how", ["idle", "signalled"])
+def test_a_guest_that_dies_without_a_word_is_given_up(how: str) -> None:
+    """With nothing on the way to it, and with a signal that it never takes."""
+    words = ["unshare", "-Urn", sys.executable, "-c", DEAD_GUEST, how]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert (done.returncode, done.stderr) == (AWAY, "guest 127.0.0.1 has gone\n")

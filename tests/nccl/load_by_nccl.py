@@ -16,6 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.nccl.wheels import symbols
 
+ENVIRONMENT = "_Z7initEnvv"
+"""Reads NCCL's own file, as `ncclCommInitRank` does first; later libraries do so by themselves."""
 NET_LOAD = ("_Z17ncclNetPluginInitv", "_Z17ncclNetPluginLoadP8ncclComm")
 """Of NCCL up to 2.21, and up to 2.26; later ones load in NET_INIT."""
 NET_INIT = "_Z11ncclNetInitP8ncclComm"
@@ -63,6 +65,8 @@ def _pointers_into(memory: bytes, library: str) -> list[int]:
 
 
 def load_net(nccl: Nccl) -> dict[str, int]:
+    if ENVIRONMENT in nccl.known:
+        nccl.call(ENVIRONMENT)
     names = [*[name for name in NET_LOAD if name in nccl.known][:1], NET_INIT]
     names += [name for name in NET_UNLOAD if name in nccl.known][:1]
     return {name: nccl.call(name) for name in names}

@@ -58,9 +58,12 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
-def _load(library: Path, which: str, **environment: str) -> str:
+def _load(
+    library: Path, which: str, environment: dict[str, str], within: tuple[str, ...] = ()
+) -> str:
+    loader = str(Path(__file__).with_name("load_by_nccl.py"))
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library), which],
+        [*within, sys.executable, loader, str(library), which],
         check=False,
         capture_output=True,
         text=True,
@@ -83,13 +86,13 @@ def test_every_nccl_loads_it_or_falls_back(
         pytest.skip(str(error))
     assert plugin.exists()
     verbs = plugin_environment({}) | {"SYNTONY_NCCL_IBVERBS": str(fake_verbs)}
-    said = _load(library, "net", **verbs)
+    said = _load(library, "net", verbs)
     assert "NET/Syntony: device 0: fake0, 1 rail" in said
     tables = re.findall(r"Loaded net plugin Syntony \(v(\d+)\)", said)
     assert set(tables) <= {str(version)}  # NCCL before 2.24 does not say
     if version >= 10:
         assert tables
-    said = _load(library, "net", **verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
+    said = _load(library, "net", verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
     assert said.count("NET/Syntony: not used, NCCL's own transport is: /no/such/library.so") == 1
 
 
@@ -114,11 +117,13 @@ def test_every_nccl_loads_the_profiler(
         said = _load(
             library,
             "profiler",
-            **profiler_environment({}),
-            SYNTONY_AGENT=str(tmp_path / "agent"),
-            SECOND_LOG=str(log),
-            SECOND_MASK="32",
-            **{NEXT_VARIABLE: str(second)},
+            profiler_environment({})
+            | {
+                "SYNTONY_AGENT": str(tmp_path / "agent"),
+                "SECOND_LOG": str(log),
+                "SECOND_MASK": "32",
+                NEXT_VARIABLE: str(second),
+            },
         )
         if version is None:
             assert "rofiler" not in said
@@ -139,3 +144,37 @@ def test_every_nccl_loads_the_profiler(
     assert [(line[0], line[1] if line[0] == "start" else "") for line in words] == [
         ("init", ""), ("start", "32"), ("record", ""), ("stop", ""), ("finalize", ""),
     ]  # fmt: skip
+
+
+IN_ANOTHER_ETC = """
+mount --bind "$1" /etc && mount -t tmpfs none /var/cache/ldconfig && ldconfig && shift && exec "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requirement", [requirement for requirement, _ in VERSIONS])
+def test_files_of_a_host_are_enough_for_every_job(
+    requirement: str, plugin: Path, fake_verbs: Path, tmp_path: Path
+) -> None:
+    """As docs/how-to/nccl.md says: the loader's list of directories, and NCCL's own file."""
+    try:
+        library = nccl_library(requirement, tmp_path)
+    except LookupError as error:
+        pytest.skip(str(error))
+    etc = tmp_path / "etc"
+    (etc / "ld.so.conf.d").mkdir(parents=True)
+    (etc / "ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n")
+    for each in Path("/etc/ld.so.conf.d").iterdir():
+        (etc / "ld.so.conf.d" / each.name).write_bytes(each.read_bytes())
+    (etc / "ld.so.conf.d/syntony.conf").write_text(f"{plugin.parent}\n")
+    (etc / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (etc / "nccl.conf").write_text(
+        f"NCCL_NET_PLUGIN=syntony\nSYNTONY_NCCL_IBVERBS={fake_verbs}\n"
+        "SYNTONY_NCCL_RAILS=fake0+fake1\nNCCL_DEBUG=INFO\n"
+    )
+    within = ("unshare", "-Urm", "sh", "-c", IN_ANOTHER_ETC, "-", str(etc))
+    said = _load(library, "net", {}, within)
+    assert "NET/Syntony: device 0: fake0+fake1, 2 rails" in said
+    own = {"SYNTONY_NCCL_RAILS": "fake2+fake3"}
+    said = _load(library, "net", own, within)
+    assert "NET/Syntony: device 0: fake2+fake3, 2 rails" in said, "the job's own variable wins"

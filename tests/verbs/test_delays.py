@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import numpy as np
 import pytest
 from tests.traffic.test_queue_pair_delays import NOW_NS, receiver, report, sender, stamps
 
-from syntony.agent.queue_pairs import Offset, on_fleet_time
+from syntony.agent.queue_pairs import Offset, fleet_offset, on_fleet_time
 from syntony.controller.batches import Piece
 from syntony.controller.queue_pairs import QueuePairDesk
-from syntony.model import US, S
+from syntony.model import US, ClockState, S, Timeline
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.wire.queue_pairs import MAX_STAMPS, QueuePairsQuery, QueuePairsReport
 
@@ -23,6 +24,20 @@ def test_instants_follow_a_drifting_clock() -> None:
     told = on_fleet_time(sender(sent_stamps=stamps(NOW_NS + S // 2, range(1))), before, now)
     (instant,) = np.frombuffer(told.sent_stamps, TOLD)["at_ns"]
     assert instant == NOW_NS + S // 2 + 500 + 50 * US
+
+
+def test_an_offset_is_as_good_as_the_clock() -> None:
+    line = Timeline(
+        node="h0", ref_ns=NOW_NS, offset_ns=500.0, drift_ppb=0.0, sigma_ns=25_000.0,
+        state=ClockState.SYNCHRONIZED,
+    )  # fmt: skip
+    found = fleet_offset(line, NOW_NS, 7 * S)
+    assert found is not None
+    assert (found.at_ns, found.offset_ns) == (7 * S, NOW_NS + 500 - 7 * S)
+    assert 100 * US <= found.bound_ns <= 101 * US  # four sigmas
+    assert fleet_offset(None, NOW_NS, 0) is None
+    for useless in ({"sigma_ns": 0.3 * S}, {"state": ClockState.UNKNOWN}):
+        assert fleet_offset(msgspec.structs.replace(line, **useless), NOW_NS, 0) is None
 
 
 # --- the controller ---

@@ -8,7 +8,8 @@
  * without the provider), or both ends in threads and faults: `mixed` (faults.h), or one kind again and
  * again, each followed by a rest, with the longest time without a message after it: `hole`, `notice`
  * (20 ms after a hole), `port`, `return` (of the rail, after a port was down), `none` (what the machine
- * itself does); after that many FAULTS it ends. One line of JSON. */
+ * itself does); after that many FAULTS it ends. One line of JSON. SYNTONY_AGENT: obey that agent, and
+ * not one that lies. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -368,7 +369,8 @@ int main(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     faults_load(argv[3]);
-    faults_start_agent();
+    if (getenv("SYNTONY_AGENT") == NULL) /* else a real one */
+        faults_start_agent();
     net = drive_load(argv[1], atoi(argv[2]));
     if (drive_init(&net)) {
         fprintf(stderr, "bench_net: init failed\n");

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import queue
 import threading
 import time
@@ -22,7 +21,7 @@ from syntony.agent.early_rows import EarlyRows
 from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import Offset, fleet_offset
 from syntony.agent.reactor.link import NOTHING_SEEN
 from syntony.agent.reactor.messages import Told
 from syntony.agent.renewal import Renewal, time_left_ns
@@ -44,7 +43,6 @@ from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import Plane
-from syntony.wire.queue_pairs import MAX_BOUND_NS
 from syntony.wire.tables import (
     AGENT,
     HEARD,
@@ -121,7 +119,7 @@ class Agent:
         self._reactor, self._nic_clocks = machine.reactor, machine.nic_clocks
         self._spool, self._clock_server = spool, machine.clock_server
         self._links, self._tracer = machine.links, machine.tracer
-        self._jobs = JobPaths(config)
+        self._jobs = JobPaths(config, partial(self._reactor.obey, fleet_minus_monotonic_ns=None))
         self._stopped = False
         """By the stop switch, as far as is known."""
         self._seen = NOTHING_SEEN
@@ -321,11 +319,7 @@ class Agent:
     def _fleet_offset(self) -> Offset | None:
         """Of now. Two clocks, read together as close as can be."""
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
-        line = self._pipeline.timeline
-        bound_ns = math.inf if line is None else line.bound_ns(local_ns)
-        if line is None or bound_ns > MAX_BOUND_NS:
-            return None
-        return Offset(now_ns, line.to_fleet_ns(local_ns) - now_ns, math.ceil(bound_ns))
+        return fleet_offset(self._pipeline.timeline, local_ns, now_ns)
 
     def _paths(self) -> PathsReport:
         state = self._reactor.state

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from syntony.agent.job_peers import JobPeers, Peer
@@ -19,6 +19,7 @@ from syntony.io.job_socket import Process
 from syntony.traffic.instructions import Notice
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.process_flows import Malformed, ProcessFlow, parse_flow
+from syntony.traffic.process_rates import PacedPath, ProcessRates, SentBy
 from syntony.wire.failover import ProcessFlowView, ProcessView
 
 MAX_FLOWS = 64
@@ -45,7 +46,11 @@ class JobLink(JobPeers[JobPage]):
         """Records that could not be read whole."""
         self.paths: frozenset[ProcessPath] = frozenset()
         """Between which addresses their flows go, as of the last report."""
+        self.rates = ProcessRates()
+        """How fast they send by queue pairs, likewise."""
         self._stopped = False
+        self._paced: dict[PacedPath, int] = {}
+        """What is held back by the last order."""
         self._dead: dict[ProcessPath, Notice] = {}
         """Paths that are dead now: for processes that connect later."""
 
@@ -58,14 +63,40 @@ class JobLink(JobPeers[JobPage]):
             for peer in self._peers.values():
                 _tell(peer.page, instruction)
 
+    def pace(self, rates: Mapping[PacedPath, int], expires_ns: int) -> None:
+        """Order processes to keep these rates, and all others none. Of a process that has gone, or
+        after the stop switch was thrown, nothing is ordered.
+
+        Args:
+            rates: payload bits per second.
+            expires_ns: CLOCK_MONOTONIC until when, unless it is said again.
+        """
+        with self._lock:
+            if self._stopped:
+                return
+            free = dict.fromkeys(self._paced.keys() - rates.keys(), 0)
+            self._paced = dict(rates)
+            for peer in self._peers.values():
+                for (process, local, remote), bps in (free | self._paced).items():
+                    if process == peer.process.pid:
+                        peer.page.notify(
+                            Subject.PATH_PACE,
+                            at_ns=self._clock(),
+                            expires_ns=expires_ns,
+                            path=(local, remote),
+                            rate_bps=bps,
+                        )
+
     def stop(self, *, stopped: bool) -> None:
-        """Give notice of the stop switch, if it was thrown. Notices of paths are over with it."""
+        """Give notice of the stop switch, if it was thrown. Notices and orders of paths are over
+        with it."""
         with self._lock:
             if stopped is self._stopped:
                 return
             self._stopped = stopped
             if stopped:
                 self._dead.clear()
+                self._paced.clear()
             subject = Subject.STOPPED if stopped else Subject.STARTED
             for peer in self._peers.values():
                 peer.page.notify(subject, at_ns=self._clock())
@@ -75,6 +106,7 @@ class JobLink(JobPeers[JobPage]):
         now_ns, left = self._clock(), MAX_ALL_FLOWS
         views: list[ProcessView] = []
         paths: set[ProcessPath] = set()
+        rates: list[SentBy] = []
         with self._lock:
             peers = list(self._peers.items())
         for fd, peer in peers:
@@ -84,9 +116,11 @@ class JobLink(JobPeers[JobPage]):
                     continue
                 told = peer.page.read(min(MAX_FLOWS, left))
             flows = self._parse(told, now_ns)
+            rates.append(SentBy(peer.process.job, peer.process.pid, tuple(flows)))
             left -= len(flows)
             paths |= {(flow.local, flow.remote) for flow in flows}
             views.append(_view(peer, told, flows, now_ns))
+        self.rates.take(rates, now_ns)
         self.paths = frozenset(paths)
         return tuple(views)
 

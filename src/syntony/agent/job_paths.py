@@ -4,16 +4,24 @@ those that the controller names. What the reactor last said of them is all that 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from syntony.agent.config import AgentConfig
-from syntony.agent.pacing import PaceKeeper
-from syntony.agent.reactor.messages import Seen
+from syntony.agent.pacing import (
+    PROCESS_RENEW_NS,
+    PaceKeeper,
+    ProcessPacing,
+    process_key,
+    socket_key,
+)
+from syntony.agent.reactor.messages import ProcessPaces, Seen
 from syntony.agent.steering.orders import Hops, flows_report
-from syntony.io.pacing import KernelPacing
+from syntony.io.pacing import KernelPacing, Paced
 from syntony.model import MS
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Outcome
+from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
 
 FLOWS_NS = 400 * MS
@@ -21,10 +29,19 @@ FLOWS_NS = 400 * MS
 
 
 class JobPaths:
-    """Of the agent's loop."""
+    """Of the agent's loop.
 
-    def __init__(self, config: AgentConfig) -> None:
-        self._pacing = PaceKeeper(config.traffic, KernelPacing([nic.name for nic in config.nics]))
+    Args:
+        config: of the agent.
+        obey: hands orders for processes to the reactor; returns why it does not obey, or nothing.
+    """
+
+    def __init__(self, config: AgentConfig, obey: Callable[[ProcessPaces], str]) -> None:
+        kernel = KernelPacing([nic.name for nic in config.nics])
+        self._sockets = PaceKeeper(config.traffic, kernel, socket_key)
+        self._queue_pairs = PaceKeeper(
+            config.traffic, ProcessPacing(obey), process_key, PROCESS_RENEW_NS
+        )
         self._join_port = config.traffic.port
         self._flows: tuple[JobFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
@@ -34,7 +51,12 @@ class JobPaths:
 
     def close(self) -> None:
         """None is held back."""
-        self._pacing.close()
+        for keeper in self._keepers:
+            keeper.close()
+
+    @property
+    def _keepers(self) -> tuple[PaceKeeper[Paced], PaceKeeper[PacedPath]]:
+        return self._sockets, self._queue_pairs
 
     def are_due(self, seen: Seen) -> bool:
         """Whether the controller is to be told now. Where no job's flow is managed, it is told so
@@ -62,8 +84,8 @@ class JobPaths:
         """Managed subflows now, and what became of the newest orders."""
 
         def pace_of(flow: JobFlow) -> tuple[bool, int]:
-            may = self._pacing.may(flow, stopped=stopped)
-            return may, self._pacing.in_force.get((flow.nic, flow.flow), 0)
+            may = self._sockets.may(flow, stopped=stopped)
+            return may, max(each.rate(flow) for each in self._keepers)
 
         return flows_report(
             self._flows,
@@ -77,9 +99,11 @@ class JobPaths:
 
     def paces(self, message: Paces, fleet_now_ns: int | None, *, stopped: bool) -> None:
         """The controller's rates; None: there is no fleet time here."""
-        self._pacing.take(message, fleet_now_ns, time.monotonic_ns())
+        for keeper in self._keepers:
+            keeper.take(message, fleet_now_ns, time.monotonic_ns())
         self.pace(stopped=stopped)
 
     def pace(self, *, stopped: bool) -> None:
         """Hold back what is to be held back now, let go what is not."""
-        self._pacing.tick(self._flows, time.monotonic_ns(), stopped=stopped)
+        for keeper in self._keepers:
+            keeper.tick(self._flows, time.monotonic_ns(), stopped=stopped)

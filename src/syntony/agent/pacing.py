@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
+from syntony.agent.reactor.messages import ProcessPace, ProcessPaces
 from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
+from syntony.traffic.meter import HEADERS
 from syntony.traffic.policy import Mode, Policy, is_named
+from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Paces
 
 _log = logging.getLogger(__name__)
@@ -20,43 +25,76 @@ LONGEST_NS = 10 * S
 """No order is good for longer, whatever it says."""
 RETRY_NS = 30 * S
 """After the kernel refused, it is not asked again for so long."""
+PROCESS_RENEW_NS, PROCESS_HOLD_NS = 1 * S, 4 * S
+"""Orders to processes are repeated so often, and void after so long."""
 LINGER_NS = 30 * S
 """Queues in which nothing waits stay for so long after the last flow that was held back."""
 
 
-class PaceActuator(Protocol):
-    """`syntony.io.pacing.KernelPacing`."""
+_K = TypeVar("_K")
 
-    def set(self, rates: Mapping[Paced, int]) -> None:
-        """All that is held back from now on. Raises `MissingError`: nothing is."""
+
+class PaceActuator(Protocol[_K]):
+    """One way of holding flows back, with its own names for them: the kernel's for sockets
+    (`syntony.io.pacing.KernelPacing`), orders for processes that have queue pairs."""
+
+    def set(self, rates: Mapping[_K, int]) -> None:
+        """All that is held back from now on, to so many bits per second of frames. Raises
+        `MissingError`: nothing is."""
         ...
 
     def close(self) -> None: ...
 
 
-class PaceKeeper:
-    """One per agent. Instants are CLOCK_MONOTONIC unless they say otherwise.
+def socket_key(flow: JobFlow) -> Paced | None:
+    """What the kernel paces it by; None: it is no socket's."""
+    return None if flow.process else (flow.nic, flow.flow)
+
+
+def process_key(flow: JobFlow) -> PacedPath | None:
+    """What its process paces it by; None: it is a socket's."""
+    return (flow.process, flow.flow.local, flow.flow.remote) if flow.process else None
+
+
+class PaceKeeper(Generic[_K]):
+    """One per agent and mechanism. Instants are CLOCK_MONOTONIC unless they say otherwise.
 
     Args:
         policy: which jobs may be held back.
         actuator: how.
+        key: what a flow is there; None: nothing.
+        renew_ns: rates are set again so often, for who forgets them; they are not: infinite.
     """
 
-    def __init__(self, policy: Policy, actuator: PaceActuator) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        actuator: PaceActuator[_K],
+        key: Callable[[JobFlow], _K | None],
+        renew_ns: float = math.inf,
+    ) -> None:
         self._policy = policy
         self._actuator = actuator
-        self._told: dict[FourTuple, int] = {}
+        self._key = key
+        self._renew_ns, self._renewal_ns = renew_ns, math.inf
+        self._told: dict[tuple[int, FourTuple], int] = {}
+        """By process and flow."""
         self._until_ns = 0
         self._rest_ns = 0
         self._used_ns = 0
         self._waits = False
         """The kernel has queues of ours."""
-        self.in_force: Mapping[Paced, int] = {}
+        self.in_force: Mapping[_K, int] = {}
 
     def may(self, flow: JobFlow, *, stopped: bool) -> bool:
         """Whether this flow would be held back."""
         allowed = self._policy.mode is Mode.ACT and not stopped
         return allowed and is_named(flow.job, self._policy.pace)
+
+    def rate(self, flow: JobFlow) -> int:
+        """What it is held back to; 0: it is not."""
+        key = self._key(flow)
+        return 0 if key is None else self.in_force.get(key, 0)
 
     def take(self, message: Paces, fleet_now_ns: int | None, now_ns: int) -> None:
         """Orders of the controller; without fleet time nobody can say how old they are."""
@@ -64,7 +102,11 @@ class PaceKeeper:
             return
         left_ns = min(message.expires_ns - fleet_now_ns, LONGEST_NS)
         if left_ns > 0:
-            self._told = {FourTuple.of(each): each.bps for each in message.paces if each.bps > 0}
+            self._told = {
+                (each.process, FourTuple.of(each)): each.bps
+                for each in message.paces
+                if each.bps > 0
+            }
             self._until_ns = now_ns + left_ns
 
     def tick(self, flows: Iterable[JobFlow], now_ns: int, *, stopped: bool) -> None:
@@ -72,15 +114,18 @@ class PaceKeeper:
         if now_ns >= self._until_ns:
             self._told = {}
         wanted = {
-            (each.nic, each.flow): self._told[each.flow]
+            key: self._told[each.process, each.flow]
             for each in flows
-            if each.flow in self._told and self.may(each, stopped=stopped)
+            if (key := self._key(each)) is not None
+            and (each.process, each.flow) in self._told
+            and self.may(each, stopped=stopped)
         }
         if wanted or self.in_force:
             self._used_ns = now_ns
         elif self._waits:
             self._let_go(now_ns)
-        if wanted == self.in_force or (wanted and now_ns < self._rest_ns):
+        same = wanted == self.in_force and now_ns < self._renewal_ns
+        if same or (wanted and now_ns < self._rest_ns):
             return
         try:
             self._actuator.set(wanted)
@@ -90,6 +135,7 @@ class PaceKeeper:
             wanted, self._waits = {}, False
         else:
             self._waits = True
+        self._renewal_ns = now_ns + self._renew_ns if wanted else math.inf
         if bool(wanted) != bool(self.in_force):
             _log.info("pacing flows=%d", len(wanted))
         self.in_force = wanted
@@ -104,3 +150,37 @@ class PaceKeeper:
         """Nothing is held back."""
         self._actuator.close()
         self.in_force = {}
+
+
+class ProcessPacing:
+    """Orders processes to keep a rate, through the reactor, where their pages are.
+
+    Args:
+        obey: hands them to the reactor; returns why it does not obey, or nothing.
+    """
+
+    def __init__(self, obey: Callable[[ProcessPaces], str]) -> None:
+        self._obey = obey
+        self._ordered = False
+
+    def set(self, rates: Mapping[PacedPath, int]) -> None:
+        """As `PaceActuator.set`."""
+        if not rates and not self._ordered:
+            return
+        self._ordered = bool(rates)
+        fault = self._send(rates)
+        if fault:
+            raise MissingError(fault)
+
+    def close(self) -> None:
+        """As `PaceActuator.close`. Of a reactor that does not answer the orders expire."""
+        if self._ordered:
+            self._ordered = False
+            self._send({})
+
+    def _send(self, rates: Mapping[PacedPath, int]) -> str:
+        paces = [
+            ProcessPace(path, max(1, round(bps / HEADERS))) for path, bps in sorted(rates.items())
+        ]
+        expires_ns = time.monotonic_ns() + PROCESS_HOLD_NS
+        return self._obey(ProcessPaces(paces=tuple(paces), expires_ns=expires_ns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 from syntony.agent.job_peers import JobPeers
 from syntony.io.job_socket import Process
 from syntony.io.queue_pair_page import QueuePairPage
-from syntony.model import MS
+from syntony.model import MS, Timeline
 from syntony.traffic.queue_pair_page import TOLD, Owner, shifted, thinned
 from syntony.wire.queue_pairs import (
+    MAX_BOUND_NS,
     MAX_QUEUE_PAIRS,
     MAX_STAMPS,
     QueuePairFigures,
@@ -34,6 +36,20 @@ class Offset(NamedTuple):
     offset_ns: int
     bound_ns: int
     """How far fleet time may be off."""
+
+
+def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> Offset | None:
+    """At one instant; None: nobody knows fleet time well enough.
+
+    Args:
+        line: of the host's clock; None: there is none yet.
+        local_ns: that clock.
+        now_ns: CLOCK_MONOTONIC.
+    """
+    bound_ns = math.inf if line is None else line.bound_ns(local_ns)
+    if line is None or bound_ns > MAX_BOUND_NS:
+        return None
+    return Offset(now_ns, line.to_fleet_ns(local_ns) - now_ns, math.ceil(bound_ns))
 
 
 class QueuePairSocket(JobPeers[QueuePairPage]):

@@ -22,7 +22,7 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import impact, observe, planes, silence
+from syntony.controller import impact, observe, planes, silence, stalled_queue_pairs
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -41,6 +41,7 @@ from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
 from syntony.store import Store
+from syntony.traffic.queue_pair_stalls import StallsSeen
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import (
     IncidentAction,
@@ -76,6 +77,10 @@ class Slas(NamedTuple):
     """Job → the pairs of NICs that its connections go between."""
     planes: PlanesSeen | None = None
     """Probes over UDP beside those over verbs; None: not looked yet."""
+    stalls: StallsSeen | None = None
+    """Jobs' queue pairs without progress; None: not looked yet."""
+    nics: Mapping[str, str] = {}
+    """Address to ``host/nic``."""
 
 
 class _FleetId(msgspec.Struct):
@@ -187,6 +192,9 @@ class AlertDesk:
             differ = planes.observations(slas.planes, silent)
             seen += impact.with_jobs(differ, slas.jobs, slas.crossing)
             metrics |= planes.METRICS
+        if slas.stalls is not None:
+            seen += stalled_queue_pairs.observations(slas.stalls, slas.nics, silent)
+            metrics |= stalled_queue_pairs.METRICS
         if slas.queues is not None:
             seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS

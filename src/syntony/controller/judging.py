@@ -11,6 +11,7 @@ from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import AlertDesk, Slas
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
+from syntony.controller.queue_pairs import QueuePairDesk
 from syntony.controller.sla import SlaDesk, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.sounding import SoundingDesk
@@ -40,6 +41,7 @@ class Judging:
         locating: LocateLoop,
         slas: SlaDesk,
         traffic: TrafficDesk,
+        queue_pairs: QueuePairDesk,
         fleet_now: Callable[[], int | None],
     ) -> None:
         self._alerts = alerts
@@ -49,6 +51,7 @@ class Judging:
         self._locating = locating
         self._slas = slas
         self._traffic = traffic
+        self._queue_pairs = queue_pairs
         self._fleet_now = fleet_now
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
@@ -125,4 +128,6 @@ class Judging:
             {pair: each.components for pair, each in crossed.items()},
             jobs,
             self._slas.planes,
+            self._queue_pairs.stalls,
+            self._fleet.nic_names(),
         )

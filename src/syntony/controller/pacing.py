@@ -19,6 +19,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.traffic.classes import Classes
+from syntony.traffic.meter import HEADERS
 from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 from syntony.wire.traffic import FlowsReport, FlowView, Pace, Paces
 
@@ -27,8 +28,6 @@ _log = logging.getLogger(__name__)
 EXPIRY_NS = 3 * S
 """Of an order: three of our turns and a slow network, and nobody is held back by the dead."""
 REPEAT_NS = 1 * S
-HEADERS = 1514 / 1428
-"""Frames on the wire to payload acknowledged, for full frames with MPTCP's options."""
 STALE_NS = 3 * S
 """An older report says nothing of now."""
 
@@ -196,4 +195,5 @@ def _pace(view: FlowView, bps: int) -> Pace:
         remote=view.remote,
         remote_port=view.remote_port,
         bps=bps,
+        process=view.process,
     )

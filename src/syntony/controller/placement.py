@@ -153,7 +153,7 @@ class Placement:
         deciding, why = self.desk.deciding
         fleet_ns = self.now(now_ns) or 0
         held = {
-            FourTuple.of(view): view.pace_bps
+            (view.process, FourTuple.of(view)): view.pace_bps
             for report in list(self.desk.reports.values())
             for view in report.flows
         }
@@ -185,7 +185,7 @@ class Placement:
         )
         return desk.set_mode(PlacementMode(command.mode), issuer.who, command.why, now_ns)
 
-    def _placed(self, row: Row, held: Mapping[FourTuple, int]) -> PlacedFlow:
+    def _placed(self, row: Row, held: Mapping[tuple[int, FourTuple], int]) -> PlacedFlow:
         delay = self.desk.delays.worst(row)
         paths = len(row.flow.paths) if row.flow is not None else 0
         return PlacedFlow(
@@ -205,8 +205,8 @@ class Placement:
             owd_p99_ns=None if delay is None else delay.p99_ns,
             owd_at_ns=0 if delay is None else delay.at_ns,
             priority=self.desk.classes.of(row.view.job)[0].name.lower(),
-            tx_pace_bps=held.get(row.four, 0),
-            rx_pace_bps=held.get(row.four.reverse, 0),
+            tx_pace_bps=held.get((row.view.process, row.four), 0),
+            rx_pace_bps=held.get((0, row.four.reverse), 0),
         )
 
     def _links(self, rows: Iterable[Row], now_ns: int) -> tuple[LinkLoadView, ...]:

@@ -14,6 +14,7 @@ from syntony.errors import WireError
 from syntony.model import S
 from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDelays, Sample, summary
 from syntony.traffic.queue_pair_page import TOLD
+from syntony.traffic.queue_pair_stalls import QueuePairStalls, StallsSeen
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.queue_pairs import (
     MAX_BOUND_NS,
@@ -50,6 +51,9 @@ class QueuePairDesk:
         self._fleet_now, self._put_local = fleet_now, put_local
         self._reports: dict[str, QueuePairsReport] = {}
         self._delays = QueuePairDelays()
+        self._stalls = QueuePairStalls()
+        self.stalls: StallsSeen | None = None
+        """As of the last `step`; None before the first."""
         self._stream = secrets.token_hex(8)
         self._seq = 0
 
@@ -77,9 +81,10 @@ class QueuePairDesk:
             self._put_local(rows)
 
     def step(self, now_ns: int) -> Piece | None:
-        """Pair what has come; `now_ns` is fleet time."""
+        """Pair what has come, and see what stalls; `now_ns` is fleet time."""
         import pyarrow as pa
 
+        self.stalls = self._stalls.look(self._reports, now_ns)
         rows = [self._row(*each) for each in self._delays.step(now_ns)]
         if not rows:
             return None

@@ -117,6 +117,7 @@ class Controller:
         self._clock = KernelClock("controller")
         self._traffic = TrafficDesk(self._state)
         self._listening = Listening(time.monotonic_ns())
+        self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
         self._judging = Judging(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -125,12 +126,12 @@ class Controller:
             locating=self._locating,
             slas=self._slas,
             traffic=self._traffic,
+            queue_pairs=self._queue_pairs,
             fleet_now=self._fleet_now,
         )
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
-        self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(

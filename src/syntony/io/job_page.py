@@ -76,9 +76,12 @@ class JobPage:
         at_ns: int,
         expires_ns: int = 0,
         path: tuple[str, str] = ("", ""),
+        rate_bps: int = 0,
     ) -> None:
-        """Give notice, of the path between two addresses if it is of one."""
+        """Give notice, of the path between two addresses if it is of one; with a rate if it is an
+        order to pace."""
         fields = {"subject": int(subject), "at_ns": at_ns, "expires_ns": expires_ns}
+        fields["rate_bps"] = rate_bps
         notice = ffi.new("struct syn_job_notice *", fields)
         notice.local, notice.remote = map(address_bytes, path)
         library().syn_job_page_notify(self._page, self._noticed, notice)

@@ -35,11 +35,16 @@ class JobFlow(NamedTuple):
     rx_bps: int
     windows: int
     """Whole windows measured since it began."""
+    process: int = 0
+    """Process that sends by queue pairs of its own, all of them between two addresses together:
+    their ports are not known, and are 0. 0: a socket."""
 
     @property
     def traced(self) -> bool:
         """Whether its way is to be learnt."""
-        return self.token != 0 or self.tx_bps + self.rx_bps >= PLAIN_BPS
+        return self.flow.local_port != 0 and (
+            self.token != 0 or self.tx_bps + self.rx_bps >= PLAIN_BPS
+        )
 
 
 def job_flows(

@@ -12,6 +12,8 @@ from syntony.model.paths import FlowSample
 WINDOW_NS = 400 * MS
 """Shortest window: several steps of a job, so that its beat is not taken for contention; below the
 500 ms between two accounts of all flows (`agent.steering.flows.ALL_NS`)."""
+HEADERS = 1514 / 1428
+"""Frames on the wire to payload acknowledged, for full frames with MPTCP's options."""
 RECENT = 4
 """Windows that are kept: two seconds."""
 

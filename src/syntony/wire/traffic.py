@@ -15,7 +15,8 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     connection: str
-    """MPTCP token on that host, hexadecimal; of plain TCP, ``tcp-`` and both ports."""
+    """MPTCP token on that host, hexadecimal; of plain TCP, ``tcp-`` and both ports; of queue pairs
+    ``rdma-`` and the process."""
     nic: str
     local: str
     local_port: int
@@ -38,6 +39,9 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...]
     """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
     known (yet)."""
+    process: int = 0
+    """PID on that host of who sends by queue pairs of its own: all that go between the two
+    addresses, whose ports are not known and 0. 0: it is a socket's."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +115,7 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one subflow may send."""
+    """How fast one subflow may send, or one process by queue pairs between two addresses."""
 
     local: str
     local_port: int
@@ -119,6 +123,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     remote_port: int
     bps: int
     """Frames on the wire."""
+    process: int = 0
+    """As in `FlowView`."""
 
 
 class Paces(msgspec.Struct, frozen=True, kw_only=True, tag="paces"):

@@ -21,6 +21,7 @@ from syntony.agent.reactor.messages import (
     Obey,
     Probing,
     ProbingQuery,
+    ProcessPaces,
     Records,
     Request,
     Seen,
@@ -119,7 +120,7 @@ class ReactorLink:
             self._channel.close()
         self._channel, self.state = None, None
 
-    def obey(self, said: Told, fleet_minus_monotonic_ns: int | None) -> str:
+    def obey(self, said: Told | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
         """The controller's word; plans, keys and the switch are told to a reactor that begins, too.
 
         Returns:

@@ -6,12 +6,15 @@ the controller said (plans, keys, orders) goes through as the controller said it
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from syntony.agent.steering.rows import PathRow
 from syntony.agent.steering.story import PathCounters
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Outcome
+from syntony.traffic.process_rates import PacedPath
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
@@ -21,6 +24,23 @@ from syntony.wire.traffic import Moves
 PROTOCOL = 1
 """Another number where a process of the version before could misunderstand. Fields may be added
 without: who does not know them skips them."""
+
+
+class ProcessPace(NamedTuple):
+    """What one process may send between two addresses."""
+
+    path: PacedPath
+    bps: int
+    """Of payload."""
+
+
+class ProcessPaces(msgspec.Struct, frozen=True, kw_only=True, tag="process-paces"):
+    """Everything that processes are to hold back; who is not here is free."""
+
+    paces: tuple[ProcessPace, ...]
+    expires_ns: int
+    """CLOCK_MONOTONIC from which on nothing is, unless it is said again."""
+
 
 Told = Plan | ProbeKeys | Switch | Moves
 """What the reactor obeys."""
@@ -56,9 +76,10 @@ class ProbingQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
 
 
 class Obey(msgspec.Struct, frozen=True, kw_only=True, tag="obey"):
-    """The controller has said this; answered by `Obeyed` or `Failed`."""
+    """The controller has said this, or it follows from what it said; answered by `Obeyed` or
+    `Failed`."""
 
-    said: Told
+    said: Told | ProcessPaces
     fleet_minus_monotonic_ns: int | None
     """Fleet time less CLOCK_MONOTONIC; None: there is no fleet time here."""
 

@@ -36,6 +36,7 @@ from syntony.agent.reactor.messages import (
     Obeyed,
     Probing,
     ProbingQuery,
+    ProcessPaces,
     Records,
     Request,
     Seen,
@@ -50,6 +51,7 @@ from syntony.io.probe import RECORD
 from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, S
+from syntony.traffic.flows import JobFlow
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import ProcessView, Switch
 from syntony.wire.messages import NicInfo
@@ -65,7 +67,7 @@ COLD_GRACE_NS = 300 * MS
 probes say of loss is not told before the grace above is over."""
 CHECK_NS = 1 * S
 """Between two looks at the parts."""
-JOBS_NS = 2 * S
+JOBS_NS = 500 * MS
 """Between two looks at what jobs' processes tell."""
 TURN_NS = 200 * MS
 """Longest rest: the order to stop is heard within it."""
@@ -120,6 +122,7 @@ class Reactor:
         self._plan_faults = 0
         self._described: tuple[NicInfo, ...] = ()
         self._processes: tuple[ProcessView, ...] = ()
+        self._process_flows: tuple[JobFlow, ...] = ()
         self._next_check_ns = self._next_jobs_ns = 0
         self._verbs_probing = 0
 
@@ -203,6 +206,10 @@ class Reactor:
     def _hear_jobs(self) -> None:
         self._processes = self.job_link.report()
         self.steering.use(self.job_link.paths)
+        self._process_flows = ()
+        if self._config.traffic.mode is not Mode.OFF:
+            nics = {address: name for name, address in self.nics.addresses().items()}
+            self._process_flows = self.job_link.rates.flows(nics)
 
     # --- the telemetry process ---
 
@@ -236,11 +243,13 @@ class Reactor:
             pending=self.nics.engine.pending() + self.verbs.pending(),
             probing=self._probing,
             outcome=its.newest_outcome(),
-            has_flows=bool(its.flows()),
+            has_flows=bool(its.flows() or self._process_flows),
         )
         if not flows:
             return seen
-        return msgspec.structs.replace(seen, flows=its.flows(), outcomes=its.outcomes())
+        return msgspec.structs.replace(
+            seen, flows=(*its.flows(), *self._process_flows), outcomes=its.outcomes()
+        )
 
     def _state(self, rows: int) -> State:
         now_ns = time.monotonic_ns()
@@ -288,6 +297,8 @@ class Reactor:
         elif isinstance(said, Switch):
             self.steering.switch(said)
             self.job_link.stop(stopped=self.steering.stopped)
+        elif isinstance(said, ProcessPaces):
+            self.job_link.pace(dict(said.paces), said.expires_ns)
         else:
             fleet_ns = None if offset_ns is None else time.monotonic_ns() + offset_ns
             self.steering.moves(said, fleet_ns)

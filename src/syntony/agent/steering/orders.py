@@ -67,6 +67,8 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
 
 
 def _connection(each: JobFlow) -> str:
+    if each.process:
+        return f"rdma-{each.process}"
     if each.token:
         return f"{each.token:08x}"
     return f"tcp-{each.flow.local_port}-{each.flow.remote_port}"
@@ -87,4 +89,5 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         hops=hops(each.nic, each.flow),
         paceable=pace[0],
         pace_bps=pace[1],
+        process=each.process,
     )

@@ -25,8 +25,10 @@ AWAY = 125
 PATIENCE_S = 90.0
 """A guest boots in 10 s on an idle machine."""
 RETRY_S = 0.25
-KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 9))
-"""Seconds, seconds, number: a guest that died says nothing; once it boots again, it resets."""
+SILENCE_S = 100
+"""After so long without an answer a guest is dead; one that boots again resets at once."""
+PROBE_S = 10
+"""Between two probes of an idle connection."""
 
 
 def guest_entry(address: str) -> tuple[str, ...]:
@@ -43,10 +45,7 @@ async def run(address: str, argv: list[str]) -> int:
     reader, writer = connection
     order = Order(argv, dict(os.environ), str(Path.cwd()))
     writer.write(frame(Kind.RUN, msgspec.json.encode(order)))
-    connected = writer.get_extra_info("socket")
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE:
-        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    _limit_silence(writer.get_extra_info("socket"))
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, writer.write, frame(Kind.SIGNAL, bytes([number])))
@@ -58,9 +57,21 @@ async def run(address: str, argv: list[str]) -> int:
                 return body[0]
             if kind in (Kind.OUTPUT, Kind.ERRORS):
                 _write(1 if kind is Kind.OUTPUT else 2, body)
-    except (EOFError, ConnectionError, ValueError):
+    except (EOFError, OSError, ValueError):
         print(f"guest {address} has gone", file=sys.stderr)
         return AWAY
+
+
+def _limit_silence(connected: socket.socket) -> None:
+    """End the connection after `SILENCE_S` without an answer, whether data is unacknowledged or
+    not: keep-alive alone does not count while data is."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, PROBE_S),
+        (socket.TCP_KEEPINTVL, PROBE_S),
+        (socket.TCP_USER_TIMEOUT, SILENCE_S * 1000),
+    ):
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:

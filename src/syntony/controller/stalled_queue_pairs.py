@@ -1,0 +1,80 @@
+"""Stalled queue pairs as observations for the rules: by the NIC that they share, else by pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from syntony.alerts.observations import Observation
+from syntony.model.sla import SlaStatus
+from syntony.sla.subjects import FLEET, troubles
+from syntony.traffic.queue_pair_stalls import STALL_NS, Cause, Stall, StallsSeen
+
+METRIC = {Cause.NETWORK: "queue_pair_stalled", Cause.RECEIVER: "queue_pair_not_ready"}
+METRICS = frozenset(METRIC.values())
+_BAD = frozenset({SlaStatus.BREACH})
+
+
+class _Pair(NamedTuple):
+    subject: str
+    status: SlaStatus
+    reasons: tuple[str, ...]
+
+
+def observations(
+    seen: StallsSeen, nics: Mapping[str, str], silent: Collection[str] = frozenset()
+) -> list[Observation]:
+    """Of each cause, the NIC at least half of whose pairs stall, else pairs.
+
+    Args:
+        seen: what one look found.
+        nics: address to ``host/nic``; addresses that are no NIC's of the fleet are left out.
+        silent: hosts whose agents do not report.
+    """
+    pairs = {
+        each: f"{nics[each[0]]}->{nics[each[1]]}"
+        for each in seen.directions
+        if each[0] in nics and each[1] in nics
+    }
+    found = []
+    for cause, metric in METRIC.items():
+        bad: dict[str, list[Stall]] = defaultdict(list)
+        for stall in seen.stalls:
+            pair = pairs.get((stall.figures.local, stall.figures.remote), "")
+            hosts = {end.partition("/")[0] for end in pair.split("->")}
+            if pair and stall.cause is cause and not hosts & set(silent):
+                bad[pair].append(stall)
+        rows = [_row(pair, bad.get(pair, [])) for pair in sorted(set(pairs.values()))]
+        found += [
+            Observation(
+                metric,
+                each.subject,
+                each.share,
+                each.reasons,
+                jobs=_jobs(each.subject, bad),
+                span_ns=STALL_NS,
+            )
+            for each in troubles(rows, _BAD)
+        ]
+    return found
+
+
+def _row(pair: str, stalls: list[Stall]) -> _Pair:
+    texts = sorted(each.text for each in stalls)
+    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    status = SlaStatus.BREACH if stalls else SlaStatus.OK
+    return _Pair(pair, status, (f"{texts[0]}{more}",) if texts else ())
+
+
+def _jobs(subject: str, bad: Mapping[str, list[Stall]]) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            {
+                stall.figures.job
+                for pair, stalls in bad.items()
+                if subject in {FLEET, pair, *pair.split("->")}
+                for stall in stalls
+            }
+        )
+    )

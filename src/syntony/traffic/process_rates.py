@@ -1,0 +1,104 @@
+"""How fast jobs' processes send by queue pairs, path by path, from what they tell. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from syntony.model import S
+from syntony.model.paths import FourTuple
+from syntony.traffic.flows import JobFlow
+from syntony.traffic.meter import WINDOW_NS
+from syntony.traffic.process_flows import Mechanism, ProcessFlow
+
+PacedPath = tuple[int, str, str]
+"""Process, local and remote address."""
+
+
+class SentBy(NamedTuple):
+    """What one process tells of its flows."""
+
+    job: str
+    process: int
+    """Its PID on this host."""
+    flows: tuple[ProcessFlow, ...]
+
+
+class _Known(NamedTuple):
+    job: str
+    since_ns: int
+    """Begin of the window that is under way."""
+    bits: int
+    """Done in it so far."""
+    bps: int
+    """In the last whole one."""
+    windows: int
+
+
+class ProcessRates:
+    """Of one host. A path whose queue pairs are replaced by others goes on."""
+
+    def __init__(self) -> None:
+        self._done: dict[tuple[PacedPath, int], int] = {}
+        """Path and queue pair to the bytes that it had done."""
+        self._paths: dict[PacedPath, _Known] = {}
+
+    def take(self, told: Iterable[SentBy], now_ns: int) -> None:
+        """Everything that is told now; whoever is not in it has gone.
+
+        Args:
+            told: by process.
+            now_ns: CLOCK_MONOTONIC when it was read.
+        """
+        jobs: dict[PacedPath, str] = {}
+        bits: defaultdict[PacedPath, int] = defaultdict(int)
+        done: dict[tuple[PacedPath, int], int] = {}
+        for job, process, flows in told:
+            for each in flows:
+                if each.mechanism is not Mechanism.RDMA or not each.local or not each.remote:
+                    continue
+                path = (process, each.local, each.remote)
+                jobs[path] = job
+                before = self._done.get((path, each.number), each.bytes_done)
+                # A number that is used again counts from 0.
+                bits[path] += 8 * (each.bytes_done - before if each.bytes_done >= before else 0)
+                done[path, each.number] = each.bytes_done
+        self._done = done
+        self._paths = {
+            path: self._next(path, job, bits[path], now_ns) for path, job in jobs.items()
+        }
+
+    def _next(self, path: PacedPath, job: str, bits: int, now_ns: int) -> _Known:
+        known = self._paths.get(path)
+        if known is None or known.job != job:
+            return _Known(job, now_ns, 0, 0, 0)
+        bits += known.bits
+        elapsed_ns = now_ns - known.since_ns
+        if elapsed_ns < WINDOW_NS:
+            return known._replace(bits=bits)
+        return _Known(job, now_ns, 0, bits * S // elapsed_ns, known.windows + 1)
+
+    def flows(self, nics: Mapping[str, str]) -> tuple[JobFlow, ...]:
+        """Paths that begin at our NICs.
+
+        Args:
+            nics: address to NIC.
+        """
+        return tuple(
+            JobFlow(
+                job=known.job,
+                token=0,
+                nic=nics[local],
+                flow=FourTuple(local, 0, remote, 0),
+                dialled=True,
+                movable=False,
+                moving=False,
+                tx_bps=known.bps,
+                rx_bps=0,
+                windows=known.windows,
+                process=process,
+            )
+            for (process, local, remote), known in self._paths.items()
+            if local in nics
+        )
