@@ -331,6 +331,17 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
     return None, 0
 
 
+def test_one_long_delay_of_ours_does_not_put_off_verdicts_for_longer_than_a_short_one() -> None:
+    """Seconds later as well: a wake-up 60 ms late counts as much as one that was 10 s late."""
+    found = []
+    for late_ns in (60 * MS, 70 * MS, 90 * MS, 10 * S):
+        silence = Silence()
+        silence.late(late_ns, NOW_NS)
+        found.append([silence.patience_ns(TO_B, NOW_NS + later * S) for later in (1, 2, 4, 6, 8)])
+    assert all(each == found[0] for each in found)
+    assert SHORTEST_NS < found[0][2] < LONGEST_NS
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=6, deadline=None)
 def test_a_jobs_own_queue_is_never_taken_for_a_dead_path(seed: int) -> None:

@@ -338,6 +338,19 @@ def test_rails_are_crossed_only_where_none_has_hope(failed: int, across: bool) -
     assert not set(ends) & {(here(rail), there(rail)) for rail in range(3)}
 
 
+def test_an_address_that_was_given_up_is_tried_at_once_where_nothing_else_is_left() -> None:
+    """Over its own rail, too: with one rail there is no other."""
+    host = Host(rails=1)
+    host.announced(0).withdrawn = Reason(Cause.PEER, "withdrawn", NOW - MS, NOW - MS)
+    host.conn.subflows.clear()
+    host.conn.alone_ns = NOW - S
+    for flow_id in (0, 1):
+        host.health.liveness(life(flow_id, NOW, alive=False))
+    assert host.health.doubtful("nic0", there(0)), "else it would not be waited for anyway"
+    [join] = of(host.settle(NOW), Create)
+    assert (join.flow.local, join.flow.remote) == (here(0), there(0))
+
+
 def test_flows_that_are_no_longer_asked_leave_no_death_behind() -> None:
     host = Host()
     for flow_id in (0, 1):

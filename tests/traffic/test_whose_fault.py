@@ -103,6 +103,21 @@ def test_whose_fault_a_death_is(alive: tuple[int, ...], cause: Cause, evidence: 
     assert reason.evidence == f"4 probes unanswered; {evidence}"
 
 
+def test_a_pair_that_was_never_answered_says_nothing_of_whose_fault_it_is() -> None:
+    """As many pairs as are planned across rails, in a fabric that does not route between them."""
+    found = Health(POLICY, nics())
+    across = [WatchedFlow(500, "nic1", "10.0.0.2", "p2/nic0", 0),
+              WatchedFlow(501, "nic0", "10.1.0.2", "p2/nic1", 1)]  # fmt: skip
+    found.watch([*FLOWS, *across])
+    for flow in FLOWS:
+        found.liveness(life(flow.flow_id, NOW, alive=flow.flow_id in {30, 120, 130}))
+    assert ("nic0", "10.0.0.2") in found.conclude(NOW + POLICY.settle_ns)
+    reason = found.dead("nic0", "10.0.0.2")
+    assert reason is not None
+    assert reason.cause is Cause.HIS_NIC
+    assert reason.evidence.endswith("1 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2")
+
+
 def test_a_pair_that_is_alone_on_both_sides_is_dead_by_nobodys_fault() -> None:
     found = Health(POLICY, nics())
     found.watch([flow for flow in FLOWS if flow.remote in {"10.0.0.2", "10.1.0.2"}])

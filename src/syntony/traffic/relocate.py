@@ -114,11 +114,11 @@ class Relocation:
         conn, flow = turn.conn, order.flow
         remote = remote_at(conn, flow.remote)
         subflow = conn.subflows[flow]
-        if remote is None:
+        if remote is None or subflow.nic is None:
             self._tell(order, "the peer cannot be joined", turn.now_ns)
             return
         reason = Reason(order.cause, order.evidence, turn.now_ns, turn.now_ns)
-        way = Way(subflow.nic or "", flow.local, remote)
+        way = Way(subflow.nic, flow.local, remote)
         new = self._steering.create(turn, way, reason, flow, port)
         if new is None:
             self._tell(order, "the second's budget of actions is spent", turn.now_ns)
