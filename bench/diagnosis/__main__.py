@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from bench.diagnosis import drawn, foreign
+from bench.diagnosis import drawn, foreign, queued
 from bench.diagnosis.case import Case, arrow_tables, bundle_of
 
 from syntony.io.bundle_files import write_bundle
@@ -32,7 +32,8 @@ from syntony.workload import FaultClass, diagnose
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case}
+GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case,
+              "queued": queued.make_case}  # fmt: skip
 CLASSES = [each.value for each in FaultClass if each is not FaultClass.UNDETERMINED]
 QUIET = "nothing"
 
