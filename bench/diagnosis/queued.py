@@ -43,12 +43,13 @@ class World:
         self.fabric = Fabric(rng, hosts, rails, 60_000.0)
         self.base = self.fabric.latency * (3 if self.fabric.kind == "one" else 5)
         """Delay of a longer path when nothing waits, in ns."""
-        self.service = rng.uniform(300, 900)
+        self.service = self.base * rng.uniform(0.3, 0.7)
         """ns that a chunk takes on a NIC's link."""
         bits = self.service * self.fabric.bps / 1e9
-        chunks = rng.choice((3, 5, 8))
+        chunks = rng.choice((5, 8, 10))
         schedule = rng.choice(SCHEDULES)
-        if schedule == "tensor" and gpus == 1:
+        if (schedule == "tensor" and gpus == 1) or (
+            schedule == "pipeline" and hosts % (2 if hosts < 8 else 4)):  # fmt: skip
             schedule = "ddp"
         self.engine = Engine(rng, 1.0, bits, lossless)
         rounds = 4 * chunks * (self.service + self.base)
@@ -71,6 +72,7 @@ class World:
         self.errors: dict[str, float] = {}
         self.downs: dict[str, list[float]] = {}
         self.storm: dict[str, float] = {}
+        self.loads: dict[str, float] = {}
         self.gpu_told: dict[int, str] = {}
         self.starved: dict[str, float] = {}
         self.slot: dict[str, float] = {}

@@ -106,7 +106,7 @@ class Fabric:
         entropy = self.rng.randrange(1 << 16)
         path = self.path(one, other, rail, entropy)
         flow = Flow(self.style[3].format(self.made * 7), self.nic(one, rail), self.nic(other, rail),
-                    path, rank, peer, f"rail{rail}", (one, other), 4)  # fmt: skip
+                    path, rank, peer, f"rail{rail}", (one, other), 6)  # fmt: skip
         return flow
 
     def hops(self, path: list[Server]) -> list[str]:

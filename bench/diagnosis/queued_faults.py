@@ -63,7 +63,8 @@ def _unfit() -> list[Flow]:
 
 def _load(world: World, server: Server) -> None:
     server.burst = world.base * world.rng.uniform(0.4, 1.2)
-    _during(world, server, "background", world.rng.uniform(0.9, 0.96))
+    world.loads[server.name] = world.rng.uniform(0.9, 0.96)
+    _during(world, server, "background", world.loads[server.name])
     server.xoff = world.base * world.rng.uniform(15, 40)
 
 
@@ -142,7 +143,7 @@ def pfc_storm(world: World) -> str:
     if not world.engine.lossless:
         raise Unfit
     server = _pick_link(world, 2, last=True)
-    duty, cycle = world.rng.uniform(0.5, 0.85), world.base * world.rng.uniform(4, 10)
+    duty, cycle = world.rng.uniform(0.8, 0.95), world.base * world.rng.uniform(10, 40)
 
     def opens(at: float) -> float:
         place = (at - world.on) % cycle

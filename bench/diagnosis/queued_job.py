@@ -33,6 +33,8 @@ class Operation:
 
     def __init__(self, comm: Comm, seq: int) -> None:
         self.comm, self.seq = comm, seq
+        self.chunks: dict[str, int] = {}
+        """By rail: what its ranks agreed on when the first came."""
         self.enqueued: dict[int, float] = {}
         self.rows: dict[int, dict[str, Any]] = {}
         self.ready: set[int] = set()
@@ -143,7 +145,7 @@ class Job:
     def _flow(self, comm: Comm, one: int, other: int, channel: int) -> None:
         mine = [rank for rank in comm.ranks if self._host(rank) == one]
         theirs = [rank for rank in comm.ranks if self._host(rank) == other]
-        lane = channel if comm.pattern in {"ring", "tree"} else one + other
+        lane = channel if comm.pattern in {"ring", "tree"} else len(comm.flows)
         rank, peer = mine[lane % len(mine)], theirs[lane % len(theirs)]
         if len(mine) == 1 and comm.pattern != "all":
             lane = rank % self.gpus
@@ -291,27 +293,30 @@ class Job:
         takes = [flow for (_, other, _), flow in comm.flows.items() if other == node]
         rounds = self.rounds if comm.pattern == "ring" else 1
         operation.left.setdefault(node, 0)
-        operation.left[node] += sum(self._chunks(flow) * rounds for flow in (*sends, *takes))
+        operation.left[node] += sum(self._chunks(operation, flow) * rounds for flow in (*sends, *takes))
         if comm.pattern == "tree":
             place = comm.nodes.index(node)
             children = [each for each in range(3 * place + 1, 3 * place + 4)
                         if each < len(comm.nodes)]  # fmt: skip
             operation.children[node] = sum(
-                self._chunks(comm.flows[comm.nodes[child], node, channel])
+                self._chunks(operation, comm.flows[comm.nodes[child], node, channel])
                 for child in children for channel in range(self.channels))  # fmt: skip
             if not children:
                 self._up(operation, node)
         else:
             for flow in sends:
-                for number in range(self._chunks(flow)):
+                for number in range(self._chunks(operation, flow)):
                     self.engine.push(flow, (operation, 0, number))
         for flow, chunk in self.engine.held.pop((operation, node), ()):
             self.engine.take(flow, chunk)
         if operation.left[node] == 0:
             self._node_done(operation, node)
 
-    def _chunks(self, flow: Flow) -> int:
-        return max(1, round(self.chunks * self.share(flow.rail, self.engine.now)))
+    def _chunks(self, operation: Operation, flow: Flow) -> int:
+        if flow.rail not in operation.chunks:
+            share = self.share(flow.rail, self.engine.now)
+            operation.chunks[flow.rail] = max(1, round(self.chunks * share))
+        return operation.chunks[flow.rail]
 
     def _up(self, operation: Operation, node: int) -> None:
         """A node of a tree has all of its children's parts."""
@@ -323,7 +328,7 @@ class Job:
         parent = comm.nodes[(place - 1) // 3]
         for channel in range(self.channels):
             flow = comm.flows[node, parent, channel]
-            for number in range(self._chunks(flow)):
+            for number in range(self._chunks(operation, flow)):
                 self.engine.push(flow, (operation, 0, number))
 
     def _down(self, operation: Operation, node: int, channel: int | None = None,
@@ -333,7 +338,7 @@ class Job:
         for child in range(3 * place + 1, min(3 * place + 4, len(comm.nodes))):
             for each in range(self.channels) if channel is None else (channel,):
                 flow = comm.flows[node, comm.nodes[child], each]
-                for chunk in range(self._chunks(flow)) if number is None else (number,):
+                for chunk in range(self._chunks(operation, flow)) if number is None else (number,):
                     self.engine.push(flow, (operation, 1, chunk))
 
     def _delivered(self, flow: Flow, chunk: Chunk, _now: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from bench.diagnosis.case import Columns, Rows
@@ -152,8 +151,8 @@ def _flows(world: World, begin_ns: int) -> Rows:
     rows, rng, k = Rows(), world.rng, world.dilation
     width = round(world.engine.width * k)
     usual_gap = rng.uniform(20e3, 200e3)
+    packets = rng.randrange(2, 20)  # that were lost with each chunk
     clocks = {nic: rng.gauss(0, 60) for nic in world.nics}
-    sampled = defaultdict(int)
     for flow in world.job.flows:
         first = [server.name for server in flow.path[1:-1]]
         for window, stat in sorted(flow.stats.items()):
@@ -166,7 +165,7 @@ def _flows(world: World, begin_ns: int) -> Rows:
                 src = world.fabric.nic(flow.src_node, rail)
                 dst = world.fabric.nic(flow.dst_node, rail)
                 hops = [each.name for each in world.fabric.path(
-                    flow.src_node, flow.dst_node, rail, sampled[flow.name])[1:-1]]  # fmt: skip
+                    flow.src_node, flow.dst_node, rail, 0)[1:-1]]  # fmt: skip
             owd = sorted(stat["owd"])
             off = _offset(world, src, dst, at) + clocks[dst] - clocks[src]
             busy, bits = stat["busy"], stat["bits"]
@@ -180,7 +179,7 @@ def _flows(world: World, begin_ns: int) -> Rows:
                 owd_p50_ns=owd[len(owd) // 2] + off if owd else None,
                 owd_p99_ns=owd[min(len(owd) - 1, int(len(owd) * 0.99))] + off if owd else None,
                 hops=hops, rank=flow.rank, peer_rank=flow.peer, rail=flow.rail,
-                proto="rc", retransmits=stat["retransmits"] + 2 * errors,
+                proto="rc", retransmits=stat["retransmits"] * packets + 2 * errors,
                 cqe_errors=errors, credit_blocked_ns=min(stat["credit"] * k, width),
                 poll_gap_ns=gap, clk_err_ns=60.0,
                 **_class(world, src.split("/")[0], default=False),
@@ -218,8 +217,8 @@ def _links(world: World, begin_ns: int) -> Rows:
             if " memory of " in server.name:
                 continue
             busy = sum(server.busy.get(each, 0.0) for each in inside) / width
-            loaded = server.background if world.active(at) and _raised(world, server) else (
-                server.background if not _raised(world, server) else 0.0)  # fmt: skip
+            loaded = world.loads.get(server.name, 0.0) if world.active(at) else 0.0
+            loaded = loaded or min(server.background, 0.4)
             pause = sum(server.paused.get(each, 0.0) for each in inside)
             if server.name in world.storm and world.active(at):
                 pause = world.storm[server.name] * width * rng.uniform(0.9, 1.1)
@@ -244,10 +243,6 @@ def _links(world: World, begin_ns: int) -> Rows:
                 planned=world.planned and bool(world.downs.get(nic)),
             )  # fmt: skip
     return rows
-
-
-def _raised(world: World, server: Any) -> bool:
-    return world.fault in {"contention", "incast"} and server.background > 0.5
 
 
 def _hosts(world: World, begin_ns: int) -> Rows:

@@ -13,6 +13,8 @@ from syntony.workload.facts import Facts
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syntony.workload.bundle import Bundle
 
 OVERLAP = 0.5
@@ -35,7 +37,7 @@ class Diagnosis(NamedTuple):
 def diagnose(bundle: Bundle) -> Diagnosis:
     """Judges a bundle. The same bundle gives the same verdicts."""
     facts = Facts(bundle)
-    found = [each for rule in RULES.values() for each in rule(facts)]
+    found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
     causes = _ties(causes)
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
@@ -44,6 +46,17 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
+
+
+def _distinct(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for each class and subject, the surest: a dead rank stops several communicators.
+    """
+    best: dict[tuple[FaultClass, tuple[str, ...]], Finding] = {}
+    for each in found:
+        known = best.setdefault((each.fault, each.subjects), each)
+        if each.confidence > known.confidence:
+            best[each.fault, each.subjects] = each
+    return list(best.values())
 
 
 def _doubtful(finding: Finding) -> Gap:

@@ -16,6 +16,8 @@ K, N = 3, 5
 n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
 LONG = 0.3
 """Share of bad windows from which a row is not one of the usual ones."""
+MAD_SIGMA = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 CHANCE = 1e-3
 """Episodes by chance in a bundle."""
 MIN_CELLS, CELLS_PER_ROW = 100_000, 50

@@ -35,7 +35,7 @@ def find(facts: Facts) -> list[Finding]:
 def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late)
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
     links = facts.fullest(links, begin_ns, last_ns)
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [

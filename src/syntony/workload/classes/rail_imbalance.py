@@ -56,8 +56,7 @@ def find(facts: Facts) -> list[Finding]:
     named = [rails[each] for each in order if abs(level[each]) * ALONE >= abs(level[order[0]])]
     begin_ns, last_ns = facts.span(stretch)
     own = _deviating(flows, rails, plan, level, part)
-    named = [rail for rail in named if len(own[rail]) >= MOST * flows.rail.count(rail)]
-    if not named:
+    if not any(len(own[rail]) >= MOST * flows.rail.count(rail) for rail in named):
         return []  # a few flows are to blame, not how the rail is used
     text = ", ".join(f"{rails[each]} {level[each]:+.0%}" for each in order[:8])
     return [

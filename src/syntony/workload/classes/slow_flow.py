@@ -8,8 +8,8 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, MAD_SIGMA, MIN_LIKE, SLOW_RATE, SLOW_RATIO
-from syntony.workload.grid import Episode, median, no_accidents
+from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.grid import MAD_SIGMA, Episode, median, no_accidents
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SIGMAS = 3.0
 """Of the like's scatter of rates that a slow one must be away from them."""
+MOST_LATE = 0.34
+"""Of its siblings that may be delayed as well."""
+MIN_BEFORE = 3
+"""Windows from which a flow's earlier rate is known."""
 MOST_ALONE = 3
 """Slow flows without a common link; more of them are no exceptions but how the job is."""
 ACTION = (
@@ -60,8 +64,8 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
     delayed = delay > SLOW_RATIO * max(usual, float(flows.reference[flow]))
-    slowed = rate < SLOW_RATE * usual_rate
-    if not (delayed or slowed) or not _siblings_alike(flows, flow, part):
+    slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
+    if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
     evidence = []
     if delayed:
@@ -93,13 +97,24 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     )  # fmt: skip
 
 
+def _became_slow(flows: Flows, flow: int, first: int) -> bool:
+    """Whether a low rate is the flow's own: it was higher before, or channels between the same
+    hosts have more. Elsewhere in a ring or pipeline others have other rates."""
+    if (flows.siblings == flows.siblings[flow]).sum() >= MIN_LIKE:
+        return True
+    before = flows.rate[flow, :first]
+    known = np.isfinite(before).sum() >= MIN_BEFORE
+    return bool(known and _over(flows.rate[flow, first:]) < SLOW_RATE * _over(before))
+
+
 def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
-    """Whether most flows beside it keep to one delay and one rate; else nothing stands out."""
+def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
+    """Whether most flows beside it are not delayed, or keep to one rate where that is what makes
+    this one slow; else nothing stands out."""
     peers = flows.siblings == flows.siblings[flow]
     if peers.sum() < 4:
         peers = flows.like == flows.like[flow]
@@ -108,10 +123,11 @@ def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
     if len(others) < 3:
         return False
     late = sum(int(row) in flows.late for row in others)
-    rates = np.array([_over(flows.rate[row, part]) for row in others])
-    rates = rates[np.isfinite(rates)]
-    alike = not len(rates) or bool(
-        np.mean(np.abs(np.log(np.maximum(rates, 1) / max(np.median(rates), 1))) < np.log(LIKE))
-        > 0.5
-    )
-    return alike and late <= 0.34 * len(others)
+    if late > MOST_LATE * len(others):
+        return False
+    rate = np.array([_over(flows.rate[row, part]) for row in others])
+    rate = rate[np.isfinite(rate)]
+    if not rates or not len(rate):
+        return True
+    off = np.abs(np.log(np.maximum(rate, 1) / max(float(np.median(rate)), 1)))
+    return bool(np.mean(off < np.log(LIKE)) > 0.5)
