@@ -23,8 +23,8 @@ SCHEDULES = ("ddp", "fsdp", "moe", "pipeline", "tensor")
 SECOND = ("slow-flow", "contention", "straggler", "bad-link", "pcie", "host-jitter",
           "gpu-throttle", "clock-fault", "flapping")  # fmt: skip
 """Classes that leave the rest of a job as it is, and may so be a second fault."""
-LONGEST_NS = 3_000_000.0
-"""Of the simulation: 1,000 or more times as long in the recording."""
+MAX_EVENTS = 800_000
+"""About a step's packets times their hops, times steps: seconds to simulate."""
 
 
 class World:
@@ -57,7 +57,9 @@ class World:
         """ns that a rank computes in a step."""
         self.job = Job(rng, self.fabric, self.engine, schedule, gpus, self.compute, chunks)
         steps = 25 if hosts * gpus > 128 else rng.choice((30, 60, 100))
-        self.length = min(LONGEST_NS, steps * (self.compute + rounds * 0.6))
+        events = len(self.job.flows) * chunks * self.job.rounds * 7
+        steps = max(16, min(steps, MAX_EVENTS // events))
+        self.length = steps * (self.compute + rounds * 0.6)
         self.windows = rng.randrange(24, 80)
         self.engine.width = self.length / self.windows
         self.dilation = rng.choice((50e6, 100e6, 200e6, 1e9)) / self.engine.width
@@ -135,7 +137,8 @@ def make_case(fault: str, seed: int, second: bool | None = None) -> Case:
         tables, manifest, begin_ns = record(world, probes)
         onset_ns = begin_ns + round(world.on * world.dilation)
         variant = (f"{world.job.schedule} {world.job.size} ranks {world.fabric.kind}"
-                   f" {'lossless' if world.engine.lossless else 'lossy'} {truths[0][1]}")  # fmt: skip
+                   f" {'lossless' if world.engine.lossless else 'lossy'}"
+                   f" {truths[0][1]}")  # fmt: skip
         told = [Truth(name, subject, onset_ns, variant) for name, subject in
                 (truths if fault else [("", "")])]  # fmt: skip
         return Case(tables, manifest, told[0], tuple(told[1:]))

@@ -220,8 +220,9 @@ def slow_receiver(world: World) -> str:
 def rail_imbalance(world: World) -> str:
     """More, or less, over one rail."""
     rails = sorted({flow.rail for flow in world.job.flows})
-    if len(rails) < 2:
-        raise Unfit
+    count = [sum(flow.rail == rail for flow in world.job.flows) for rail in rails]
+    if len(rails) < 2 or len(set(count)) > 1:
+        raise Unfit  # uneven as it is
     rail = world.rng.choice(rails)
     part = world.rng.choice((0.3, 0.5, 2.0, 2.5))
     world.job.share = lambda each, at: part if each == rail and world.active(at) else 1.0

@@ -14,7 +14,7 @@ from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Gap
+    from syntony.workload.bundle import Bundle, Gap
     from syntony.workload.verdict import Verdict
 
 NOTHING, FOUND, UNKNOWN = 0, 1, 3
@@ -26,7 +26,8 @@ NOTHING, FOUND, UNKNOWN = 0, 1, 3
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list of verdicts.")
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
-    """Name what makes a job slow, from BUNDLE: a directory of Parquet tables of what was recorded.
+    """Name what makes a job slow, from BUNDLE: a directory of Parquet tables of what was recorded,
+    or of flight-recorder dumps of PyTorch, one per rank.
 
     Tables: collectives, flows, probes, links, hosts, steps, all optional; docs/reference/bundle.md
     has their columns. What cannot be concluded, and why, is printed on stderr.
@@ -38,10 +39,9 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     Example:
       syntony diagnose ./bundle --json
     """
-    from syntony.io.bundle_files import read_bundle
     from syntony.workload import diagnose
 
-    result = diagnose(read_bundle(bundle))
+    result = diagnose(open_bundle(bundle))
     for gap in result.gaps:
         messages.print(f"[yellow]note:[/] {escape(_gap(gap))}")
     if as_json:
@@ -53,6 +53,18 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
             console.print("nothing is wrong, as far as this bundle shows")
     blind = any(gap.limits for gap in result.gaps)
     context.exit(FOUND if result.verdicts else UNKNOWN if blind else NOTHING)
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """A directory of tables, or of flight-recorder dumps where it has no manifest.
+
+    Raises:
+        InputError: it is neither.
+    """
+    from syntony.io.bundle_files import read_bundle
+    from syntony.io.flight_recorder_files import is_dumps, read_dumps
+
+    return read_dumps(folder) if is_dumps(folder) else read_bundle(folder)
 
 
 def _gap(gap: Gap) -> str:

@@ -8,9 +8,9 @@ import msgspec
 
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
-from syntony.workload.classes import EXPLAINS, RULES
+from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
-from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict
+from syntony.workload.verdict import ECHO, Alternative, Evidence, FaultClass, Finding, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,14 +68,23 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     """Findings that no other explains, and what each explains."""
     causes: list[Finding] = []
     follows: dict[int, tuple[str, ...]] = {}
-    for each in found:
-        cause = next((one for one in causes if _explains(one, each)), None)
+    queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
+    worst = max(queues, key=lambda each: each.excess_ns, default=None)
+    for each in sorted(found, key=lambda each: each is not worst and each.fault in QUEUES):
+        cause = next((one for one in causes if _explains(one, each) or (
+            one is worst and _echoes(one, each))), None)  # fmt: skip
         if cause is None:
             causes.append(each)
         else:
             text = f"{each.fault} {', '.join(each.subjects[:3])}"
             follows[id(cause)] = (*follows.get(id(cause), ()), text)
     return causes, follows
+
+
+def _echoes(worst: Finding, other: Finding) -> bool:
+    """Whether a queue is what a far worse one makes of the same job's traffic."""
+    together = other.onset_ns <= worst.last_ns and worst.onset_ns <= other.last_ns
+    return other.fault in QUEUES and together and other.excess_ns < ECHO * worst.excess_ns
 
 
 def _explains(cause: Finding, other: Finding) -> bool:

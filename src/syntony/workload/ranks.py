@@ -179,7 +179,8 @@ def _freed(table: Table) -> Ints:
     order = np.lexsort((table.ints("seq"), enqueue, rank, job))
     freed = np.full(table.rows, NULL, dtype=np.int64)
     same = (rank[order[1:]] == rank[order[:-1]]) & (job[order[1:]] == job[order[:-1]])
-    freed[order[1:]] = np.where(same, done[order[:-1]], NULL)
+    timed = done > enqueue  # else it ended, but nobody saw when
+    freed[order[1:]] = np.where(same & timed[order[:-1]], done[order[:-1]], NULL)
     return freed
 
 

@@ -89,8 +89,9 @@ def _judge(facts: Facts, flows: Flows, common: Common, dirty: dict[str, float]) 
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
-    if use is not None and use >= FULL and len(waiting) > len(common.flows) / 2 and not counted:
-        return None
+    full = use is None or use >= FULL
+    if full and len(waiting) > len(common.flows) / 2 and not counted:
+        return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
     usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(

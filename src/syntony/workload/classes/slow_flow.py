@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import MAD_SIGMA, Episode, median, no_accidents
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import ECHO, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -41,7 +41,9 @@ def find(facts: Facts) -> list[Finding]:
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
             found.append(finding)
-    return found if len(found) <= MOST_ALONE else []
+    worst = max((each.excess_ns for each in found), default=0.0)
+    alone = [each for each in found if each.excess_ns >= ECHO * worst]
+    return found if len(alone) <= MOST_ALONE else []
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
