@@ -183,7 +183,7 @@ def host_jitter(world: World) -> str:
     before = world.engine.host_delay
 
     def late(nic: str, at: float) -> float:
-        if nic.split("/")[0] != host or not world.active(at):
+        if nic.split("/", maxsplit=1)[0] != host or not world.active(at):
             return before(nic, at)
         return world.rng.expovariate(1 / mean) if world.rng.random() < 0.4 else 0.0
 
@@ -245,7 +245,7 @@ def clock_fault(world: World) -> str:
 def data_stall(world: World) -> str:
     """Storage is slow, for all."""
     every = world.rng.choice((1, 1, 4))
-    level = world.compute * world.rng.uniform(0.7, 1.5) * (every if every > 1 else 1)
+    level = world.compute * world.rng.uniform(0.7, 1.5) * (max(1, every))
     usual = world.job.data
 
     def wait(rank: int, step: int, at: float) -> tuple[float, float]:

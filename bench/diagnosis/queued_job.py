@@ -293,7 +293,9 @@ class Job:
         takes = [flow for (_, other, _), flow in comm.flows.items() if other == node]
         rounds = self.rounds if comm.pattern == "ring" else 1
         operation.left.setdefault(node, 0)
-        operation.left[node] += sum(self._chunks(operation, flow) * rounds for flow in (*sends, *takes))
+        operation.left[node] += sum(
+            self._chunks(operation, flow) * rounds for flow in (*sends, *takes)
+        )
         if comm.pattern == "tree":
             place = comm.nodes.index(node)
             children = [each for each in range(3 * place + 1, 3 * place + 4)
@@ -309,8 +311,16 @@ class Job:
                     self.engine.push(flow, (operation, 0, number))
         for flow, chunk in self.engine.held.pop((operation, node), ()):
             self.engine.take(flow, chunk)
-        if operation.left[node] == 0:
-            self._node_done(operation, node)
+        self._done(operation, comm.nodes if len(operation.ready) == len(comm.nodes) else [node])
+
+    def _done(self, operation: Operation, nodes: list[int]) -> None:
+        """Ends it at nodes that have all; a ring is a barrier, however few rounds are simulated."""
+        comm = operation.comm
+        if comm.pattern == "ring" and len(operation.ready) < len(comm.nodes):
+            return
+        for node in nodes:
+            if node in operation.ready and operation.left[node] == 0:
+                self._node_done(operation, node)
 
     def _chunks(self, operation: Operation, flow: Flow) -> int:
         if flow.rail not in operation.chunks:
@@ -360,8 +370,7 @@ class Job:
                 self._down(operation, node, channel, part)
         for end in (flow.src_node, node):
             operation.left[end] = operation.left.get(end, 0) - 1
-            if operation.left[end] == 0 and end in operation.ready:
-                self._node_done(operation, end)
+        self._done(operation, [flow.src_node, node])
 
     def _node_done(self, operation: Operation, node: int) -> None:
         if node in operation.finished:

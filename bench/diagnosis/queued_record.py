@@ -138,7 +138,7 @@ def _offset(world: World, src: str, dst: str, at: float) -> float:
 
 
 def _gap(world: World, nic: str, at: float, usual: float) -> float:
-    host = nic.split("/")[0]
+    host = nic.split("/", maxsplit=1)[0]
     gap = usual * world.rng.lognormvariate(0, 0.4)
     if world.starved_all and world.rng.random() < 0.25:
         gap *= 1 + 8 * world.rng.paretovariate(1.3)

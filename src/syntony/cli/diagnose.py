@@ -68,13 +68,13 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 def _gap(gap: Gap) -> str:
-    text = _clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
-    return f"{text}; cannot be concluded: {_clean(gap.limits)}" if gap.limits else text
+    text = clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
+    return f"{text}; cannot be concluded: {clean(gap.limits)}" if gap.limits else text
 
 
 def _show(verdict: Verdict) -> None:
     """What, since when, who suffers, how sure, what to do, what was ruled out."""
-    names = " or ".join(_clean(each) for each in verdict.subjects)
+    names = " or ".join(clean(each) for each in verdict.subjects)
     console.print(f"[bold]{escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))
     _line("suffers", _suffers(verdict))
@@ -91,10 +91,10 @@ def _show(verdict: Verdict) -> None:
 
 
 def _line(head: str, text: str) -> None:
-    console.print(f"  [dim]{head:<9}[/] {escape(_clean(text))}", soft_wrap=True)
+    console.print(f"  [dim]{head:<9}[/] {escape(clean(text))}", soft_wrap=True)
 
 
-def _clean(text: Any) -> str:
+def clean(text: Any) -> str:
     """Names come from files: nothing of them may steer a terminal."""
     from syntony.audit.text import printable
 

@@ -85,8 +85,8 @@ class Pairs:
         return slice(int(first), int(last))
 
     def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
-        """Median over streams of the delay in a stretch over the stream's tenth-quantile of all times;
-        None: not known."""
+        """Delay in a stretch over the tenth-quantile of all times, of each stream; the median of
+        streams, None where nothing is known."""
         during = median(self.delay[streams][:, self._part(begin_ns, last_ns)], axis=1)
         known = np.isfinite(during)
         if not known.any():

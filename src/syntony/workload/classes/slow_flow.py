@@ -20,6 +20,8 @@ SIGMAS = 3.0
 """Of the like's scatter of rates that a slow one must be away from them."""
 MOST_LATE = 0.34
 """Of its siblings that may be delayed as well."""
+STAYS = 0.25
+"""Quantile of its delays that must be beyond the limit."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 MOST_ALONE = 3
@@ -65,7 +67,10 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
-    delayed = delay > SLOW_RATIO * max(usual, float(flows.reference[flow]))
+    limit = SLOW_RATIO * max(usual, float(flows.reference[flow]))
+    known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
+    # In most of its windows: a queue comes and goes, what slows one flow alone stays.
+    delayed = bool(len(known)) and float(np.quantile(known, STAYS)) > limit
     slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
     if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
