@@ -1,4 +1,4 @@
-"""How often `syntony diagnose` names the right cause: bundles of two generators, faults by class.
+"""How often `syntony diagnose` names the right cause: bundles of three generators, faults by class.
 
     python -m bench.diagnosis [--each 30] [--quiet 200] [--seed 1000000] [--only drawn] [--json]
     python -m bench.diagnosis --write DIR --class contention --only foreign --seed 7
@@ -46,6 +46,11 @@ class Graded(msgspec.Struct, frozen=True):
     fault: str
     variant: str
     said: tuple[str, ...]
+    """Classes of the verdicts, without those that name a second fault of the case."""
+    also: tuple[str, ...]
+    """Classes of second faults."""
+    also_named: int
+    """How many of them have a verdict that names their part."""
     named: bool
     """The first verdict of the right class names the truth alone."""
     twins: bool
@@ -63,13 +68,16 @@ def grade(generator: str, fault: str, seed: int) -> Graded:
     verdicts = diagnose(bundle).verdicts
     spent_s = time.process_time() - begin_s
     right = [each for each in verdicts if each.fault == fault]
+    second = [each for each in verdicts for truth in case.also
+              if each.fault == truth.fault and truth.subject in each.subjects]  # fmt: skip
     onset = None
     if right:
         width_ns = case.tables["flows"]["window_ns"][0]
         onset = (right[0].onset_ns - case.truth.onset_ns) / width_ns
     return Graded(
         generator, seed, fault or QUIET, case.truth.variant,
-        tuple(str(each.fault) for each in verdicts),
+        tuple(str(each.fault) for each in verdicts if each not in second),
+        tuple(each.fault for each in case.also), len({each.fault for each in second}),
         bool(right) and right[0].subjects == (case.truth.subject,),
         bool(right) and case.truth.subject in right[0].subjects, onset, spent_s,
     )  # fmt: skip
@@ -178,6 +186,10 @@ def _report(name: str, graded: list[Graded]) -> bool:
         f" {sum(each.twins and not each.named for each in located)} among twins,"
         f" of {len(located)}.\n"
     )
+    double = [each for each in graded if each.also]
+    if double:
+        print(f"Second faults of a case: {sum(each.also_named for each in double)} of"
+              f" {sum(len(each.also) for each in double)} named as well.\n")  # fmt: skip
     print("Confusion (truth by line, verdicts by column; a case may have several):\n")
     columns = [each for each in (*rows, "undetermined") if any(matrix[row, each] for row in rows)]
     print(f"| | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}")

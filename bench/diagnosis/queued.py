@@ -30,7 +30,7 @@ MAX_EVENTS = 800_000
 class World:
     """One job with its fabric, and what faults leave for the recorder to see."""
 
-    def __init__(self, seed: int, fault: str, attempt: int) -> None:
+    def __init__(self, seed: int, fault: str, attempt: int) -> None:  # noqa: PLR0915 - a draw a line
         self.seed, self.fault = seed, fault
         self.rng = rng = random.Random(f"queued {seed} {fault} {attempt}")
         hosts = max(1, round(2 ** rng.uniform(0.5, 6)))
@@ -55,7 +55,8 @@ class World:
         rounds = 4 * chunks * (self.service + self.base)
         self.compute = rounds * rng.uniform(0.5, 2.0)
         """ns that a rank computes in a step."""
-        self.job = Job(rng, self.fabric, self.engine, schedule, gpus, self.compute, chunks)
+        self.job = Job(rng, self.fabric, self.engine, schedule=schedule, gpus=gpus,
+                       compute=self.compute, chunks=chunks)  # fmt: skip
         steps = 25 if hosts * gpus > 128 else rng.choice((30, 60, 100))
         events = len(self.job.flows) * chunks * self.job.rounds * 7
         steps = max(16, min(steps, MAX_EVENTS // events))
@@ -150,9 +151,7 @@ def _break(world: World, fault: str, second: bool | None) -> list[tuple[str, str
     rng = world.rng
     if not fault:
         oddity = rng.choice(list(ODDITIES))
-        change = ODDITIES[oddity]
-        if change is not None:
-            change(world)
+        ODDITIES[oddity](world)
         return [("", oddity)]
     if rng.random() < 0.1 and fault != "straggler":
         ODDITIES["bursty"](world)

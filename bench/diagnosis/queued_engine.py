@@ -39,11 +39,11 @@ class Server:
 class Flow:
     """Chunks from one NIC to another."""
 
-    __slots__ = ("consuming", "dst", "dst_node", "extra", "inflight", "moved", "name", "next_at", "pace",
-                 "path", "peer", "queue", "rail", "rank", "src", "src_node", "stats", "waits_since",
-                 "window", "working_since")  # fmt: skip
+    __slots__ = ("consuming", "dst", "dst_node", "extra", "inflight", "moved", "name", "next_at",
+                 "pace", "path", "peer", "queue", "rail", "rank", "src", "src_node", "stats",
+                 "waits_since", "window", "working_since")  # fmt: skip
 
-    def __init__(self, name: str, src: str, dst: str, path: list[Server], rank: int, peer: int,
+    def __init__(self, name: str, src: str, dst: str, path: list[Server], *, rank: int, peer: int,
                  rail: str, nodes: tuple[int, int], window: int) -> None:  # fmt: skip
         self.name, self.src, self.dst, self.path = name, src, dst, path
         self.rank, self.peer, self.rail = rank, peer, rail

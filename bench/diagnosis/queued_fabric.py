@@ -3,6 +3,7 @@ tools write them."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 
@@ -96,7 +97,7 @@ class Fabric:
         width = self.bps * self.up * max(1, self.per_leaf * (
             1 if self.kind == "rail" else self.rails) / self.spines)  # fmt: skip
         links += [self._server(a, b, width) for a, b in
-                  zip(switches, switches[1:], strict=False)]  # fmt: skip
+                  itertools.pairwise(switches)]  # fmt: skip
         links.append(self._server(switches[-1], target, self.bps))
         return [self.dma("from", source), *links, self.dma("to", target)]
 
@@ -105,9 +106,9 @@ class Fabric:
         self.made += 1
         entropy = self.rng.randrange(1 << 16)
         path = self.path(one, other, rail, entropy)
-        flow = Flow(self.style[3].format(self.made * 7), self.nic(one, rail), self.nic(other, rail),
-                    path, rank, peer, f"rail{rail}", (one, other), 6)  # fmt: skip
-        return flow
+        name = self.style[3].format(self.made * 7)
+        return Flow(name, self.nic(one, rail), self.nic(other, rail), path, rank=rank, peer=peer,
+                    rail=f"rail{rail}", nodes=(one, other), window=6)  # fmt: skip
 
     def hops(self, path: list[Server]) -> list[str]:
         """Links as recorded."""

@@ -194,9 +194,8 @@ def host_jitter(world: World) -> str:
 
 def pcie(world: World) -> str:
     """A slot with fewer lanes."""
-    nic = world.rng.choice([flow.src for flow in world.job.flows
-                            if any(each.dst == flow.src for each in world.job.flows)]
-                           or _unfit())  # fmt: skip
+    into = {flow.dst for flow in world.job.flows}
+    nic = world.rng.choice([flow for flow in world.job.flows if flow.src in into] or _unfit()).src
     part = world.rng.choice((0.25, 0.5)) if world.rng.random() < 0.5 else 0.25
     world.slot[nic] = part
     for way in ("to", "from"):
@@ -310,6 +309,10 @@ FAULTS = {
 }  # fmt: skip
 
 
+def ordinary(_world: World) -> None:
+    """Nothing is odd."""
+
+
 def starved(world: World) -> None:
     """All hosts are short of CPU."""
     mean = world.compute * 0.05
@@ -360,5 +363,5 @@ def bursty(world: World) -> None:
             server.background = world.rng.uniform(0.05, 0.3)
 
 
-ODDITIES = {"": None, "starved": starved, "uneven": uneven, "batch": changed_batch,
+ODDITIES = {"": ordinary, "starved": starved, "uneven": uneven, "batch": changed_batch,
             "planned": planned, "benign": benign, "dirty": dirty, "bursty": bursty}  # fmt: skip

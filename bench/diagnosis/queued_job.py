@@ -46,7 +46,7 @@ class Operation:
 class Job:
     """Ranks, communicators and programs, on one engine. Faults set the callables and factors."""
 
-    def __init__(self, rng: random.Random, fabric: Fabric, engine: Engine, schedule: str,
+    def __init__(self, rng: random.Random, fabric: Fabric, engine: Engine, *, schedule: str,
                  gpus: int, compute: float, chunks: int) -> None:  # fmt: skip
         self.rng, self.fabric, self.engine, self.schedule = rng, fabric, engine, schedule
         self.gpus, self.compute, self.chunks = gpus, compute, chunks
@@ -92,7 +92,7 @@ class Job:
     def _comms_moe(self) -> None:
         self.world = self._comm("dp", list(range(self.size)), "ring")
         wide = min(self.fabric.hosts, 6)
-        self.group = {}
+        self.group: dict[int, Comm] = {}
         for first in range(0, self.fabric.hosts, wide):
             ranks = [rank for rank in range(self.size) if first <= self._host(rank) < first + wide]
             comm = self._comm(f"ep{first // wide}", ranks, "all")
@@ -115,7 +115,8 @@ class Job:
             self.group |= dict.fromkeys(ranks, self._comm(f"dp{stage}", ranks, "ring"))
 
     def _comms_tensor(self) -> None:
-        self.group, self.across = {}, {}
+        self.group = {}
+        self.across: dict[int, Comm] = {}
         for host in range(self.fabric.hosts):
             ranks = list(range(host * self.gpus, (host + 1) * self.gpus))
             self.group |= dict.fromkeys(ranks, self._comm(f"tp{host}", ranks, "ring"))
@@ -383,8 +384,8 @@ class Job:
             if self._host(rank) == node:
                 row = operation.rows[rank]
                 row["done"] = now
-                after = [sum(stat[name] for flow in self.by_rank[rank]
-                             for stat in flow.stats.values()) for name in ("credit", "net")]  # fmt: skip
+                stats = [stat for flow in self.by_rank[rank] for stat in flow.stats.values()]
+                after = [sum(stat[name] for stat in stats) for name in ("credit", "net")]
                 row["credit"], row["net"] = (
                     max(0.0, b - a) for a, b in zip(row.pop("before"), after, strict=True)
                 )

@@ -253,13 +253,13 @@ def _hosts(world: World, begin_ns: int) -> Rows:
         at = (window + 0.5) * width
         stamp = {"at_ns": begin_ns + round(window * width * k), "window_ns": round(width * k)}
         for number in range(world.fabric.hosts):
-            host = world.fabric.host(number)
+            host, ranks = world.fabric.host(number), world.job.gpus
             waits = rng.uniform(0.002, 0.01) + (rng.uniform(0, 0.3) if world.starved_all else 0)
             if host in world.starved and world.active(at):
                 waits = world.starved[host] * rng.uniform(0.7, 1.3)
-            rows.add(**stamp, host=host, gpu=None, runq_ns=waits * width * k,
-                     irq_ns=0.01 * width * k, clk_state="SYNCHRONIZED", clk_err_ns=60.0)  # fmt: skip
-            for rank in range(number * world.job.gpus, (number + 1) * world.job.gpus):
+            rows.add(**stamp, host=host, gpu=None, runq_ns=waits * width * k, clk_err_ns=60.0,
+                     irq_ns=0.01 * width * k, clk_state="SYNCHRONIZED")  # fmt: skip
+            for rank in range(number * ranks, (number + 1) * ranks):
                 kind = world.gpu_told.get(rank, "") if world.active(at) else ""
                 low = 0.7 if kind in {"clock", "both"} else 1.0
                 reason = {"reason": "hw_thermal_slowdown", "both": "sw_thermal_slowdown",
@@ -267,7 +267,7 @@ def _hosts(world: World, begin_ns: int) -> Rows:
                 rows.add(**stamp, host=host, gpu=world.gpu(rank), throttle=reason,
                          sm_clock_mhz=1750 * low * rng.uniform(0.98, 1.0),
                          xid=94.0 if kind == "xid" else None,
-                         ecc_errors=float(rng.randrange(1, 9)) if kind == "ecc" else 0.0)  # fmt: skip
+                         ecc_errors=rng.randrange(1, 9) if kind == "ecc" else 0)  # fmt: skip
     return rows
 
 

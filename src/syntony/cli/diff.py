@@ -34,7 +34,7 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
     Example:
       syntony diff ./monday ./tuesday
     """
-    from syntony.workload.compare import compare, show
+    from syntony.workload.compare import compare, size
 
     result = compare(open_bundle(before), open_bundle(after))
     if as_json:
@@ -44,8 +44,7 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
             console.print(escape(clean(sentence)), soft_wrap=True)
         for each in result.changes[:MOST]:
             mark = "[red]worse [/]" if each.worse else "[green]better[/]"
-            text = (f"{each.measure} of {each.subject}: {show(each.after, each.unit)},"
-                    f" before {show(each.before, each.unit)}, {each.ratio:.2f} times"
+            text = (f"{each.measure} of {each.subject}: {size(each)}"
                     f" ({each.values[1]} and {each.values[0]} values)")  # fmt: skip
             console.print(f"  {mark} {escape(clean(text))}", soft_wrap=True)
         if len(result.changes) > MOST:

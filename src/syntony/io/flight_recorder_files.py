@@ -21,13 +21,20 @@ from syntony.workload.flight_recorder import Dump, collectives
 MAX_BYTES = 256 << 20
 """Of one dump: 100 times what the default of 2,000 entries with stack traces takes."""
 MAX_FILES = 16_384
+MAX_RANK = 2**31 - 1
 RANK = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|bin))?$")
 """PyTorch ends the name of each rank's file with the rank."""
 LISTS = frozenset({"build_intlist", "build_doublelist", "build_boollist"})
 """PyTorch's C++ pickler names these where it writes a list of one type: they return it."""
-ALLOWED = frozenset(
-    ["PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "POP", "POP_MARK", "GLOBAL", "REDUCE"]
-)
+ALLOWED = frozenset({
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1",
+    "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES",
+    "SHORT_BINBYTES", "BINBYTES8", "EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE",
+    "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "GET",
+    "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "POP", "POP_MARK",
+    "GLOBAL", "REDUCE",
+})  # fmt: skip
 BROKEN = (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, EOFError,
           AttributeError, OverflowError, RecursionError, UnicodeDecodeError)  # fmt: skip
 """What hostile or truncated bytes raise while they are read."""
@@ -58,6 +65,8 @@ def read_dumps(folder: Path) -> Bundle:
             if found is None and not (isinstance(value, dict) and "rank" in value):
                 raise ValueError("no rank in its name")
             rank = int(found.group(1)) if found else value["rank"]
+            if not isinstance(rank, int) or not 0 <= rank <= MAX_RANK:
+                raise ValueError("its rank cannot be one")
             dumps.append(Dump(rank, value, file.stat().st_mtime_ns))
         except (OSError, *BROKEN) as error:
             text = " ".join(str(error).split())[:100]
@@ -79,7 +88,7 @@ def load(file: Path) -> Any:
     """One file's numbers, texts and containers.
 
     Raises:
-        ValueError and others of `BROKEN`: neither JSON nor a pickle of such values, or over 256 MiB.
+        ValueError and others of `BROKEN`: neither JSON nor such a pickle, or over 256 MiB.
         OSError: it cannot be read.
     """
     with file.open("rb") as source:
@@ -100,7 +109,7 @@ def unpickle(data: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in ALLOWED:
             raise pickle.UnpicklingError(f"opcode {opcode.name} is not allowed")
-        if opcode.name.endswith("PUT") and int(argument) > len(data):
+        if opcode.name.endswith("PUT") and int(str(argument)) > len(data):
             raise pickle.UnpicklingError("memo beyond its size")
     return _Unpickler(io.BytesIO(data)).load()
 

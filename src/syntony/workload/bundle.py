@@ -18,6 +18,8 @@ from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 NULL = np.iinfo(np.int64).min
 """In `instant` and `whole` columns; NaN in numbers and flags, code -1 in texts and names."""
+OWN_CLOCKS = "each host's own"
+"""Timeline of a bundle whose instants compare only within one host."""
 MAX_SPAN_NS = 32 * 86_400 * 1_000_000_000
 """A bundle covers a month at most: rows farther from its middle are of another clock."""
 

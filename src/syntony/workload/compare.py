@@ -8,22 +8,23 @@ scatter of both runs explains.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from syntony.model import format_ns
-from syntony.workload.bundle import NULL
+from syntony.workload.bundle import NULL, OWN_CLOCKS
 from syntony.workload.diagnose import diagnose
 from syntony.workload.grid import MAD_SIGMA
 from syntony.workload.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterator
 
-    from syntony.workload.bundle import Bundle, Floats, Table
+    from numpy.typing import NDArray
+
+    from syntony.workload.bundle import Bundle, Floats, Ints, Table
     from syntony.workload.verdict import Verdict
 
 MIN_RATIO = 1.1
@@ -37,6 +38,22 @@ MIN_VALUES = 5
 """Values of each run without which nothing is compared."""
 NEAR = 1.01
 """Sizes of operations that are the same: within a hundredth."""
+NONE = -1.0
+"""Key of a size or number of ranks that was not recorded."""
+COLUMNS = (
+    ("steps", (), "ns", True, ("compute_ns", "comm_ns", "data_ns", "checkpoint_ns")),
+    ("flows", ("src", "dst"), "ns", True, ("owd_p50_ns", "credit_blocked_ns", "poll_gap_ns")),
+    ("flows", ("src", "dst"), "bit/s", False, ("rate_bps",)),
+    ("flows", ("src", "dst"), "", True, ("retransmits",)),
+    ("links", ("link",), "bit/s", False, ("speed_bps",)),
+    ("links", ("link",), "", True, ("utilisation", "symbol_errors")),
+    ("links", ("link",), "ns", True, ("pause_ns",)),
+    ("links", ("link",), "GT/s", False, ("pcie_gts",)),
+    ("links", ("link",), "lanes", False, ("pcie_width",)),
+    ("hosts", ("host",), "ns", True, ("runq_ns", "irq_ns")),
+    ("hosts", ("gpu",), "MHz", False, ("sm_clock_mhz",)),
+)
+"""Table, columns that name a part, unit, whether more is worse, columns that are compared."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -47,8 +64,8 @@ class Change(msgspec.Struct, frozen=True):
     unit: str
     before: float
     after: float
-    ratio: float
-    """After over before."""
+    ratio: float | None
+    """After over before; null where there was nothing before."""
     worse: bool
     values: tuple[int, int]
     """How many values each median is of."""
@@ -79,53 +96,61 @@ class _Measure(NamedTuple):
     weight: int
 
 
+_Measures = dict[str, _Measure]
+
+
 def compare(one: Bundle, other: Bundle) -> Comparison:
     """What changed from one run to the other."""
-    told, hard = _differences(one, other)
+    setup, hard = _differences(one, other)
     if hard:
         text = f"The runs cannot be compared: {'; '.join(hard)}."
-        return Comparison(False, (*hard, *told), (text,), (), (), ())
+        return Comparison(False, (*hard, *setup), (text,), (), (), ())
     same_hosts = _hosts(one) == _hosts(other)
-    before, after = _measures(one, same_hosts), _measures(other, same_hosts)
-    order = {measure.name: measure.weight for measure in before}
-    changes = [change for a, b in zip(before, after, strict=True) for change in _changes(a, b)]
-    changes.sort(key=lambda each: (not each.worse, order[each.measure],
-                                   -abs(math.log(each.ratio))))  # fmt: skip
+    one_clock = OWN_CLOCKS not in {one.manifest.timeline, other.manifest.timeline}
+    before, after = ({each.name: each for each in _measures(bundle, same_hosts, one_clock)}
+                     for bundle in (one, other))  # fmt: skip
+    changes = [change for name in before for change in _changes(before[name], after[name])]
+    changes.sort(key=lambda each: (not each.worse, before[each.measure].weight,
+                                   -_distance(each)))  # fmt: skip
     first, second = diagnose(one).verdicts, diagnose(other).verdicts
     appeared, gone = _only(second, first), _only(first, second)
-    sentences = _sentences(changes, before, after, appeared, gone)
-    if told:
-        sentences = (*sentences[:2], f"{sentences[2]} Set up differently: {'; '.join(told)}.")
-    return Comparison(True, tuple(told), sentences, tuple(changes),
+    sentences = [_overall(changes, before, after), _worst(changes), _why(appeared, gone)]
+    if setup:
+        sentences[2] += f" Set up or recorded differently: {'; '.join(setup)}."
+    return Comparison(True, tuple(setup), tuple(sentences), tuple(changes),
                       tuple(map(_named, appeared)), tuple(map(_named, gone)))  # fmt: skip
 
 
 def _differences(one: Bundle, other: Bundle) -> tuple[list[str], list[str]]:
-    """What was set up differently, and what of it makes the runs unlike."""
-    told, hard = [], []
+    """What was set up or recorded differently, and what of it makes the runs unlike."""
+    setup, hard = [], []
     sizes = [_ranks(each) for each in (one, other)]
     if all(sizes) and sizes[0] != sizes[1]:
         hard.append(f"{sizes[0]} ranks against {sizes[1]}")
     ops = [set(_operations(each)) for each in (one, other)]
     if all(ops) and not ops[0] & ops[1]:
-        hard.append(f"no operation of the same kind, size and ranks ({_example(ops[0])} against"
-                    f" {_example(ops[1])})")  # fmt: skip
+        hard.append(f"no operation of the same kind, size and ranks ({min(ops[0])} against"
+                    f" {min(ops[1])})")  # fmt: skip
     elif all(ops) and ops[0] != ops[1]:
-        told.append(f"{len(ops[0] ^ ops[1])} kinds of operations are in one run only, left out")
+        setup.append(f"{len(ops[0] ^ ops[1])} kinds of operations are in one run only, left out")
+    alone = set(one.tables) ^ set(other.tables)
     if not set(one.tables) & set(other.tables):
         hard.append("no table is in both")
+    elif alone:
+        setup.append(f"{', '.join(sorted(alone))}: in one run only, not compared")
+    if OWN_CLOCKS in {one.manifest.timeline, other.manifest.timeline}:
+        setup.append("ranks are not on one clock, operations and lateness are not compared")
     hosts = [_hosts(each) for each in (one, other)]
     if all(hosts) and hosts[0] != hosts[1]:
-        told.append(f"{len(hosts[1] - hosts[0])} of {len(hosts[1])} hosts are others, parts of the"
-                    " fabric are not compared")  # fmt: skip
-    told += _classes(one.table("flows"), other.table("flows"))
-    return told, hard
+        setup.append(f"{len(hosts[1] - hosts[0])} of {len(hosts[1])} hosts are others, parts of the"
+                     " fabric are not compared")  # fmt: skip
+    setup += _classes(one.table("flows"), other.table("flows"))
+    return setup, hard
 
 
 def _ranks(bundle: Bundle) -> int:
-    found = {int(rank) for name in ("collectives", "steps")
-             for rank in np.unique(bundle.table(name).ints("rank"))}  # fmt: skip
-    return len(found)
+    tables = [bundle.table(name) for name in ("collectives", "steps")]
+    return len(np.unique(np.concatenate([each.ints("rank") for each in tables])))
 
 
 def _hosts(bundle: Bundle) -> set[str]:
@@ -133,10 +158,6 @@ def _hosts(bundle: Bundle) -> set[str]:
              for name in bundle.table(table).codes("host").values}  # fmt: skip
     return names | {str(nic).split("/")[0] for side in ("src", "dst")
                     for nic in bundle.table("flows").codes(side).values}  # fmt: skip
-
-
-def _example(ops: set[str]) -> str:
-    return min(ops)
 
 
 def _classes(one: Table, other: Table) -> list[str]:
@@ -150,56 +171,61 @@ def _classes(one: Table, other: Table) -> list[str]:
     return found
 
 
-def _operations(bundle: Bundle) -> dict[str, list[int]]:
+def _operations(bundle: Bundle) -> dict[str, Ints]:
     """Rows of `collectives` by kind, size and ranks."""
     table = bundle.table("collectives")
+    if not table.rows:
+        return {}
     ops, sizes, many = table.codes("op"), table.numbers("bytes"), table.numbers("nranks")
-    found: dict[str, list[int]] = defaultdict(list)
-    for row in range(table.rows):
-        name = str(ops.at(row))
-        if np.isfinite(sizes[row]) and sizes[row] > 0:
-            step = round(math.log(float(sizes[row])) / math.log(NEAR))
-            name += f" of {_bytes(NEAR**step)}"
-        if np.isfinite(many[row]):
-            name += f" over {many[row]:.0f} ranks"
-        found[name].append(row)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = np.round(np.log(sizes) / math.log(NEAR))
+    step[~np.isfinite(step)] = NONE
+    keys = np.stack([ops.codes, step, np.where(np.isfinite(many), many, NONE)])
+    found: dict[str, Ints] = {}
+    for (op, size, ranks), rows in _grouped(keys):
+        name = str(ops.values[int(op)])
+        name += f" of {_bytes(NEAR**size)}" if size != NONE else ""
+        name += f" over {ranks:.0f} ranks" if ranks != NONE else ""
+        found[name] = np.concatenate((found[name], rows)) if name in found else rows
     return found
+
+
+def _grouped(keys: NDArray[Any]) -> Iterator[tuple[tuple[Any, ...], Ints]]:
+    """Distinct columns of `keys`, (key, rows), and the rows of each."""
+    if not keys.shape[1]:
+        return
+    kinds, number = np.unique(keys, axis=1, return_inverse=True)
+    number = number.reshape(-1)
+    order = np.argsort(number, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(1, kinds.shape[1]))
+    for kind, rows in zip(kinds.T, np.split(order, ends), strict=True):
+        yield tuple(kind.tolist()), rows
 
 
 def _bytes(size: float) -> str:
     for unit, limit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= limit:
             return f"{size / limit:.3g} {unit}"
-    return f"{size:.0f} B"
+    return f"{size:.3g} B"
 
 
-def _measures(bundle: Bundle, by_name: bool) -> list[_Measure]:
-    """Everything that is compared; parts of the fabric only where hosts are the same."""
+def _measures(bundle: Bundle, by_name: bool, one_clock: bool) -> list[_Measure]:
+    """Everything that is compared; parts of the fabric only where hosts are the same, what needs
+    the instants of several hosts only where they are of one clock."""
     steps = bundle.table("steps")
     length = (steps.ints("end_ns") - steps.ints("begin_ns")).astype(float)
-    found = [_Measure("step", "ns", True, {"steps": length} if steps.rows else {}, 0)]
-    took, late = _collectives(bundle)
-    found += [_Measure("operation", "ns", True, took, 1), _Measure("lateness", "ns", True, late, 3)]
-    for name in ("compute_ns", "comm_ns", "data_ns", "checkpoint_ns"):
-        values = {"steps": steps.numbers(name)} if name in steps else {}
-        found.append(_Measure(name, "ns", True, values, 2))
-    flows = bundle.table("flows")
-    for name, unit, worse in (("owd_p50_ns", "ns", True), ("rate_bps", "bit/s", False),
-                              ("credit_blocked_ns", "ns", True), ("poll_gap_ns", "ns", True)):  # fmt: skip
-        found.append(
-            _Measure(name, unit, worse, _by(flows, name, _between if by_name else _all), 4)
-        )
-    for table, key, columns in (
-        ("links", "link", (("speed_bps", "bit/s", False), ("utilisation", "", True),
-                           ("pause_ns", "ns", True), ("pcie_gts", "GT/s", False),
-                           ("pcie_width", "lanes", False))),
-        ("hosts", "host", (("runq_ns", "ns", True), ("irq_ns", "ns", True))),
-        ("hosts", "gpu", (("sm_clock_mhz", "MHz", False),)),
-    ):  # fmt: skip
+    took, late = _collectives(bundle) if one_clock else ({}, {})
+    found = [
+        _Measure("step", "ns", True, {"steps": length} if steps.rows else {}, 0),
+        _Measure("operation", "ns", True, took, 1), _Measure("lateness", "ns", True, late, 3),
+    ]  # fmt: skip
+    for table, subjects, unit, more_is_worse, names in COLUMNS:
         rows = bundle.table(table)
-        for name, unit, worse in columns:
-            values = _by(rows, name, _column(key)) if by_name else {}
-            found.append(_Measure(name, unit, worse, values, 5))
+        weight = {"steps": 2, "flows": 4}.get(table, 5)
+        for name in names:
+            compared = by_name or table in {"steps", "flows"}
+            values = _by(rows, name, subjects if by_name else ()) if compared else {}
+            found.append(_Measure(name, unit, more_is_worse, values, weight))
     return found
 
 
@@ -211,8 +237,7 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
     comms, seqs = table.codes("comm").codes, table.ints("seq")
     took: dict[str, Floats] = {}
     late: dict[str, Floats] = {}
-    for name, rows in _operations(bundle).items():
-        place = np.array(rows)
+    for name, place in _operations(bundle).items():
         _, number = np.unique(np.stack([comms[place], seqs[place]]), axis=1, return_inverse=True)
         number = number.reshape(-1)
         count = int(number.max()) + 1
@@ -229,47 +254,39 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
     return took, late
 
 
-def _all(_table: Table, _row: int) -> str:
-    return "flows"
-
-
-def _between(table: Table, row: int) -> str:
-    return f"{table.codes('src').at(row)} to {table.codes('dst').at(row)}"
-
-
-def _column(key: str) -> Callable[[Table, int], str | None]:
-    def name(table: Table, row: int) -> str | None:
-        value = table.codes(key).at(row)
-        return None if value is None else str(value)
-
-    return name
-
-
-def _by(table: Table, column: str, subject: Callable[[Table, int], str | None]
-        ) -> dict[str, Floats]:  # fmt: skip
+def _by(table: Table, column: str, keys: tuple[str, ...]) -> dict[str, Floats]:
+    """Values of a column by what these text columns name; all as one where there are none."""
     values = table.numbers(column)
-    groups: dict[str, list[float]] = defaultdict(list)
-    for row in np.flatnonzero(np.isfinite(values)):
-        name = subject(table, int(row))
-        if name is not None:
-            groups[name].append(float(values[row]))
-    return {name: np.array(each) for name, each in groups.items()}
+    known = np.flatnonzero(np.isfinite(values))
+    names = [table.codes(key) for key in keys]
+    if not names:
+        return {table.name: values[known]} if len(known) else {}
+    known = known[np.all([each.codes[known] >= 0 for each in names], axis=0)]
+    codes = np.stack([each.codes[known] for each in names])
+    return {" to ".join(str(each.values[code]) for each, code in zip(names, kind, strict=True)):
+            values[known[rows]] for kind, rows in _grouped(codes)}  # fmt: skip
 
 
-def _changes(before: _Measure, after: _Measure) -> Iterable[Change]:
+def _changes(before: _Measure, after: _Measure) -> Iterator[Change]:
     for subject in sorted(before.values.keys() & after.values.keys()):
         one, other = _known(before.values[subject]), _known(after.values[subject])
         if min(len(one), len(other)) < MIN_VALUES:
             continue
         low, high = float(np.median(one)), float(np.median(other))
-        if low <= 0 or high <= 0:
-            continue  # nothing there, or a clock that is wrong: no ratio
         noise = MEDIAN_ERROR * math.hypot(_error(one), _error(other))
-        ratio = high / low
-        if max(ratio, 1 / ratio) < MIN_RATIO or abs(high - low) <= SIGMAS * noise:
+        if min(low, high) < 0 or low == high or abs(high - low) <= SIGMAS * noise:
+            continue  # below 0: a clock that is wrong
+        ratio = high / low if low else None
+        if ratio and 1 / MIN_RATIO < ratio < MIN_RATIO:
             continue
-        yield Change(before.name, subject, before.unit, low, high, round(ratio, 4),
-                     (ratio > 1) == before.more_is_worse, (len(one), len(other)))  # fmt: skip
+        yield Change(before.name, subject, before.unit, low, high,
+                     None if ratio is None else round(ratio, 4),
+                     (high > low) == before.more_is_worse, (len(one), len(other)))  # fmt: skip
+
+
+def _distance(change: Change) -> float:
+    """How far apart the values are, as a logarithm; infinite from or to nothing."""
+    return abs(math.log(change.ratio)) if change.ratio else math.inf
 
 
 def _known(values: Floats) -> Floats:
@@ -291,6 +308,13 @@ def _named(verdict: Verdict) -> str:
     return f"{verdict.fault} {' or '.join(verdict.subjects)} ({verdict.confidence:.0%})"
 
 
+def size(change: Change) -> str:
+    """Both values of a change, and their ratio, for people."""
+    after, before = (show(each, change.unit) for each in (change.after, change.before))
+    times = f", {change.ratio:.2f} times" if change.ratio else ""
+    return f"{after} against {before}{times}"
+
+
 def show(value: float, unit: str) -> str:
     """A value for people."""
     if unit == "ns":
@@ -298,20 +322,16 @@ def show(value: float, unit: str) -> str:
     return f"{value / 1e9:.3g} Gb/s" if unit == "bit/s" else f"{value:.3g} {unit}".rstrip()
 
 
-def _sentences(changes: list[Change], before: list[_Measure], after: list[_Measure],
-               appeared: tuple[Verdict, ...], gone: tuple[Verdict, ...]) -> tuple[str, str, str]:  # fmt: skip
-    return _overall(changes, before, after), _worst(changes), _why(appeared, gone)
-
-
-def _overall(changes: list[Change], before: list[_Measure], after: list[_Measure]) -> str:
+def _overall(changes: list[Change], before: _Measures, after: _Measures) -> str:
     change = next((each for each in changes if each.measure == "step"), None)
-    if change is not None:
+    if change is not None and change.ratio is not None:
         word = "longer" if change.worse else "shorter"
         return (f"Steps are {word}: {show(change.after, 'ns')} against {show(change.before, 'ns')},"
                 f" {change.ratio:.2f} times.")  # fmt: skip
-    if not before[0].values or not after[0].values:
+    steps = [each["step"].values.get("steps") for each in (before, after)]
+    if any(each is None or not len(each) for each in steps):
         return "Whether steps are longer is not known: one run has none recorded."
-    one, other = (float(np.median(each[0].values["steps"])) for each in (before, after))
+    one, other = (float(np.median(each)) for each in steps if each is not None)
     return f"Steps take as long as before: {show(other, 'ns')} against {show(one, 'ns')}."
 
 
@@ -321,9 +341,7 @@ def _worst(changes: list[Change]) -> str:
         return "Nothing else that both runs recorded changed by a tenth or more."
     each = rest[0]
     word = "worst" if each.worse else "largest"
-    text = (f"The {word} of {len(rest)} changes is {each.measure} of {each.subject}:"
-            f" {show(each.after, each.unit)} against {show(each.before, each.unit)}")  # fmt: skip
-    return f"{text}, {each.ratio:.2f} times."
+    return f"The {word} of {len(rest)} changes is {each.measure} of {each.subject}: {size(each)}."
 
 
 def _why(appeared: tuple[Verdict, ...], gone: tuple[Verdict, ...]) -> str:

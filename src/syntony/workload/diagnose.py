@@ -49,7 +49,7 @@ def diagnose(bundle: Bundle) -> Diagnosis:
 
 
 def _distinct(found: Iterable[Finding]) -> list[Finding]:
-    """One finding for each class and subject, the surest: a dead rank stops several communicators."""
+    """One finding for each class and subject, the surest: a dead rank stops many communicators."""
     best: dict[tuple[FaultClass, tuple[str, ...]], Finding] = {}
     for each in found:
         known = best.setdefault((each.fault, each.subjects), each)

@@ -13,11 +13,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from syntony.workload.bundle import NULL, Gap, Manifest
+from syntony.workload.bundle import NULL, OWN_CLOCKS, Gap, Manifest
 from syntony.workload.schema import FORMAT, VERSION
 
 KNOWN = ("1.", "2.")
@@ -35,6 +35,9 @@ ITEM_BYTES = {
     "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
 PEERS = re.compile(r"(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)")
+
+
+COLUMNS = ("comm", "seq", "op", "rank", "host", "enqueue_ns", "done_ns", "bytes", "nranks")
 
 
 class Dump(NamedTuple):
@@ -66,8 +69,7 @@ class _Entry(NamedTuple):
 
 def collectives(dumps: Sequence[Dump]) -> Read:
     """All entries of all dumps. What cannot be used is left out and named."""
-    columns: dict[str, list[Any]] = {name: [] for name in (
-        "comm", "seq", "op", "rank", "host", "enqueue_ns", "done_ns", "bytes", "nranks")}  # fmt: skip
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     gaps: list[Gap] = []
     groups: dict[str, set[int]] = defaultdict(set)
     seen: set[int] = set()
@@ -116,7 +118,7 @@ def _manifest(columns: dict[str, list[Any]], dumps: Sequence[Dump]) -> Manifest:
     """A dump does not say when it was made: the first file was written then, or later."""
     last = max([*columns["enqueue_ns"], *columns["done_ns"]], default=0)
     written = min((dump.written_ns for dump in dumps), default=0)
-    return Manifest(format=FORMAT, version=VERSION, timeline="each host's own",
+    return Manifest(format=FORMAT, version=VERSION, timeline=OWN_CLOCKS,
                     end_ns=max(last, written))  # fmt: skip
 
 
@@ -129,7 +131,8 @@ def _parts(dump: Dump) -> tuple[list[Any], str, str]:
         return [], "", ""
     host = value.get("host_name") or value.get("hostname")
     named = host if isinstance(host, str) and host else f"host of rank {dump.rank}"
-    return value["entries"], named[:200], str(value.get("version") or "")
+    version = value.get("version")
+    return value["entries"], named[:200], version if isinstance(version, str) else ""
 
 
 def _members(config: Any) -> dict[str, set[int]]:
@@ -143,11 +146,16 @@ def _members(config: Any) -> dict[str, set[int]]:
             except (ValueError, SyntaxError, MemoryError, RecursionError):
                 continue
         if isinstance(ranks, (list, tuple, set)) and all(_whole(rank) for rank in ranks):
-            members[str(name)] = set(ranks)
+            members[_name(name)] = set(ranks)
     return members
 
 
-def _whole(value: Any) -> bool:
+def _name(value: Any) -> str:
+    """A text or number as a name. Anything else could be nested so that its text has no end."""
+    return value[:200] if isinstance(value, str) else str(value) if _whole(value) else "?"
+
+
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
 
 
@@ -162,7 +170,7 @@ def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
     if not isinstance(name, str) or not isinstance(state, str) or not _whole(created):
         return None
     group = each.get("process_group") or each.get("pg_name") or each.get("pg_id") or "0"
-    comm = str(group[0] if isinstance(group, (list, tuple)) and group else group)[:200]
+    comm = _name(group[0] if isinstance(group, (list, tuple)) and group else group)
     op = name.split(":", 1)[-1][:200]
     between = PEERS.search(op)
     seq = each.get("collective_seq_id", each.get("seq_id"))
@@ -177,8 +185,8 @@ def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
     done = NULL
     if state == "completed" or each.get("retired") is True:  # gloo's state stays `scheduled`
         told = each.get("time_discovered_completed_ns")
-        done = int(told) if _whole(told) and told > created else int(created)
-    return _Entry(comm, int(seq), op, int(created), done, _bytes(each, op), nranks)
+        done = told if _whole(told) and told > created else created
+    return _Entry(comm, seq, op, created, done, _bytes(each, op), nranks)
 
 
 def _bytes(each: dict[str, Any], op: str) -> float:
@@ -191,5 +199,5 @@ def _bytes(each: dict[str, Any], op: str) -> float:
     for size, kind in zip(sizes, kinds, strict=True):
         if not isinstance(size, (list, tuple)) or not all(_whole(each) for each in size):
             return math.nan
-        total += math.prod(float(each) for each in size) * ITEM_BYTES.get(str(kind), 1)
+        total += math.prod(float(each) for each in size) * ITEM_BYTES.get(_name(kind), 1)
     return total
