@@ -71,8 +71,9 @@ def grade(generator: str, fault: str, seed: int) -> Graded:
     second = [each for each in verdicts for truth in case.also
               if each.fault == truth.fault and truth.subject in each.subjects]  # fmt: skip
     onset = None
-    if right:
-        width_ns = case.tables["flows"]["window_ns"][0]
+    width_ns = next((table["window_ns"][0] for table in case.tables.values()
+                     if table.get("window_ns")), None)  # fmt: skip
+    if right and width_ns:
         onset = (right[0].onset_ns - case.truth.onset_ns) / width_ns
     return Graded(
         generator, seed, fault or QUIET, case.truth.variant,

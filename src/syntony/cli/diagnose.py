@@ -14,6 +14,8 @@ from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syntony.workload.bundle import Bundle, Gap
     from syntony.workload.verdict import Verdict
 
@@ -42,8 +44,7 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     from syntony.workload import diagnose
 
     result = diagnose(open_bundle(bundle))
-    for gap in result.gaps:
-        messages.print(f"[yellow]note:[/] {escape(_gap(gap))}")
+    print_gaps(result.gaps)
     if as_json:
         print_json(msgspec.to_builtins(result.verdicts))
     else:
@@ -67,9 +68,12 @@ def open_bundle(folder: Path) -> Bundle:
     return read_dumps(folder) if is_dumps(folder) else read_bundle(folder)
 
 
-def _gap(gap: Gap) -> str:
-    text = clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
-    return f"{text}; cannot be concluded: {clean(gap.limits)}" if gap.limits else text
+def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
+    """What could not be looked at, on stderr; `of` names the bundle where there are two."""
+    for gap in gaps:
+        text = clean(f"{of}{f'{gap.table}: ' if gap.table else ''}{gap.reason}")
+        limits = f"; cannot be concluded: {clean(gap.limits)}" if gap.limits else ""
+        messages.print(f"[yellow]note:[/] {escape(text + limits)}", soft_wrap=True)
 
 
 def _show(verdict: Verdict) -> None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.markup import escape
 
-from syntony.cli.diagnose import clean, open_bundle
+from syntony.cli.diagnose import clean, open_bundle, print_gaps
 from syntony.cli.output import console, print_json
 
 SAME, CHANGED, UNLIKE = 0, 1, 3
@@ -36,7 +36,10 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
     """
     from syntony.workload.compare import compare, size
 
-    result = compare(open_bundle(before), open_bundle(after))
+    one, other = open_bundle(before), open_bundle(after)
+    print_gaps(one.gaps, of=f"{before}: ")
+    print_gaps(other.gaps, of=f"{after}: ")
+    result = compare(one, other)
     if as_json:
         print_json(msgspec.to_builtins(result))
     else:

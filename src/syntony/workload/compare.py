@@ -36,8 +36,10 @@ MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, for a normal distribution."""
 MIN_VALUES = 5
 """Values of each run without which nothing is compared."""
-NEAR = 1.01
-"""Sizes of operations that are the same: within a hundredth."""
+DIGITS = 3
+"""Of the size of an operation, significant: what more differs is the same operation."""
+NOTHING = 1e-9
+"""Of the value after: what was less before is nothing, and no ratio tells by how much it grew."""
 NONE = -1.0
 """Key of a size or number of ranks that was not recorded."""
 COLUMNS = (
@@ -178,13 +180,14 @@ def _operations(bundle: Bundle) -> dict[str, Ints]:
         return {}
     ops, sizes, many = table.codes("op"), table.numbers("bytes"), table.numbers("nranks")
     with np.errstate(divide="ignore", invalid="ignore"):
-        step = np.round(np.log(sizes) / math.log(NEAR))
-    step[~np.isfinite(step)] = NONE
-    keys = np.stack([ops.codes, step, np.where(np.isfinite(many), many, NONE)])
+        unit = 10.0 ** (np.floor(np.log10(sizes)) - DIGITS + 1)
+        rounded = np.round(sizes / unit) * unit
+    rounded[~np.isfinite(rounded)] = NONE
+    keys = np.stack([ops.codes, rounded, np.where(np.isfinite(many), many, NONE)])
     found: dict[str, Ints] = {}
     for (op, size, ranks), rows in _grouped(keys):
         name = str(ops.values[int(op)])
-        name += f" of {_bytes(NEAR**size)}" if size != NONE else ""
+        name += f" of {_bytes(size)}" if size != NONE else ""
         name += f" over {ranks:.0f} ranks" if ranks != NONE else ""
         found[name] = np.concatenate((found[name], rows)) if name in found else rows
     return found
@@ -276,7 +279,7 @@ def _changes(before: _Measure, after: _Measure) -> Iterator[Change]:
         noise = MEDIAN_ERROR * math.hypot(_error(one), _error(other))
         if min(low, high) < 0 or low == high or abs(high - low) <= SIGMAS * noise:
             continue  # below 0: a clock that is wrong
-        ratio = high / low if low else None
+        ratio = high / low if low > NOTHING * high else None
         if ratio and 1 / MIN_RATIO < ratio < MIN_RATIO:
             continue
         yield Change(before.name, subject, before.unit, low, high,

@@ -132,7 +132,7 @@ def _parts(dump: Dump) -> tuple[list[Any], str, str]:
     host = value.get("host_name") or value.get("hostname")
     named = host if isinstance(host, str) and host else f"host of rank {dump.rank}"
     version = value.get("version")
-    return value["entries"], named[:200], version if isinstance(version, str) else ""
+    return value["entries"], _text(named), version if isinstance(version, str) else ""
 
 
 def _members(config: Any) -> dict[str, set[int]]:
@@ -152,7 +152,12 @@ def _members(config: Any) -> dict[str, set[int]]:
 
 def _name(value: Any) -> str:
     """A text or number as a name. Anything else could be nested so that its text has no end."""
-    return value[:200] if isinstance(value, str) else str(value) if _whole(value) else "?"
+    return _text(value) if isinstance(value, str) else str(value) if _whole(value) else "?"
+
+
+def _text(value: str) -> str:
+    """A name as UTF-8 can write it: JSON and pickles may hold half of a surrogate pair."""
+    return value[:200].encode(errors="replace").decode()
 
 
 def _whole(value: Any) -> TypeGuard[int]:
@@ -171,7 +176,7 @@ def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
         return None
     group = each.get("process_group") or each.get("pg_name") or each.get("pg_id") or "0"
     comm = _name(group[0] if isinstance(group, (list, tuple)) and group else group)
-    op = name.split(":", 1)[-1][:200]
+    op = _text(name.split(":", 1)[-1])
     between = PEERS.search(op)
     seq = each.get("collective_seq_id", each.get("seq_id"))
     ranks = members.get(comm) or (members.get("") if len(members) == 1 else None)
