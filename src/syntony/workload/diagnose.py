@@ -10,7 +10,15 @@ from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
-from syntony.workload.verdict import ECHO, Alternative, Evidence, FaultClass, Finding, Verdict
+from syntony.workload.verdict import (
+    ECHO,
+    MOST_ALONE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    Finding,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +31,7 @@ TIE = 0.05
 """Findings of two classes of the same flows or ranks, as sure within this, are undetermined."""
 
 
+SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -39,7 +48,8 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = Facts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes = _ties(causes)
+    causes, usual = _exceptions(_ties(causes))
+    facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
               or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
@@ -69,9 +79,11 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
     worst = max(queues, key=lambda each: each.excess_ns, default=None)
-    for each in sorted(found, key=lambda each: each is not worst and each.fault in QUEUES):
+    found = sorted(found, key=lambda each: (_kept_waiting(each),
+                                            each is not worst and each.fault in QUEUES))  # fmt: skip
+    for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
-            one is worst and _echoes(one, each))), None)  # fmt: skip
+            one is worst and _echoes(one, each)) or _starves(one, each)), None)  # fmt: skip
         if cause is None:
             causes.append(each)
         else:
@@ -84,6 +96,27 @@ def _echoes(worst: Finding, other: Finding) -> bool:
     """Whether a queue is what a far worse one makes of the same job's traffic."""
     together = other.onset_ns <= worst.last_ns and worst.onset_ns <= other.last_ns
     return other.fault in QUEUES and together and other.excess_ns < ECHO * worst.excess_ns
+
+
+def _kept_waiting(finding: Finding) -> bool:
+    """Whether it is a flow of which only the rate is low: its packets, once sent, do not wait."""
+    return finding.fault is FaultClass.SLOW_FLOW and finding.excess_ns <= 0
+
+
+def _starves(cause: Finding, other: Finding) -> bool:
+    """Whether a flow has less to send because something else holds up its ring or tree."""
+    together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
+    return _kept_waiting(other) and not _kept_waiting(cause) and together
+
+
+def _exceptions(causes: list[Finding]) -> tuple[list[Finding], list[Gap]]:
+    """Without links at which flows wait, where there are so many that none is an exception."""
+    shared = [each for each in causes if each.fault in SHARED]
+    if len(shared) <= MOST_ALONE:
+        return causes, []
+    reason = f"flows wait at {len(shared)} links alike: none stands out"
+    gap = Gap("flows", reason, "whether one of these links is to blame, or how the job is placed")
+    return [each for each in causes if each.fault not in SHARED], [gap]
 
 
 def _explains(cause: Finding, other: Finding) -> bool:

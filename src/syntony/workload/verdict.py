@@ -91,6 +91,10 @@ ECHO = 0.25
 ring or tree makes the rest come in bursts, which wait a little for each other."""
 
 
+MOST_ALONE = 3
+"""Findings of one kind that may each be an exception; more of them are how the job is."""
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the rule of one class hands to the comparison of all."""
 

@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import MAD_SIGMA, Episode, median, no_accidents
-from syntony.workload.verdict import ECHO, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -24,8 +24,6 @@ STAYS = 0.25
 """Quantile of its delays that must be beyond the limit."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
-MOST_ALONE = 3
-"""Slow flows without a common link; more of them are no exceptions but how the job is."""
 ACTION = (
     "move the flow to another path or source port; if it stays slow there, look at its queue pair"
     " and at rate limits on it"
