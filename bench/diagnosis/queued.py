@@ -117,9 +117,10 @@ def _begin_probes(world: World) -> list[dict[str, Any]]:
                 row: dict[str, Any] = {"at": at, "src": src, "dst": dst, "default": default,
                                        "told": [], "path": own}  # fmt: skip
                 rows.append(row)
+                host = "" if default else src.split("/")[0]
                 for _ in range(3):
                     when = at + every * world.rng.random()
-                    world.engine.at(when, world.engine.probe, own, 0, when, row["told"], default)
+                    world.engine.at(when, world.engine.probe, own, 0, when, row["told"], host)
             at += every
     return rows
 

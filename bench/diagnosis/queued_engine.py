@@ -68,7 +68,7 @@ class Engine:
         self.now = 0.0
         self.consume_ns: Callable[[Flow, float], float] = lambda _flow, _at: 0.0
         self.host_delay: Callable[[str, float], float] = lambda _nic, _at: 0.0
-        self.class_delay: Callable[[Flow | None, str, float], float] = lambda _f, _s, _at: 0.0
+        self.class_delay: Callable[[str, str, float], float] = lambda _host, _s, _at: 0.0
         self.delivered: Callable[[Flow, tuple[Any, ...], float], None] = lambda _f, _c, _at: None
         self.ready: Callable[[Flow, tuple[Any, ...]], bool] = lambda _f, _c: True
         self.held: dict[Any, list[tuple[Flow, tuple[Any, ...]]]] = defaultdict(list)
@@ -167,7 +167,7 @@ class Engine:
         start = self.serve(server, self.bits)
         if index == 1:
             left = start  # sampled as it leaves the NIC
-        arrive = start + server.latency + self.class_delay(flow, server.name, now)
+        arrive = start + server.latency + self.class_delay(flow.src.split("/")[0], server.name, now)
         if index + 1 < len(flow.path):
             self.at(arrive, self.hop, flow, chunk, index + 1, sent, left)
         else:
@@ -209,17 +209,18 @@ class Engine:
         self.delivered(flow, chunk, now)
 
     def probe(self, path: list[Server], index: int, sent: float, told: list[float],
-              default: bool) -> None:  # fmt: skip
-        """A packet of no size that waits where others wait."""
+              host: str) -> None:  # fmt: skip
+        """A packet of no size that waits where others wait; `host` sends it in the job's class, if
+        it is named."""
         server = path[index]
         if server.loss and self.rng.random() < server.loss:
             told.append(-1.0)
             return
         wait = max(0.0, self.serve(server, 0.0) - self.now)
         arrive = self.now + wait + server.latency
-        if not default:
-            arrive += self.class_delay(None, server.name, self.now)
+        if host:
+            arrive += self.class_delay(host, server.name, self.now)
         if index + 1 < len(path):
-            self.at(arrive, self.probe, path, index + 1, sent, told, default)
+            self.at(arrive, self.probe, path, index + 1, sent, told, host)
         else:
             told.append(arrive - sent)

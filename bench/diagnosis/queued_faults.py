@@ -127,10 +127,10 @@ def class_mismatch(world: World) -> str:
     world.odd_class = "" if whole else host
     links = {flow.path[-2].name for flow in world.job.flows}  # once for each packet
 
-    def wait(flow: Flow | None, name: str, at: float) -> float:
+    def wait(sender: str, name: str, at: float) -> float:
         if not world.active(at) or name not in links:
             return 0.0
-        if not whole and (flow is None or flow.src.split("/")[0] != host):
+        if not whole and sender != host:
             return 0.0
         return mean * world.rng.uniform(0.6, 1.5)
 

@@ -79,8 +79,9 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
     worst = max(queues, key=lambda each: each.excess_ns, default=None)
-    found = sorted(found, key=lambda each: (_kept_waiting(each),
-                                            each is not worst and each.fault in QUEUES))  # fmt: skip
+    order = {id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES)
+             for each in found}  # fmt: skip
+    found = sorted(found, key=lambda each: order[id(each)])
     for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
             one is worst and _echoes(one, each)) or _starves(one, each)), None)  # fmt: skip
