@@ -106,7 +106,7 @@ def test_a_trace_that_cannot_be_written(
     assert not (tmp_path / "trace.json").exists()
 
 
-def test_each_hosts_own_clock_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_clocks_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of flight-recorder dumps."""
     entry = {"profiling_name": "nccl:all_reduce", "state": "completed", "collective_seq_id": 1,
              "time_created_ns": 1_700_000_000_000_000_000, "process_group": ["0", "pg"]}  # fmt: skip
