@@ -3,8 +3,8 @@
     python -m bench.diagnosis.large [--ranks 4096] [--windows 60] [--seed 1]
 
 Hosts of eight ranks and NICs in leaves of 32 hosts, eight spines a rail; a ring over the hosts of a
-rail and an all-reduce of all ranks every step; one flow in a hundred goes to a host far away, one
-rank is slow and one flow is delayed. Rows are drawn as arrays. Each command runs as a process of its
+rail and an all-reduce of all ranks every step. One flow in a hundred goes to a host far away; in
+the second bundle one rank is slow and one flow is delayed. Each command runs as a process of its
 own: wall and processor time, and the most memory that it had.
 """
 
