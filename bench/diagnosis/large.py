@@ -70,11 +70,12 @@ def _timed(command: list[str], place: Path) -> None:
         )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    lines = [line for line in out.read_text().splitlines() if not line.startswith("note")]
+    lines = [line for line in out.read_text().splitlines()
+             if line and not line.startswith((" ", "note"))]  # fmt: skip
     name = " ".join(Path(each).name if "/" in each else each for each in command)
     print(f"| `{name}` | {time.monotonic() - begin:.1f} s |"
           f" {used.ru_utime + used.ru_stime:.1f} s | {used.ru_maxrss / 1024:.0f} MiB |"
-          f" {lines[0] if lines else ''} |", flush=True)  # fmt: skip
+          f" {'; '.join(lines[:2]).replace(str(place), '')} |", flush=True)  # fmt: skip
 
 
 def _manifest(windows: int) -> dict[str, Any]:
