@@ -91,6 +91,7 @@ def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], orig
     table = bundle.table("collectives")
     hosts, comms, ops = table.codes("host"), table.codes("comm"), table.codes("op")
     enqueue, done, ranks = table.ints("enqueue_ns"), table.ints("done_ns"), table.ints("rank")
+    seqs = table.ints("seq")
     known = {name: table.numbers(name) for name in ARGUMENTS if name in table}
     ended = (done != NULL) & (done >= enqueue)
     open_until = np.maximum(enqueue, end_ns) if "done_ns" in table else enqueue
@@ -108,7 +109,7 @@ def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], orig
             yield _name("thread_name", pid, name, busy[lane][1])
         tid = busy[lane][1]
         busy[lane] = int(until[row]), tid
-        arguments: dict[str, Any] = {"comm": str(comms.at(row)), "seq": int(table.ints("seq")[row])}
+        arguments: dict[str, Any] = {"comm": str(comms.at(row)), "seq": int(seqs[row])}
         arguments |= {name: float(values[row]) for name, values in known.items()
                       if np.isfinite(values[row])}  # fmt: skip
         if not ended[row]:
@@ -121,7 +122,7 @@ def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], orig
 
 def _steps(facts: Facts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[Event]:
     table = facts.bundle.table("steps")
-    hosts, ranks = table.codes("host"), table.ints("rank")
+    hosts, ranks, steps = table.codes("host"), table.ints("rank"), table.ints("step")
     begin, end = table.ints("begin_ns"), table.ints("end_ns")
     known = {name: table.numbers(name) for name in PARTS_OF_STEPS if name in table}
     where = facts.ranks.host if facts.ranks is not None else {}
@@ -134,7 +135,7 @@ def _steps(facts: Facts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[
             yield _name("thread_name", threads[rank][0], f"rank {rank}: steps", threads[rank][1])
         pid, tid = threads[rank]
         yield {
-            "ph": "X", "cat": "step", "name": f"step {table.ints('step')[row]}", "pid": pid,
+            "ph": "X", "cat": "step", "name": f"step {steps[row]}", "pid": pid,
             "tid": tid, "ts": _us(int(begin[row]), facts.begin_ns),
             "dur": max(0, int(end[row]) - int(begin[row])) / 1000,
             "args": {name: float(values[row]) for name, values in known.items()
