@@ -13,15 +13,10 @@ from bench.diagnosis.case import bundle_of
 from bench.diagnosis.drawn_faults import FAULTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.workload.made import MS, T0, Columns, bundle
 
-from syntony.workload import Bundle
-from syntony.workload.bundle import NULL, OWN_CLOCKS, Codes, Manifest, make_bundle
+from syntony.workload.bundle import NULL, OWN_CLOCKS
 from syntony.workload.compare import MIN_VALUES, Comparison, compare
-from syntony.workload.schema import FORMAT, TABLES, VERSION
-
-T0 = 1_700_000_000_000_000_000
-MS = 1_000_000
-Columns = dict[str, dict[str, Any]]
 
 
 def job(seed: int = 1, *, ranks: int = 4, steps: int = 40, noise: float = 0.03, size: float = 1e6
@@ -61,21 +56,6 @@ def job(seed: int = 1, *, ranks: int = 4, steps: int = 40, noise: float = 0.03, 
             "pcie_width": np.full(both, 16.0),
         },
     }  # fmt: skip
-
-
-def bundle(columns: Columns, timeline: str = "fleet") -> Bundle:
-    kinds = {table: {column.name: column.kind for column in each} for table, each in TABLES.items()}
-    typed = {
-        table: {name: coded(values) if kinds[table][name] == "text" else np.asarray(values)
-                for name, values in each.items()}
-        for table, each in columns.items()
-    }  # fmt: skip
-    return make_bundle(Manifest(format=FORMAT, version=VERSION, timeline=timeline), typed)
-
-
-def coded(values: list[str]) -> Codes:
-    names = list(dict.fromkeys(values))
-    return Codes(np.array([names.index(each) for each in values], dtype=np.int64), tuple(names))
 
 
 def compared(before: Columns, after: Columns) -> Comparison:
