@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 
-from syntony.workload import FaultClass, diagnose
+from syntony.workload import FaultClass, diagnose, ranks
 from syntony.workload.classes import bad_link, pfc_storm, straggler
 from syntony.workload.diagnose import _causes, _exceptions
 from syntony.workload.facts import Facts
@@ -117,16 +117,16 @@ MESH = [(NICS[one], NICS[(one + step) % 12]) for one in range(12) for step in (1
 
 
 @pytest.mark.parametrize(
-    ("broken", "counted", "expected"), [(1, False, 1), (3, False, 3), (4, False, 0), (4, True, 4)]
+    ("broken", "counted", "expected"), [(1, 0, 1), (3, 0, 3), (4, 0, 0), (4, 4, 4), (4, 2, 4)]
 )
-def test_so_many_cables_do_not_break_at_once(broken: int, counted: bool, expected: int) -> None:
+def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected: int) -> None:
     columns = star(MESH)
     bad = {f"sw->h{each}/n" for each in range(broken)}
     flows, links = columns["flows"], columns["links"]
     late = flows["at_ns"] > T0 + 15 * 100 * MS
     hit = np.array([path[1] in bad for path in flows["hops"]]) & late
     flows["retransmits"] = np.where(hit, 9.0, 0.0)
-    dirty = np.array([link in bad for link in links["link"]]) & counted
+    dirty = np.isin(links["link"], sorted(bad)[:counted])
     links["symbol_errors"] = np.where(dirty & (links["at_ns"] > T0 + 15 * 100 * MS), 400.0, 0.0)
     found = bad_link.find(Facts(bundle(columns)))
     assert len(found) == expected
@@ -200,3 +200,18 @@ def test_a_rank_that_is_late_but_computes_no_longer_is_no_straggler(
 def test_a_slow_rank_in_a_whole_diagnosis() -> None:
     (verdict,) = diagnose(bundle(ring((5,), ends=True, compute="its own"))).verdicts
     assert (verdict.fault, verdict.subjects) == (F.STRAGGLER, ("rank 5",))
+
+
+@pytest.mark.parametrize("cells", [12 * WINDOWS, 12 * WINDOWS - 1, 12 * 7 + 5, 1])
+def test_matrices_of_ranks_and_operations_are_bounded(
+    cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of a few rows each of many ranks and operations would fill any memory."""
+    monkeypatch.setattr(ranks, "MAX_CELLS", cells)
+    facts = Facts(bundle(ring((), ends=True, compute="")))
+    assert facts.ranks is not None
+    (comm,) = facts.ranks.comms
+    kept = max(1, min(WINDOWS, cells // 12))
+    assert comm.seqs.tolist() == [*range(WINDOWS - kept, WINDOWS)]
+    assert facts.ranks.left_out == WINDOWS - kept
+    assert any("left out" in gap.reason for gap in facts.gaps) == (kept < WINDOWS)

@@ -47,6 +47,9 @@ class Facts:
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
+        if self.ranks is not None and self.ranks.left_out:
+            left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
+            self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:

@@ -20,7 +20,8 @@ LATE_SHARE = 0.02
 MIN_STEPS = 3
 """… on so many steps (taxonomy)."""
 MAX_OPERATIONS = 20_000
-"""Of one communicator: the newest; older ones are left out."""
+MAX_CELLS = 10_000_000
+"""Operations of one communicator, and times its ranks: the newest; older ones are left out."""
 
 
 class Comm(NamedTuple):
@@ -70,6 +71,8 @@ class Ranks:
         for row in firsts:
             self.host[int(ranks[row])] = str(hosts.at(row))
             self.gpu[int(ranks[row])] = str(gpus.at(row) or "")
+        self.left_out = 0
+        """Operations of communicators that have too many."""
         self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1
@@ -77,8 +80,11 @@ class Ranks:
 
     def _comm(self, rows: Ints) -> Comm:
         table = self.table
-        every = np.unique(table.ints("seq")[rows])[-MAX_OPERATIONS:]
-        rows = rows[table.ints("seq")[rows] >= every[0]]
+        every = np.unique(table.ints("seq")[rows])
+        members = len(np.unique(table.ints("rank")[rows]))
+        kept = every[-max(1, min(MAX_OPERATIONS, MAX_CELLS // members)) :]
+        self.left_out += len(every) - len(kept)
+        rows = rows[table.ints("seq")[rows] >= kept[0]]
         ranks, rank = np.unique(table.ints("rank")[rows], return_inverse=True)
         seqs, seq = np.unique(table.ints("seq")[rows], return_inverse=True)
         shape = len(ranks), len(seqs)
