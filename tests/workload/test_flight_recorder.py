@@ -129,6 +129,13 @@ def test_only_the_names_of_lists_are_known(module: str) -> None:
         unpickle(f"c{name}\n{function}\n(S'true'\ntR.".encode())
 
 
+@pytest.mark.parametrize("opcodes", [b"}S'a'\nK\x01sb.", b"(K\x01o.", b")\x81.", b"0\x82\x01."])
+def test_what_could_change_or_make_objects_is_refused(opcodes: bytes) -> None:
+    """Also on the names that are known: BUILD, OBJ, NEWOBJ, EXT1."""
+    with pytest.raises(pickle.UnpicklingError, match="is not allowed"):
+        unpickle(b"ctorch.jit._pickle\nbuild_intlist\n" + opcodes)
+
+
 def test_lists_of_one_type_as_the_cpp_pickler_writes_them() -> None:
     data = b"\x80\x02ctorch.jit._pickle\nbuild_intlist\n(](K\x01K\x02etR."
     assert "REDUCE" in {opcode.name for opcode, _, _ in pickletools.genops(data)}

@@ -70,6 +70,8 @@ def test_nanoseconds_are_kept() -> None:
     [
         # one after the other: one thread
         ([(0, 1, 0, 10, 0), (0, 2, 10, 20, 0)], ["rank 0", "rank 0"]),
+        # … in whatever order they were written
+        ([(0, 2, 10, 20, 0), (0, 1, 0, 10, 0)], ["rank 0", "rank 0"]),
         # at the same time: a thread each, and the first is used again
         ([(0, 1, 0, 10, 0), (0, 2, 9, 30, 0), (0, 3, 10, 12, 0)],
          ["rank 0", "rank 0, 2", "rank 0"]),
@@ -177,6 +179,7 @@ def test_threads_never_overlap(rows: list[tuple[int, int, int, int, int]]) -> No
     by_thread: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for each in slices(events, "collective"):
         begin, length = round(each["ts"] * 1000), round(each["dur"] * 1000)
+        assert length >= 0
         by_thread[each["pid"], each["tid"]].append((begin, begin + length))
     assert sum(map(len, by_thread.values())) == len(rows)
     for spans in by_thread.values():
