@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.diagnosis import drawn, foreign, queued
+from bench.diagnosis import drawn, foreign
 from bench.diagnosis.case import bundle_of
 from bench.diagnosis.drawn_faults import FAULTS
 from hypothesis import given, settings
@@ -231,10 +231,10 @@ def test_operations_that_a_rank_never_finished_are_left_out() -> None:
     assert ("operation", "all_reduce of 1 MB over 4 ranks") not in named(compared(job(1), after))
 
 
-GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case, "queued": queued.make_case}
+GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case}
 
 
-@pytest.mark.parametrize("generator", ["drawn", "foreign"])
+@pytest.mark.parametrize("generator", GENERATORS)
 def test_runs_of_any_generator_forwards_and_backwards(generator: str) -> None:
     """A run does not differ from itself; what is worse one way is better the other; the order of
     rows does not matter. The seed is printed."""
