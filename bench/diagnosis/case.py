@@ -1,4 +1,4 @@
-"""What both generators of bundles hand over: tables, a manifest and what is true of them."""
+"""What all generators of bundles hand over: tables, a manifest and what is true of them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,18 @@ class Truth(NamedTuple):
     """For the report of misses: topology, framework, kind of fault."""
 
 
+class Unfit(Exception):  # noqa: N818 - not an error: another job is drawn
+    """This job cannot have the fault."""
+
+
 class Case(NamedTuple):
     """One recorded job that never was."""
 
     tables: dict[str, Columns]
     manifest: dict[str, Any]
     truth: Truth
+    also: tuple[Truth, ...] = ()
+    """Further faults, elsewhere in the same job."""
 
 
 class Rows:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bench.diagnosis import foreign_tables as device_tables
-from bench.diagnosis.case import Case, Rows, Truth
-from bench.diagnosis.foreign_faults import FAULTS, QUIET, Unfit
+from bench.diagnosis.case import Case, Rows, Truth, Unfit
+from bench.diagnosis.foreign_faults import FAULTS, QUIET
 from bench.diagnosis.foreign_world import Fabric, Flow, Place, mesh, ring, share
 
 S, MS, US = 1_000_000_000, 1_000_000, 1_000

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from bench.diagnosis.case import Unfit
+
 if TYPE_CHECKING:
     from bench.diagnosis.foreign import Job, State
-
-
-class Unfit(Exception):  # noqa: N818 - not an error: another job is drawn
-    """This job cannot have the fault."""
 
 
 def _between_switches(job: Job, flows: int = 2) -> list[str]:

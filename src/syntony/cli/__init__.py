@@ -39,6 +39,8 @@ GROUPS = {
     "sim": "The fabric simulator.",
     "audit": "Is the fleet right before the job starts.",
     "diagnose": "Why is this job slow: verdicts from a bundle of recorded telemetry.",
+    "diff": "What changed between two recorded runs of a job.",
+    "timeline": "A recorded job as a trace for Perfetto.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab.",

@@ -14,7 +14,9 @@ from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Gap
+    from collections.abc import Iterable
+
+    from syntony.workload.bundle import Bundle, Gap
     from syntony.workload.verdict import Verdict
 
 NOTHING, FOUND, UNKNOWN = 0, 1, 3
@@ -26,7 +28,8 @@ NOTHING, FOUND, UNKNOWN = 0, 1, 3
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list of verdicts.")
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
-    """Name what makes a job slow, from BUNDLE: a directory of Parquet tables of what was recorded.
+    """Name what makes a job slow, from BUNDLE: a directory of Parquet tables of what was recorded,
+    or of flight-recorder dumps of PyTorch, one per rank.
 
     Tables: collectives, flows, probes, links, hosts, steps, all optional; docs/reference/bundle.md
     has their columns. What cannot be concluded, and why, is printed on stderr.
@@ -38,12 +41,10 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     Example:
       syntony diagnose ./bundle --json
     """
-    from syntony.io.bundle_files import read_bundle
     from syntony.workload import diagnose
 
-    result = diagnose(read_bundle(bundle))
-    for gap in result.gaps:
-        messages.print(f"[yellow]note:[/] {escape(_gap(gap))}")
+    result = diagnose(open_bundle(bundle))
+    print_gaps(result.gaps)
     if as_json:
         print_json(msgspec.to_builtins(result.verdicts))
     else:
@@ -55,14 +56,29 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     context.exit(FOUND if result.verdicts else UNKNOWN if blind else NOTHING)
 
 
-def _gap(gap: Gap) -> str:
-    text = _clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
-    return f"{text}; cannot be concluded: {_clean(gap.limits)}" if gap.limits else text
+def open_bundle(folder: Path) -> Bundle:
+    """A directory of tables, or of flight-recorder dumps where it has no manifest.
+
+    Raises:
+        InputError: it is neither.
+    """
+    from syntony.io.bundle_files import read_bundle
+    from syntony.io.flight_recorder_files import is_dumps, read_dumps
+
+    return read_dumps(folder) if is_dumps(folder) else read_bundle(folder)
+
+
+def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
+    """What could not be looked at, on stderr; `of` names the bundle where there are two."""
+    for gap in gaps:
+        text = clean(f"{of}{f'{gap.table}: ' if gap.table else ''}{gap.reason}")
+        limits = f"; cannot be concluded: {clean(gap.limits)}" if gap.limits else ""
+        messages.print(f"[yellow]note:[/] {escape(text + limits)}", soft_wrap=True)
 
 
 def _show(verdict: Verdict) -> None:
     """What, since when, who suffers, how sure, what to do, what was ruled out."""
-    names = " or ".join(_clean(each) for each in verdict.subjects)
+    names = " or ".join(clean(each) for each in verdict.subjects)
     console.print(f"[bold]{escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))
     _line("suffers", _suffers(verdict))
@@ -79,10 +95,10 @@ def _show(verdict: Verdict) -> None:
 
 
 def _line(head: str, text: str) -> None:
-    console.print(f"  [dim]{head:<9}[/] {escape(_clean(text))}", soft_wrap=True)
+    console.print(f"  [dim]{head:<9}[/] {escape(clean(text))}", soft_wrap=True)
 
 
-def _clean(text: Any) -> str:
+def clean(text: Any) -> str:
     """Names come from files: nothing of them may steer a terminal."""
     from syntony.audit.text import printable
 

@@ -18,6 +18,8 @@ from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 NULL = np.iinfo(np.int64).min
 """In `instant` and `whole` columns; NaN in numbers and flags, code -1 in texts and names."""
+OWN_CLOCKS = "each host's own"
+"""Timeline of a bundle whose instants compare only within one host."""
 MAX_SPAN_NS = 32 * 86_400 * 1_000_000_000
 """A bundle covers a month at most: rows farther from its middle are of another clock."""
 
@@ -52,19 +54,18 @@ class Table:
 
     def ints(self, name: str) -> Ints:
         """An `instant` or `whole` column, (rows,), null is `NULL`."""
-        found: Ints = self.columns.get(name, np.full(self.rows, NULL, dtype=np.int64))
-        return found
+        found: Ints | None = self.columns.get(name)
+        return np.full(self.rows, NULL, dtype=np.int64) if found is None else found
 
     def numbers(self, name: str) -> Floats:
         """A `number` or `flag` column, (rows,), null is NaN."""
-        found: Floats = self.columns.get(name, np.full(self.rows, np.nan))
-        return found
+        found: Floats | None = self.columns.get(name)
+        return np.full(self.rows, np.nan) if found is None else found
 
     def codes(self, name: str) -> Codes:
         """A `text` or `names` column."""
-        none = Codes(np.full(self.rows, -1, dtype=np.int64), ())
-        found: Codes = self.columns.get(name, none)
-        return found
+        found: Codes | None = self.columns.get(name)
+        return Codes(np.full(self.rows, -1, dtype=np.int64), ()) if found is None else found
 
     def where(self, keep: NDArray[np.bool_]) -> Table:
         """Rows that are to be kept."""

@@ -8,11 +8,21 @@ import msgspec
 
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
-from syntony.workload.classes import EXPLAINS, RULES
+from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
-from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, Verdict
+from syntony.workload.verdict import (
+    ECHO,
+    MOST_ALONE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    Finding,
+    Verdict,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syntony.workload.bundle import Bundle
 
 OVERLAP = 0.5
@@ -21,6 +31,7 @@ TIE = 0.05
 """Findings of two classes of the same flows or ranks, as sure within this, are undetermined."""
 
 
+SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -35,15 +46,26 @@ class Diagnosis(NamedTuple):
 def diagnose(bundle: Bundle) -> Diagnosis:
     """Judges a bundle. The same bundle gives the same verdicts."""
     facts = Facts(bundle)
-    found = [each for rule in RULES.values() for each in rule(facts)]
+    found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes = _ties(causes)
+    causes, usual = _exceptions(_ties(causes))
+    facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
               or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
+
+
+def _distinct(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for each class and subject, the surest: a dead rank stops many communicators."""
+    best: dict[tuple[FaultClass, tuple[str, ...]], Finding] = {}
+    for each in found:
+        known = best.setdefault((each.fault, each.subjects), each)
+        if each.confidence > known.confidence:
+            best[each.fault, each.subjects] = each
+    return list(best.values())
 
 
 def _doubtful(finding: Finding) -> Gap:
@@ -55,14 +77,47 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     """Findings that no other explains, and what each explains."""
     causes: list[Finding] = []
     follows: dict[int, tuple[str, ...]] = {}
+    queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
+    worst = max(queues, key=lambda each: each.excess_ns, default=None)
+    order = {id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES)
+             for each in found}  # fmt: skip
+    found = sorted(found, key=lambda each: order[id(each)])
     for each in found:
-        cause = next((one for one in causes if _explains(one, each)), None)
+        cause = next((one for one in causes if _explains(one, each) or (
+            one is worst and _echoes(one, each)) or _starves(one, each)), None)  # fmt: skip
         if cause is None:
             causes.append(each)
         else:
             text = f"{each.fault} {', '.join(each.subjects[:3])}"
             follows[id(cause)] = (*follows.get(id(cause), ()), text)
     return causes, follows
+
+
+def _echoes(worst: Finding, other: Finding) -> bool:
+    """Whether a queue is what a far worse one makes of the same job's traffic."""
+    together = other.onset_ns <= worst.last_ns and worst.onset_ns <= other.last_ns
+    return other.fault in QUEUES and together and other.excess_ns < ECHO * worst.excess_ns
+
+
+def _kept_waiting(finding: Finding) -> bool:
+    """Whether it is a flow of which only the rate is low: its packets, once sent, do not wait."""
+    return finding.fault is FaultClass.SLOW_FLOW and finding.excess_ns <= 0
+
+
+def _starves(cause: Finding, other: Finding) -> bool:
+    """Whether a flow has less to send because something else holds up its ring or tree."""
+    together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
+    return _kept_waiting(other) and not _kept_waiting(cause) and together
+
+
+def _exceptions(causes: list[Finding]) -> tuple[list[Finding], list[Gap]]:
+    """Without links at which flows wait, where there are so many that none is an exception."""
+    shared = [each for each in causes if each.fault in SHARED]
+    if len(shared) <= MOST_ALONE:
+        return causes, []
+    reason = f"flows wait at {len(shared)} links alike: none stands out"
+    gap = Gap("flows", reason, "whether one of these links is to blame, or how the job is placed")
+    return [each for each in causes if each.fault not in SHARED], [gap]
 
 
 def _explains(cause: Finding, other: Finding) -> bool:

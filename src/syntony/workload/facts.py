@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from syntony.workload.bundle import Bundle
+    from syntony.workload.grid import Flags
 
 
 MOST_LATE = 0.6
 """Of a bundle's flows; if more are late, only a link that most of them cross can be to blame."""
+
+OFTEN = 0.15
+"""Share of windows beyond the limit up to which a flow that is not late is healthy."""
 
 
 class Facts:
@@ -43,6 +47,9 @@ class Facts:
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
+        if self.ranks is not None and self.ranks.left_out:
+            left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
+            self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:
@@ -104,23 +111,38 @@ class Facts:
         grid = self.flows.grid
         return grid.instant(stretch.first), grid.instant(stretch.last + 1)
 
-    def joint(self, flows: Collection[int], among: dict[int, Episode]) -> tuple[int, int, float]:
-        """Begin, end and share of windows of what several flows show: medians."""
+    def joint(
+        self, flows: Collection[int], among: dict[int, Episode], bad: Flags | None = None
+    ) -> tuple[int, int, float]:
+        """Begin, end and share of windows of what several flows show: medians.
+
+        With `bad`, (flows, windows), the share is that of windows in which half of the flows that
+        sent show it: each alone is an intermittent witness.
+        """
         assert self.flows is not None  # noqa: S101 - episodes of flows
         stretches = [among[each] for each in flows if each in among]
         grid = self.flows.grid
-        return (
-            grid.instant(int(np.median([each.first for each in stretches]))),
-            grid.instant(int(np.median([each.last for each in stretches])) + 1),
-            float(np.median([each.share for each in stretches])),
-        )
+        first = int(np.median([each.first for each in stretches]))
+        last = int(np.median([each.last for each in stretches]))
+        share = float(np.median([each.share for each in stretches]))
+        if bad is not None:
+            rows = sorted(each for each in flows if each in among)
+            part = slice(first, last + 1)
+            sent = np.isfinite(self.flows.delay[rows, part]).sum(axis=0)
+            shown = bad[rows, part].sum(axis=0) >= 0.5 * sent
+            share = max(share, float(shown[sent > 0].mean()))
+        return grid.instant(first), grid.instant(last + 1), share
 
     @cached_property
     def healthy(self) -> frozenset[int]:
-        """Flows with delays that are not late."""
+        """Flows with delays that are neither late nor often beyond the limit: too few windows for
+        an episode prove nothing either way."""
         if self.flows is None:
             return frozenset()
-        seen = np.flatnonzero(np.isfinite(self.flows.delay).sum(axis=1) >= 3)
+        known = np.isfinite(self.flows.delay).sum(axis=1)
+        often = self.flows.waiting.sum(axis=1) / np.maximum(known, 1)
+        usual = float(np.median(often[known > 0])) if (known > 0).any() else 0.0
+        seen = np.flatnonzero((known >= 3) & (often <= max(OFTEN, 2 * usual)))
         return frozenset(int(each) for each in seen) - self.flows.late.keys()
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import Episode, Flags, Grid, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, median, no_accidents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,6 @@ LIKE = 1.3
 """Siblings are alike within this factor (taxonomy)."""
 CLOCK_SIGMAS = 6.0
 """Differences of delays below so many clock errors prove nothing."""
-MAD_SIGMA = 1.4826
 NOISE_SIGMAS = 4.3
 """Above the reference, a tenth-quantile, from which scatter explains no delay: 1.3 to the median of
 a normal distribution, and 3."""
@@ -83,7 +82,7 @@ class Flows:
             [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
             dtype=bool,
         )
-        for name in ("delay", "reference", "late", "excess", "noise"):
+        for name in ("delay", "reference", "waiting", "late", "excess", "noise"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -149,14 +148,20 @@ class Flows:
         return result
 
     @cached_property
-    def late(self) -> dict[int, Episode]:
-        """Flows whose packets wait, and when."""
+    def waiting(self) -> Flags:
+        """Where packets wait: delays beyond what scatter and clocks explain, (flows, windows)."""
         over = np.maximum(
             (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
         )
         over = np.fmax(over, NOISE_SIGMAS * self.noise)
         with np.errstate(invalid="ignore"):
-            return no_accidents(self.excess > over[:, None], np.isfinite(self.delay))
+            waiting: Flags = self.excess > over[:, None]
+        return waiting
+
+    @cached_property
+    def late(self) -> dict[int, Episode]:
+        """Flows whose packets wait, and when."""
+        return no_accidents(self.waiting, np.isfinite(self.delay))
 
     @cached_property
     def retransmits(self) -> Floats:

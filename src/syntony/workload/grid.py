@@ -16,6 +16,8 @@ K, N = 3, 5
 n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
 LONG = 0.3
 """Share of bad windows from which a row is not one of the usual ones."""
+MAD_SIGMA = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 CHANCE = 1e-3
 """Episodes by chance in a bundle."""
 MIN_CELLS, CELLS_PER_ROW = 100_000, 50
@@ -114,9 +116,12 @@ def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
 
     Of very many rows and windows some have three outliers in five. Such an episode's relative
     entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
-    what is to be expected of so many (Chernoff's bound for a binomial).
+    what is to be expected of so many (Chernoff's bound for a binomial). What a recording begins
+    with and is over within N windows is how jobs start: all ranks send at once.
     """
-    found = episodes(bad, valid)
+    found = {
+        row: each for row, each in episodes(bad, valid).items() if not _start(each, valid[row])
+    }
     counts = np.maximum(valid.sum(axis=1), 1)
     shares = (bad & valid).sum(axis=1) / counts
     usual = shares[shares < LONG]
@@ -128,6 +133,12 @@ def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
         for row, stretch in found.items()
         if _surprise(bad[row], valid[row], stretch, chance) > needed
     }
+
+
+def _start(stretch: Episode, valid: Flags) -> bool:
+    """Whether an episode is of the first N windows with data alone."""
+    first = np.flatnonzero(valid)[: N + 1]
+    return len(first) > N and stretch.first == first[0] and stretch.last < first[N]
 
 
 def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:

@@ -49,6 +49,7 @@ class Pairs:
         self.src = [str(src.at(row)) for row in first]
         self.dst = [str(dst.at(row)) for row in first]
         self.kind = [class_of(table, row) for row in first]
+        self.hops: list[tuple[str, ...]] = [table.codes("hops").at(row) or () for row in first]
         at_ns = table.ints("at_ns")
         self.grid = Grid(table, rows.reshape(-1), len(first), at_ns, width_of(at_ns))
         self.delay = self.grid.matrix(table.numbers("owd_p50_ns"))
@@ -84,10 +85,11 @@ class Pairs:
         return slice(int(first), int(last))
 
     def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
-        """Delay in a stretch over the tenth-quantile of all times and streams; None: not known."""
-        level = self.level(streams, begin_ns, last_ns)
-        floor = self.delay[streams].ravel()
-        floor = floor[np.isfinite(floor)]
-        if level is None or not len(floor):
+        """Delay in a stretch over the tenth-quantile of all times, of each stream; the median of
+        streams, None where nothing is known."""
+        during = median(self.delay[streams][:, self._part(begin_ns, last_ns)], axis=1)
+        known = np.isfinite(during)
+        if not known.any():
             return None
-        return level / max(float(np.quantile(floor, 0.1)), 1.0)
+        floor = np.nanquantile(self.delay[streams][known], 0.1, axis=1)
+        return float(np.median(during[known] / np.maximum(floor, 1.0)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.grid import Episode, Flags, episodes, median
+from syntony.workload.grid import MAD_SIGMA, Episode, Flags, median, no_accidents
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats, Ints, Table
@@ -20,7 +20,8 @@ LATE_SHARE = 0.02
 MIN_STEPS = 3
 """… on so many steps (taxonomy)."""
 MAX_OPERATIONS = 20_000
-"""Of one communicator: the newest; older ones are left out."""
+MAX_CELLS = 10_000_000
+"""Operations of one communicator, and times its ranks: the newest; older ones are left out."""
 
 
 class Comm(NamedTuple):
@@ -70,14 +71,20 @@ class Ranks:
         for row in firsts:
             self.host[int(ranks[row])] = str(hosts.at(row))
             self.gpu[int(ranks[row])] = str(gpus.at(row) or "")
+        self.left_out = 0
+        """Operations of communicators that have too many."""
+        self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1
         self.comms = [self._comm(rows[keys == key]) for key in np.unique(keys)]
 
     def _comm(self, rows: Ints) -> Comm:
         table = self.table
-        every = np.unique(table.ints("seq")[rows])[-MAX_OPERATIONS:]
-        rows = rows[table.ints("seq")[rows] >= every[0]]
+        every = np.unique(table.ints("seq")[rows])
+        members = len(np.unique(table.ints("rank")[rows]))
+        kept = every[-max(1, min(MAX_OPERATIONS, MAX_CELLS // members)) :]
+        self.left_out += len(every) - len(kept)
+        rows = rows[table.ints("seq")[rows] >= kept[0]]
         ranks, rank = np.unique(table.ints("rank")[rows], return_inverse=True)
         seqs, seq = np.unique(table.ints("seq")[rows], return_inverse=True)
         shape = len(ranks), len(seqs)
@@ -91,6 +98,20 @@ class Ranks:
         return Comm(
             name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done, place
         )
+
+    def own_time(self, comm: Comm) -> Floats:
+        """From the end of the operation before, in any communicator of the rank, to the begin of
+        each, (ranks, operations) in ns. Where ends were not recorded and there is one communicator,
+        from when the first of its ranks begins."""
+        free = np.where(comm.row >= 0, self.freed[comm.row], NULL)
+        known = comm.present & (free != NULL)
+        if not known.any() and len(self.comms) == 1 and "done_ns" not in self.table:
+            latest = np.iinfo(np.int64).max
+            first = np.where(comm.present, comm.enqueue, latest).min(axis=0, keepdims=True)
+            free, known = np.broadcast_to(first, comm.enqueue.shape), comm.present
+        own = np.where(known, comm.enqueue - np.where(known, free, 0), 0).astype(float)
+        own[~known] = np.nan
+        return own
 
     def waits(self, comm: Comm, name: str) -> Floats:
         """A wait of the proxies, (ranks, operations); NaN where it was not recorded."""
@@ -111,25 +132,24 @@ class Ranks:
     def _slow_of(self, comm: Comm) -> list[Slow]:
         if len(comm.ranks) < 3 or len(comm.seqs) < 4:
             return []
-        known = comm.present[:, 1:] & (comm.done[:, :-1] != NULL)
-        own = np.where(known, comm.enqueue[:, 1:] - comm.done[:, :-1], 0).astype(float)
-        own[~known] = np.nan
+        own = self.own_time(comm)
         usual = median(own, axis=0)
         excess = own - usual
-        spread = float(median(np.abs(excess))) * 1.4826
-        floor = max(LATE_MADS * spread, LATE_SHARE * self.step_ns)
-        excess = _steady(excess)
+        # Some operations follow much compute and some none: each has its own scatter.
+        spread = np.fmax(median(np.abs(excess), axis=0), median(np.abs(excess))) * MAD_SIGMA
+        floor = np.fmax(LATE_MADS * spread, LATE_SHARE * self.step_ns)
+        excess, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = episodes(excess > floor, np.isfinite(excess))
+            stretches = no_accidents(excess > floor, np.isfinite(excess))
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             if stretch.last - stretch.first + 1 < MIN_STEPS:
                 continue
             found.append(
                 Slow(
-                    int(comm.ranks[row]), int(comm.enqueue[row, stretch.first + 1]),
-                    int(comm.enqueue[row, stretch.last + 1]), stretch.share,
+                    int(comm.ranks[row]), int(comm.enqueue[row, stretch.first]),
+                    int(comm.enqueue[row, stretch.last]), stretch.share,
                     float(median(excess[row, part])), float(median(usual[part])),
                     stretch.last - stretch.first + 1,
                 )
@@ -155,6 +175,19 @@ class Ranks:
     def comms_of(self, ranks: frozenset[int]) -> list[Comm]:
         """Communicators in which any of these ranks is."""
         return [comm for comm in self.comms if ranks & set(comm.ranks.tolist())]
+
+
+def _freed(table: Table) -> Ints:
+    """When the rank of each row was done with the operation that it had enqueued before, in any
+    communicator of its job, (rows,); NULL where it had none or its end was not recorded."""
+    enqueue, done = table.ints("enqueue_ns"), table.ints("done_ns")
+    rank, job = table.ints("rank"), table.codes("job").codes
+    order = np.lexsort((table.ints("seq"), enqueue, rank, job))
+    freed = np.full(table.rows, NULL, dtype=np.int64)
+    same = (rank[order[1:]] == rank[order[:-1]]) & (job[order[1:]] == job[order[:-1]])
+    timed = done > enqueue  # else it ended, but nobody saw when
+    freed[order[1:]] = np.where(same & timed[order[:-1]], done[order[:-1]], NULL)
+    return freed
 
 
 def _steady(excess: Floats) -> Floats:

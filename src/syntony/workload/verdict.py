@@ -86,6 +86,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"fault": "class
     """Symptoms that other classes would have named, and that this one explains."""
 
 
+ECHO = 0.25
+"""Of the worst delay of a job that another must reach to be a cause by itself: one slow part of a
+ring or tree makes the rest come in bursts, which wait a little for each other."""
+
+
+MOST_ALONE = 3
+"""Findings of one kind that may each be an exception; more of them are how the job is."""
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the rule of one class hands to the comparison of all."""
 
@@ -103,6 +112,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     ranks: frozenset[int] = frozenset()
     """Ranks that it touches, not those that wait for them."""
     hosts: frozenset[str] = frozenset()
+
+    @property
+    def excess_ns(self) -> float:
+        """By how much its packets are delayed; 0 where the finding does not say."""
+        told = (each for each in self.evidence if each.signal == "owd_p50_ns")
+        return max(((each.value or 0) - (each.baseline or 0) for each in told), default=0.0)
 
 
 def confidence(shown: float, *checks: bool | None) -> float:

@@ -11,7 +11,7 @@ from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import Flows, more_than_chance
 from syntony.workload.grid import episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -39,7 +39,13 @@ def find(facts: Facts) -> list[Finding]:
         finding = _judge(facts, flows, common, dirty)
         if finding is not None:
             found.append(finding)
-    return found
+    uncounted = [each for each in found if not _counts(each)]
+    # Buffers overflow before many links alike; so many cables do not break.
+    return found if len(uncounted) <= MOST_ALONE else [each for each in found if _counts(each)]
+
+
+def _counts(finding: Finding) -> bool:
+    return any(each.signal == "symbol_errors" for each in finding.evidence)
 
 
 def _commons(flows: Flows, healthy: set[int], dirty: object) -> list[Common]:
@@ -89,8 +95,9 @@ def _judge(facts: Facts, flows: Flows, common: Common, dirty: dict[str, float]) 
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
-    if use is not None and use >= FULL and len(waiting) > len(common.flows) / 2 and not counted:
-        return None
+    full = use is None or use >= FULL
+    if full and len(waiting) > len(common.flows) / 2 and not counted:
+        return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
     usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(

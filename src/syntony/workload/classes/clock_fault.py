@@ -24,6 +24,11 @@ MIN_PART = 0.5
 SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
 """A queue moves the sum of both directions by twice what it moves half their difference, a clock
 does not move it; sums differ by so much of a path between NICs near and far."""
+LOWER, BELOW = 0.35, 0.5
+"""Quantile of the delays of paths of one length that is their floor; part of what a clock is off by
+by which one direction lies below it. A queue only makes the other direction longer."""
+ALWAYS = 0.75
+"""Of the windows that must show it: a wrong clock is wrong all the time, queues come and go."""
 ACTION = "do not trust delays of this NIC; look at its time stamping and at `syntony clock status`"
 
 
@@ -34,15 +39,26 @@ class _Sides(NamedTuple):
     """Half of delay in minus delay out, in ns."""
     total: Floats
     """Delay in plus delay out."""
+    floor: Floats
+    """Delay of each pair's paths when nothing waits, in ns, (pairs, 1)."""
     peers: list[str]
+
+
+class _Source(NamedTuple):
+    """Delay by directed pair of NICs, (windows,) in ns; hops of each; 1-sigma of clocks in ns."""
+
+    grid: Grid
+    delays: dict[tuple[str, str], Floats]
+    lengths: dict[tuple[str, str], int]
+    sigma_ns: float
 
 
 def find(facts: Facts) -> list[Finding]:
     """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
     found: list[Finding] = []
-    for grid, delays, sigma_ns in _sources(facts):
+    for grid, delays, lengths, sigma_ns in _sources(facts):
         usual = _usual_total(delays)
-        for nic, sides in _by_nic(delays).items():
+        for nic, sides in _by_nic(delays, _floors(delays, lengths)).items():
             finding = _judge(nic, sides, grid, usual, sigma_ns)
             if finding is not None and finding.subjects not in {each.subjects for each in found}:
                 found.append(finding)
@@ -50,22 +66,35 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _sources(facts: Facts) -> list[tuple[Grid, dict[tuple[str, str], Floats], float]]:
-    """Delay by directed pair of NICs, of probes and of flows."""
-    found: list[tuple[Grid, dict[tuple[str, str], Floats], float]] = []
-    if facts.probes is not None:
-        streams: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for index, key in enumerate(zip(facts.probes.src, facts.probes.dst, strict=True)):
-            streams[key].append(index)
-        delays = {key: median(facts.probes.delay[rows], axis=0) for key, rows in streams.items()}
-        found.append((facts.probes.grid, delays, float(median(facts.probes.clock_err_ns))))
-    if facts.flows is not None:
+def _sources(facts: Facts) -> list[_Source]:
+    """Delays of probes and of flows."""
+    found = []
+    for each in (facts.probes, facts.flows):
+        if each is None:
+            continue
         members: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for index, key in enumerate(zip(facts.flows.src, facts.flows.dst, strict=True)):
+        for index, key in enumerate(zip(each.src, each.dst, strict=True)):
             members[key].append(index)
-        delays = {key: median(facts.flows.delay[rows], axis=0) for key, rows in members.items()}
-        found.append((facts.flows.grid, delays, float(median(facts.flows.clock_err_ns))))
+        delays = {key: median(each.delay[rows], axis=0) for key, rows in members.items()}
+        lengths = {key: len(each.hops[rows[0]]) for key, rows in members.items()}
+        found.append(_Source(each.grid, delays, lengths, float(median(each.clock_err_ns))))
     return found
+
+
+def _floors(
+    delays: dict[tuple[str, str], Floats], lengths: dict[tuple[str, str], int]
+) -> dict[tuple[str, str], float]:
+    """Delay of a path as long when nothing waits, in ns: of all such paths that of the lower third.
+
+    A wrong clock lowers as many directions as it raises; queues only raise.
+    """
+    usual = {key: float(median(values)) for key, values in delays.items()}
+    by_length: dict[int, list[float]] = defaultdict(list)
+    for key, value in usual.items():
+        if np.isfinite(value):
+            by_length[lengths[key]].append(value)
+    floor = {length: float(np.quantile(values, LOWER)) for length, values in by_length.items()}
+    return {key: floor.get(lengths[key], np.nan) for key in delays}
 
 
 def _usual_total(delays: dict[tuple[str, str], Floats]) -> float:
@@ -75,17 +104,22 @@ def _usual_total(delays: dict[tuple[str, str], Floats]) -> float:
     return float(np.nanquantile(np.array(totals), 0.25))
 
 
-def _by_nic(delays: dict[tuple[str, str], Floats]) -> dict[str, _Sides]:
+def _by_nic(
+    delays: dict[tuple[str, str], Floats], floors: dict[tuple[str, str], float]
+) -> dict[str, _Sides]:
     half: dict[str, list[Floats]] = defaultdict(list)
     total: dict[str, list[Floats]] = defaultdict(list)
     peers: dict[str, list[str]] = defaultdict(list)
+    floor: dict[str, list[float]] = defaultdict(list)
     for (peer, nic), into in delays.items():
         out = delays.get((nic, peer))
         if out is not None:
             half[nic].append((into - out) / 2)
             total[nic].append(into + out)
             peers[nic].append(peer)
-    return {nic: _Sides(np.array(half[nic]), np.array(total[nic]), peers[nic])
+            floor[nic].append((floors[peer, nic] + floors[nic, peer]) / 2)
+    return {nic: _Sides(np.array(half[nic]), np.array(total[nic]),
+                        np.array(floor[nic])[:, None], peers[nic])
             for nic in sorted(half) if len(half[nic]) >= 2}  # fmt: skip
 
 
@@ -98,11 +132,14 @@ def _judge(
     least = max(CLOCK_SIGMAS * np.nan_to_num(sigma_ns), MIN_PART * usual_total / 2)
     moved = np.abs(median(sides.total, axis=0) - usual_total)
     unmoved = moved < SUM_MOVES * np.abs(typical) + PATHS_DIFFER * usual_total
+    lower = sides.total / 2 - np.abs(sides.half)
+    below = median(sides.floor - lower, axis=0)
     with np.errstate(invalid="ignore"):
         bad = (np.abs(typical) > least) & (smallest > least) & unmoved & (
+            below > BELOW * np.abs(typical)) & (
             spread < AGREE * np.abs(typical) + MIN_PART * usual_total / 2)  # fmt: skip
     stretch = episodes(bad[None, :], np.isfinite(typical)[None, :]).get(0)
-    if stretch is None:
+    if stretch is None or stretch.share < ALWAYS:
         return None
     part = slice(stretch.first, stretch.last + 1)
     off = float(median(typical[part]))

@@ -26,16 +26,28 @@ def find(facts: Facts) -> list[Finding]:
     into_nics = facts.last_hops()
     found = []
     for common in facts.late_hops:
-        inside = tuple(link for link in common.links if link not in into_nics)
+        inside = tuple(link for link in common.links if link not in into_nics
+                       and not _own_bursts(facts, common, link))  # fmt: skip
         if inside:
             found.append(_finding(facts, common, inside))
     return found
 
 
+def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
+    """Whether it is the link out of one NIC, on which only one job's flows wait for each other."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    if any(flows.hops[each][0] != link for each in common.flows):
+        return False
+    use = facts.use(link, *facts.joint(common.flows, flows.late)[:2])
+    one_job = len({flows.jobs[each] for each in common.flows}) == 1
+    return one_job and (use is None or use < FULL)
+
+
 def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late)
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
     links = facts.fullest(links, begin_ns, last_ns)
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [

@@ -70,7 +70,8 @@ def _desync(facts: Facts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
     table, rows = ranks.table, comm.row[:, seq]
     here = np.flatnonzero(rows >= 0)
     sizes = np.nan_to_num(table.numbers("bytes"), nan=-1)
-    told = [(str(table.codes("op").at(rows[each])), float(sizes[rows[each]])) for each in here]
+    told = [(_both_ends(str(table.codes("op").at(rows[each]))), float(sizes[rows[each]]))
+            for each in here]  # fmt: skip
     kinds = sorted(set(told), key=told.count, reverse=True)
     if len(kinds) < 2:
         return None
@@ -82,6 +83,12 @@ def _desync(facts: Facts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
         facts, comm, seq, odd,
         evidence=Evidence("op", f"{text} {_name(kinds[0])} elsewhere"),
         sure=not tied, other="all ranks came")  # fmt: skip
+
+
+def _both_ends(op: str) -> str:
+    """A send and its receive are one operation."""
+    parts = op.lower().replace(":", " ").split()
+    return "send or recv" if {"send", "recv", "isend", "irecv"} & set(parts) else op
 
 
 def _name(kind: tuple[str, float]) -> str:

@@ -34,7 +34,7 @@ def find(facts: Facts) -> list[Finding]:
 def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late)
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
     delay, usual = facts.usual_late_ns(common.flows)
     use = facts.use(link, begin_ns, last_ns)
     evidence = [

@@ -11,7 +11,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import ECHO, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -42,7 +42,15 @@ def find(facts: Facts) -> list[Finding]:
     roots = [name for name in sorted(paused) if above[name] and name not in fed]
     trees = {root: _tree(root, above) for root in roots}
     rest = paused.keys() - trees.keys() - {link for tree in trees.values() for link in tree}
+    held = {root: _held(links, root, paused[root]) for root in roots}
+    # Every lossless fabric pauses now and then; a port that takes nothing stands out of that.
+    roots = [root for root in roots if held[root] >= ECHO * max(held.values())]
     return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
+
+
+def _held(links: Links, root: str, stretch: Episode) -> float:
+    """Share of the time for which a link is paused, over an episode."""
+    return float(median(links.pause[links.index[root], stretch.first : stretch.last + 1]))
 
 
 def _neighbours(flows: Flows) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
@@ -84,8 +92,7 @@ def _finding(
     across = frozenset(index for index, hops in enumerate(flows.hops) if tree & set(hops))
     victims = {each for each in across if root not in flows.hops[each]}
     suffering = victims & flows.late.keys()
-    part = slice(stretch.first, stretch.last + 1)
-    share = float(median(links.pause[links.index[root], part]))
+    share = _held(links, root, stretch)
     return Finding(
         fault=FaultClass.PFC_STORM, subjects=(root,), onset_ns=links.grid.instant(stretch.first),
         last_ns=links.grid.instant(stretch.last + 1),

@@ -8,9 +8,9 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, MAD_SIGMA, MIN_LIKE, SLOW_RATE, SLOW_RATIO
-from syntony.workload.grid import Episode, median, no_accidents
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.grid import MAD_SIGMA, Episode, median, no_accidents
+from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 SIGMAS = 3.0
 """Of the like's scatter of rates that a slow one must be away from them."""
-MOST_ALONE = 3
-"""Slow flows without a common link; more of them are no exceptions but how the job is."""
+MOST_LATE = 0.34
+"""Of its siblings that may be delayed as well."""
+STAYS = 0.25
+"""Quantile of its delays that must be beyond the limit."""
+MIN_BEFORE = 3
+"""Windows from which a flow's earlier rate is known."""
 ACTION = (
     "move the flow to another path or source port; if it stays slow there, look at its queue pair"
     " and at rate limits on it"
@@ -37,7 +41,9 @@ def find(facts: Facts) -> list[Finding]:
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
             found.append(finding)
-    return found if len(found) <= MOST_ALONE else []
+    worst = max((each.excess_ns for each in found), default=0.0)
+    alone = [each for each in found if each.excess_ns >= ECHO * worst]
+    return found if len(alone) <= MOST_ALONE else []
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
@@ -59,9 +65,12 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
-    delayed = delay > SLOW_RATIO * max(usual, float(flows.reference[flow]))
-    slowed = rate < SLOW_RATE * usual_rate
-    if not (delayed or slowed) or not _siblings_alike(flows, flow, part):
+    limit = SLOW_RATIO * max(usual, float(flows.reference[flow]))
+    known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
+    # In most of its windows: a queue comes and goes, what slows one flow alone stays.
+    delayed = bool(len(known)) and float(np.quantile(known, STAYS)) > limit
+    slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
+    if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
     evidence = []
     if delayed:
@@ -93,13 +102,24 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     )  # fmt: skip
 
 
+def _became_slow(flows: Flows, flow: int, first: int) -> bool:
+    """Whether a low rate is the flow's own: it was higher before, or channels between the same
+    hosts have more. Elsewhere in a ring or pipeline others have other rates."""
+    if (flows.siblings == flows.siblings[flow]).sum() >= MIN_LIKE:
+        return True
+    before = flows.rate[flow, :first]
+    known = np.isfinite(before).sum() >= MIN_BEFORE
+    return bool(known and _over(flows.rate[flow, first:]) < SLOW_RATE * _over(before))
+
+
 def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
-    """Whether most flows beside it keep to one delay and one rate; else nothing stands out."""
+def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
+    """Whether most flows beside it are not delayed, or keep to one rate where that is what makes
+    this one slow; else nothing stands out."""
     peers = flows.siblings == flows.siblings[flow]
     if peers.sum() < 4:
         peers = flows.like == flows.like[flow]
@@ -108,10 +128,11 @@ def _siblings_alike(flows: Flows, flow: int, part: slice) -> bool:
     if len(others) < 3:
         return False
     late = sum(int(row) in flows.late for row in others)
-    rates = np.array([_over(flows.rate[row, part]) for row in others])
-    rates = rates[np.isfinite(rates)]
-    alike = not len(rates) or bool(
-        np.mean(np.abs(np.log(np.maximum(rates, 1) / max(np.median(rates), 1))) < np.log(LIKE))
-        > 0.5
-    )
-    return alike and late <= 0.34 * len(others)
+    if late > MOST_LATE * len(others):
+        return False
+    rate = np.array([_over(flows.rate[row, part]) for row in others])
+    rate = rate[np.isfinite(rate)]
+    if not rates or not len(rate):
+        return True
+    off = np.abs(np.log(np.maximum(rate, 1) / max(float(np.median(rate)), 1)))
+    return bool(np.mean(off < np.log(LIKE)) > 0.5)

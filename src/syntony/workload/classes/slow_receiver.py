@@ -45,7 +45,7 @@ def find(facts: Facts) -> list[Finding]:
     found = []
     for rank, members in sorted(into.items()):
         shown = [flow for flow in members if flow in held]
-        if len(shown) >= max(2, MOST * len(members)):
+        if shown and len(shown) >= MOST * len(members):
             finding = _judge(facts, flows, rank, shown, blocked=blocked, usual=usual)
             if finding is not None:
                 found.append(finding)
@@ -72,8 +72,9 @@ def _judge(
     if facts.ranks is not None:
         consume = facts.ranks.ratio_of_wait("consume_wait_ns", rank, begin_ns, last_ns)
     late = None if consume is None else consume > CONSUMES_LATE
-    if late is False:
-        return None  # the receiver is idle: credit is not what is missing
+    behind = facts.ranks is not None and rank in facts.ranks.slow
+    if late is False or (late is None and (behind or len(members) < 2)):
+        return None  # the receiver is idle, or comes late itself; one flow alone proves little
     waiting = set(members) & flows.late.keys()
     slots = facts.links is not None and "pcie_width" in facts.links.table
     part = slice(held[members[0]].first, held[members[0]].last + 1)

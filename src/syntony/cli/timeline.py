@@ -1,0 +1,49 @@
+"""`syntony timeline`: a bundle as a trace that ui.perfetto.dev opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from syntony.cli.diagnose import open_bundle, print_gaps
+from syntony.cli.output import messages
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path),
+              help="File to write, for example trace.json.")  # fmt: skip
+def command(bundle: Path, out: Path) -> None:
+    """Write BUNDLE as a trace for ui.perfetto.dev: all ranks on one clock.
+
+    Collectives and steps are slices by host and rank, delays of flows counters, verdicts instants.
+    BUNDLE is what `syntony diagnose` reads. At most 200 flows have a counter: those of the highest
+    delays. What the bundle lacks is printed on stderr.
+
+    Exit status: 0 written; 2 no bundle, a broken one, or the file cannot be written.
+
+    \b
+    Example:
+      syntony timeline ./bundle --out trace.json
+    """
+    from syntony.workload import diagnose
+    from syntony.workload.bundle import OWN_CLOCKS
+    from syntony.workload.timeline import encoded, trace
+
+    loaded = open_bundle(bundle)
+    result = diagnose(loaded)
+    print_gaps(result.gaps)
+    if loaded.manifest.timeline == OWN_CLOCKS:
+        messages.print("[yellow]note:[/] each host is on its own clock: hosts cannot be compared")
+    made = trace(loaded, result.verdicts)
+    try:
+        with out.open("wb") as file:
+            file.writelines(encoded(made))
+    except OSError as error:
+        raise click.ClickException(f"{out} cannot be written ({error.strerror})") from error
+    left_out = made.about["flows_left_out"]
+    if left_out:
+        messages.print(f"[yellow]note:[/] {left_out:,} flows of lower delay have no counter")
+    messages.print(f"{escape(str(out))}: open it in https://ui.perfetto.dev")

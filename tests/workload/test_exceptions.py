@@ -1,0 +1,217 @@
+"""What a job's start, its ring and its placement do is no fault (docs/decisions/0251)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.workload.made import MS, T0, Columns, bundle
+
+from syntony.workload import FaultClass, diagnose, ranks
+from syntony.workload.classes import bad_link, pfc_storm, straggler
+from syntony.workload.diagnose import _causes, _exceptions
+from syntony.workload.facts import Facts
+from syntony.workload.grid import no_accidents
+from syntony.workload.verdict import Evidence, Finding
+
+WINDOWS = 40
+F = FaultClass
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "known_from", "kept"),
+    [
+        (0, 4, 0, False),  # the start
+        (0, 5, 0, True),  # longer than that
+        (1, 5, 0, True),  # after it
+        (10, 14, 0, True),
+        (7, 11, 7, False),  # a flow that begins later has a start of its own
+        (8, 12, 7, True),
+        (0, WINDOWS - 1, 0, True),
+    ],
+)
+def test_a_start_is_no_episode(first: int, last: int, known_from: int, kept: bool) -> None:
+    bad, valid = np.zeros((30, WINDOWS), bool), np.ones((30, WINDOWS), bool)
+    bad[3, first : last + 1] = True
+    valid[3, :known_from] = False
+    assert (3 in no_accidents(bad, valid)) == kept
+
+
+def test_all_of_a_short_recording_may_be_an_episode() -> None:
+    bad, valid = np.zeros((30, 5), bool), np.ones((30, 5), bool)
+    bad[3] = True
+    assert 3 in no_accidents(bad, valid)
+
+
+def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, begin: int = 100,
+            end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
+    signal = Evidence("owd_p50_ns", "", delay, 0.0) if delay else Evidence("rate_bps", "", 1.0, 2.0)
+    return Finding(
+        fault=fault, subjects=(subject,), onset_ns=begin, last_ns=end, confidence=0.9,
+        evidence=(signal,), alternatives=(), action="", flows=frozenset(flows),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slow", "kept"),
+    [
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,)), False),
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4), True),  # its packets do wait
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=201, end=300), True),  # afterwards
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=0, end=99), True),  # before
+        (finding(F.STRAGGLER, "rank 1"), True),
+    ],
+)
+def test_a_flow_with_less_to_send_follows_from_what_holds_up_its_ring(
+    slow: Finding, kept: bool
+) -> None:
+    slot = finding(F.PCIE, "h0/n0", flows=(7,))
+    for order in ([slot, slow], [slow, slot]):
+        causes, follows = _causes(order)
+        assert (slow in causes) == kept
+        assert slot in causes
+        assert bool(follows) == (not kept)
+
+
+def test_two_flows_with_less_to_send_do_not_explain_each_other() -> None:
+    both = [finding(F.SLOW_FLOW, f"qp{each}", flows=(each,)) for each in (1, 2)]
+    assert _causes(both)[0] == both
+
+
+@pytest.mark.parametrize(("links", "kept"), [(3, 3), (4, 0)])
+def test_more_than_three_links_alike_are_no_exceptions(links: int, kept: int) -> None:
+    kinds = [F.CONTENTION if each % 2 else F.INCAST for each in range(links)]
+    found = [finding(kind, f"link{each}", delay=9e4) for each, kind in enumerate(kinds)]
+    other = finding(F.PCIE, "h0/n0")
+    left, gaps = _exceptions([*found, other])
+    assert left == [*found[:kept], other]
+    assert [gap.reason for gap in gaps] == (
+        [] if kept else [f"flows wait at {links} links alike: none stands out"]
+    )
+    assert all(gap.limits for gap in gaps)
+
+
+def star(flows: list[tuple[str, str]], **more: Any) -> Columns:
+    """Flows over one switch, and their links."""
+    names = [f"qp{each}" for each in range(len(flows))]
+    hops = [(f"{src}->sw", f"sw->{dst}") for src, dst in flows]
+    window = np.repeat(np.arange(WINDOWS), len(flows))
+    links = sorted({link for path in hops for link in path})
+    at = np.repeat(np.arange(WINDOWS), len(links))
+    return {
+        "flows": {
+            "flow": names * WINDOWS, "at_ns": T0 + window * 100 * MS,
+            "window_ns": np.full(len(window), 100 * MS), "hops": hops * WINDOWS,
+            "src": [src for src, _ in flows] * WINDOWS, "dst": [dst for _, dst in flows] * WINDOWS,
+        },
+        "links": {
+            "link": links * WINDOWS, "at_ns": T0 + at * 100 * MS,
+            "window_ns": np.full(len(at), 100 * MS),
+        },
+    } | more  # fmt: skip
+
+
+NICS = [f"h{each}/n" for each in range(12)]
+MESH = [(NICS[one], NICS[(one + step) % 12]) for one in range(12) for step in (1, 2, 3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "counted", "expected"), [(1, 0, 1), (3, 0, 3), (4, 0, 0), (4, 4, 4), (4, 2, 4)]
+)
+def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected: int) -> None:
+    columns = star(MESH)
+    bad = {f"sw->h{each}/n" for each in range(broken)}
+    flows, links = columns["flows"], columns["links"]
+    late = flows["at_ns"] > T0 + 15 * 100 * MS
+    hit = np.array([path[1] in bad for path in flows["hops"]]) & late
+    flows["retransmits"] = np.where(hit, 9.0, 0.0)
+    dirty = np.isin(links["link"], sorted(bad)[:counted])
+    links["symbol_errors"] = np.where(dirty & (links["at_ns"] > T0 + 15 * 100 * MS), 400.0, 0.0)
+    found = bad_link.find(Facts(bundle(columns)))
+    assert len(found) == expected
+    assert {link for each in found for link in each.subjects} == (bad if expected else set())
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.2, 1), (0.3, 2)])
+def test_a_fabrics_usual_pauses_are_no_storm(share: float, count: int) -> None:
+    """Two switches, each with a port that is paused, and pauses into the switch."""
+    flows = [(f"a{one}/n", f"a{other}/n") for one in range(5) for other in range(5) if one != other]
+    columns = star(flows + [(src.replace("a", "b"), dst.replace("a", "b")) for src, dst in flows])
+    rows = columns["flows"]
+    rows["hops"] = [tuple(link.replace("sw", "sw" + path[0][0]) for link in path)
+                    for path in rows["hops"]]  # fmt: skip
+    links = columns["links"]
+    links["link"] = [each.replace("sw", "sw" + ("a" if "a" in each else "b"))
+                     for each in links["link"]]  # fmt: skip
+    pauses = {"swa->a0/n": 0.9, "a1/n->swa": 0.5, "a2/n->swa": 0.5,
+              "swb->b0/n": 0.9 * share, "b1/n->swb": 0.1, "b2/n->swb": 0.1}  # fmt: skip
+    links["pause_ns"] = np.array([pauses.get(each, 0.0) * 100 * MS for each in links["link"]])
+    found = pfc_storm.find(Facts(bundle(columns)))
+    assert [each.subjects for each in found] == [("swa->a0/n",), ("swb->b0/n",)][:count]
+
+
+def ring(late: tuple[int, ...], *, ends: bool, compute: str) -> Columns:
+    """Twelve ranks of four hosts; those named come 40 ms late from step 10 on."""
+    rank, step = np.tile(np.arange(12), WINDOWS), np.repeat(np.arange(WINDOWS), 12)
+    behind = np.isin(rank, late) & (step >= 10)
+    rng = np.random.default_rng(1)
+    ready = 70 * MS * rng.normal(1, 0.002, len(rank)) + np.where(behind, 40 * MS, 0)
+    begin = T0 + step * 200 * MS
+    done = begin + np.repeat(ready.reshape(WINDOWS, 12).max(axis=1), 12).astype(int) + 10 * MS
+    columns: Columns = {
+        "collectives": {
+            "comm": ["world"] * len(rank), "op": ["all_reduce"] * len(rank), "seq": step,
+            "rank": rank, "host": [f"h{each // 3}" for each in rank],
+            "enqueue_ns": begin + ready.astype(int), "done_ns": done,
+        },
+        "steps": {
+            "step": step, "rank": rank, "begin_ns": begin, "end_ns": done,
+            "compute_ns": ready if compute == "its own" else np.full(len(rank), 70.0 * MS),
+        },
+    }  # fmt: skip
+    if not ends:
+        del columns["collectives"]["done_ns"]
+    if not compute:
+        del columns["steps"]["compute_ns"]
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("late", "ends", "compute", "named"),
+    [
+        ((5,), True, "", {"rank 5"}),
+        ((5, 8), True, "", {"rank 5", "rank 8"}),
+        ((5,), False, "", {"rank 5"}),
+        ((5, 8), False, "", set()),  # released late by the operation before
+        ((5,), True, "its own", {"rank 5"}),
+        ((5,), False, "its own", {"rank 5"}),
+        ((5,), True, "as others", set()),
+        ((5,), False, "as others", set()),
+    ],
+)
+def test_a_rank_that_is_late_but_computes_no_longer_is_no_straggler(
+    late: tuple[int, ...], ends: bool, compute: str, named: set[str]
+) -> None:
+    found = straggler.find(Facts(bundle(ring(late, ends=ends, compute=compute))))
+    assert {name for each in found for name in each.subjects} == named
+
+
+def test_a_slow_rank_in_a_whole_diagnosis() -> None:
+    (verdict,) = diagnose(bundle(ring((5,), ends=True, compute="its own"))).verdicts
+    assert (verdict.fault, verdict.subjects) == (F.STRAGGLER, ("rank 5",))
+
+
+@pytest.mark.parametrize("cells", [12 * WINDOWS, 12 * WINDOWS - 1, 12 * 7 + 5, 1])
+def test_matrices_of_ranks_and_operations_are_bounded(
+    cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of a few rows each of many ranks and operations would fill any memory."""
+    monkeypatch.setattr(ranks, "MAX_CELLS", cells)
+    facts = Facts(bundle(ring((), ends=True, compute="")))
+    assert facts.ranks is not None
+    (comm,) = facts.ranks.comms
+    kept = max(1, min(WINDOWS, cells // 12))
+    assert comm.seqs.tolist() == [*range(WINDOWS - kept, WINDOWS)]
+    assert facts.ranks.left_out == WINDOWS - kept
+    assert any("left out" in gap.reason for gap in facts.gaps) == (kept < WINDOWS)
