@@ -277,6 +277,27 @@ def the_spools_disk_fills_and_is_freed() -> None:
         subprocess.run(["umount", str(place / "spool")], check=True)
 
 
+def the_spools_file_system_becomes_read_only_and_returns() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks()
+        spool = str(place / "spool")
+        for size in (200_000, 10):
+            host.spool.append("t", 1, os.urandom(size))
+        before = host.spool.dropped_rows
+        subprocess.run(["mount", "--bind", spool, spool], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", spool], check=True)
+        host.spool.acknowledge(host.spool.last_seq)  # its files cannot be removed
+        assert host.spool.append("t", 1, b"x") is None  # and none be made
+        host.lacks("spool")
+        assert "Read-only file system" in host.down()["spool"]
+        assert host.spool.dropped_rows == before + 1
+        subprocess.run(["umount", "-l", spool], check=True)
+        assert host.spool.append("t", 1, b"x") is not None
+        host.lacks()
+
+
 def broken_counters_and_a_broken_thread() -> None:
     make_nic("va", 0)
     make_nic("vb", 1)
@@ -312,6 +333,7 @@ def broken_counters_and_a_broken_thread() -> None:
         the_join_port_is_taken,
         no_spool_no_page_and_no_nic_at_once,
         the_spools_disk_fills_and_is_freed,
+        the_spools_file_system_becomes_read_only_and_returns,
         broken_counters_and_a_broken_thread,
     ],
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,7 +94,7 @@ def parts() -> dict[str, dict[str, Any]]:
 
 def telemetry(lab: Lab) -> str:
     """Process of h1's telemetry."""
-    return guest(lab, "pgrep -f 'syntony agent --config' | head -n 1").strip()
+    return guest(lab, "pgrep -f '[s]yntony agent --config' || true").strip()
 
 
 @pytest.mark.parametrize(
@@ -108,13 +109,16 @@ def test_a_spool_that_cannot_be_written_ends_no_agent(lab: Lab, mount: str, reas
         guest(lab, f"dd if=/dev/zero of={spool}/ballast bs=1k 2>/dev/null || true")
     before = telemetry(lab)
     guest(lab, f"kill -9 {before}")  # the next one opens the spool there
-    eventually(
-        lambda: reason in parts().get("spool", {}).get("reason", ""),
-        f"the spool: {reason}",
-        within_s=PATIENCE_S,
-    )
+    killed_ns = time.monotonic_ns()
+    eventually(lambda: telemetry(lab) not in {"", before}, "another one", within_s=PATIENCE_S)
+
+    def missed() -> bool:
+        spool = parts().get("spool")
+        newer = spool is not None and spool["age_ns"] < time.monotonic_ns() - killed_ns
+        return newer and spool is not None and reason in spool["reason"]
+
+    eventually(missed, f"the spool: {reason}", within_s=PATIENCE_S)
     process = telemetry(lab)
-    assert process != before
     eventually(lambda: arrive("verbs"), "h0 measures it nevertheless", within_s=PATIENCE_S)
     assert telemetry(lab) == process
     guest(lab, f"umount -l {spool}")
@@ -134,7 +138,7 @@ def incidents() -> list[dict[str, Any]]:
 
 def test_a_machine_that_reboots_is_probed_again_and_is_no_fault_of_the_fabric(lab: Lab) -> None:
     eventually(lambda: arrive("verbs"), "verbs are measured", within_s=PATIENCE_S)
-    before = {each["id"] for each in incidents()}
+    before = {each["number"] for each in incidents()}
     boot = "cat /proc/sys/kernel/random/boot_id"
     old = guest(lab, boot)
     reboot = lab.enter_argv("h1", ["sh", "-c", "echo b > /proc/sysrq-trigger"])
@@ -148,11 +152,11 @@ def test_a_machine_that_reboots_is_probed_again_and_is_no_fault_of_the_fabric(la
     eventually(booted, "h1 has booted", within_s=BOOT_S)
     for over in ("udp", "verbs"):
         eventually(lambda over=over: arrive(over), over, within_s=PATIENCE_S)  # type: ignore[misc]
-    states = {name: each["state"] for name, each in parts().items()}
-    assert states["verbs:rail0"] == states["probing-verbs"] == "running", states
-    new = [each for each in incidents() if each["id"] not in before]
+    assert parts()["verbs:rail0"]["state"] == "running"
+    new = [each for each in incidents() if each["number"] not in before]
     print(json.dumps(new))
-    assert {each["rule"] for each in new} <= {"host-silent", "agent-degraded"}, new
+    own = {"host-silent", "agent-degraded", "clock-unsynchronized"}
+    assert {each["rule"] for each in new} <= own, new
 
 
 def test_nothing_of_it_is_left(lab: Lab) -> None:

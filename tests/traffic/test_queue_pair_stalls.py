@@ -78,6 +78,37 @@ def test_it_must_last_and_be_reported() -> None:
     assert not stalls(SENT, RECEIVED, late_ns=5 * S)
 
 
+@pytest.mark.parametrize(
+    ("sender", "receiver"),
+    [({"completed": 6, "sent": 10, "signaled": 10}, {}), ({}, {"received": 6})],
+)
+def test_progress_at_either_end_is_progress(
+    sender: dict[str, Any], receiver: dict[str, Any]
+) -> None:
+    watch = QueuePairStalls()
+    for now_ns, sent, got in (
+        (NOW_NS, SENT, RECEIVED),
+        (NOW_NS + STALL_NS - 1, SENT | sender, RECEIVED | receiver),
+        (NOW_NS + STALL_NS, SENT | sender, RECEIVED | receiver),
+    ):
+        ends = {"h0": end(**sent), "h1": end(B, A, key="8:1:1", **got)}
+        reports = {
+            host: QueuePairsReport(at_ns=now_ns, queue_pairs=(each,)) for host, each in ends.items()
+        }
+        assert not watch.look(reports, now_ns).stalls
+
+
+def test_one_of_two_that_claim_to_be_its_peer_is_not_chosen() -> None:
+    watch = QueuePairStalls()
+    twins = tuple(end(B, A, key=key, **RECEIVED) for key in ("8:1:1", "9:1:1"))
+    for now_ns in (NOW_NS, NOW_NS + STALL_NS):
+        reports = {
+            "h0": QueuePairsReport(at_ns=now_ns, queue_pairs=(end(**SENT),)),
+            "h1": QueuePairsReport(at_ns=now_ns, queue_pairs=twins),
+        }
+        assert not watch.look(reports, now_ns).stalls
+
+
 def test_a_text_says_what_waits() -> None:
     (found,) = stalls(SENT, RECEIVED)
     assert found.text == (

@@ -112,3 +112,27 @@ def test_writes_have_round_trips_only(lab: Lab) -> None:
         assert view["figures"]["sent"] == 0
         assert view["delay"] is None
         assert view["why"] == "it sent nothing that takes a receive"
+
+
+def test_a_black_hole_stalls_the_job(lab: Lab) -> None:
+    """Found from both ends' completions: Soft-RoCE retries for ever, and no port tells of it."""
+
+    def stalls() -> list[dict[str, Any]]:
+        said = syntony("incidents", "list", "--lab", NAME, "--all", "--json").stdout
+        found = json.loads(said)["incidents"] if said.strip() else []
+        return [each for each in found if each["rule"] == "queue-pair-stalled"]
+
+    with perftest(lab, "ib_send_lat", "-p", "7003", "-e", "-n", "2000000", "-s", "512"):
+        wait_for(
+            "ib_send_lat", lambda it: all(each["figures"]["sent"] > 100 for each in it.values())
+        )
+        assert not stalls()
+        lab.inject("blackhole", "h0/rail0")
+        try:
+            eventually(lambda: bool(stalls()), "the stall is found", within_s=PATIENCE_S)
+        finally:
+            lab.clear()
+    (found,) = stalls()
+    print(found)
+    assert found["jobs"] == ["ib_send_lat"]
+    assert "rail0" in found["subject"]

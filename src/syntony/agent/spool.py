@@ -331,7 +331,10 @@ class Spool:
             self._close_writer()
         if self._reader is not None and self._reader[0] == segment.path:
             self._close_reader()
-        segment.path.unlink(missing_ok=True)
+        try:
+            segment.path.unlink(missing_ok=True)
+        except OSError as error:  # read-only: left over until the directory is opened again
+            self._complain(error)
 
     def _drop(self, rows: int) -> None:
         self._write_state(self._state._replace(dropped_rows=self._state.dropped_rows + rows))

@@ -45,7 +45,7 @@ class ProcessRates:
         self._paths: dict[PacedPath, _Known] = {}
 
     def take(self, told: Iterable[SentBy], now_ns: int) -> None:
-        """Everything that is told now; whoever is not in it has gone.
+        """Take everything that processes report now; a process that is not in it has gone.
 
         Args:
             told: by process.
