@@ -240,7 +240,7 @@ class Agent:
                 uplink.send_paths(self._paths())
             if not self._seen.has_flows:
                 self._tell_flows(uplink)
-            self._tell_queue_pairs(uplink)
+            self._tell_jobs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -309,11 +309,15 @@ class Agent:
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
-    def _tell_queue_pairs(self, uplink: Uplink) -> None:
-        tell = partial(self._machine.queue_pairs.report, self._fleet_offset)
-        report = self.parts.run("queue-pair-socket", tell, time.monotonic_ns())
-        if report is not None:
+    def _tell_jobs(self, uplink: Uplink) -> None:
+        """What jobs' processes tell beside their flows."""
+        machine, now_ns = self._machine, time.monotonic_ns()
+        tell = partial(machine.queue_pairs.report, self._fleet_offset)
+        if (report := self.parts.run("queue-pair-socket", tell, now_ns)) is not None:
             uplink.send_queue_pairs(report)
+        rows = partial(machine.jobs.rows, self._fleet_offset)
+        for table, columns in self.parts.run("jobs", rows, now_ns) or ():
+            self._submit(uplink, table, columns)
 
     def _fleet_offset(self) -> Offset | None:
         """Of now. Two clocks, read together as close as can be."""

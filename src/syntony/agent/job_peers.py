@@ -120,6 +120,10 @@ class JobPeers(abc.ABC, Generic[_P]):
     def _greet(self, page: _P) -> None:
         """A process is let in now. Called holding the lock."""
 
+    def _leave(self, peer: Peer[_P]) -> None:
+        """A process has ended, or let go of its connection; its page is there for the last time.
+        Called holding the lock."""
+
     # --- the thread ---
 
     def _run(self) -> None:
@@ -210,6 +214,7 @@ class JobPeers(abc.ABC, Generic[_P]):
             peer = self._peers.pop(fd)
             del self._by_pidfd[peer.pidfd]
             self._admission.leave(peer.process.uid, peer.process.pid)
+            self._leave(peer)
             peer.page.close()
         with suppress(OSError):
             peer.connection.close()

@@ -14,6 +14,7 @@ from syntony.agent.config import AgentConfig, DisciplineConfig
 from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch
 from syntony.agent.nic_clocks import NicClocks
+from syntony.agent.operations import JobTelemetry
 from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
 from syntony.agent.queue_pairs import QueuePairSocket
@@ -61,6 +62,7 @@ class Machine:
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
         self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
+        self.jobs = JobTelemetry(config.host, config.meeting_place())
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
@@ -87,12 +89,13 @@ class Machine:
             "link-events": self.links.start,
             "path-tracing": self._trace_paths,
             "queue-pair-socket": self.queue_pairs.start,
+            "operations-socket": self.jobs.socket.start,
         }
         if config.discipline != DisciplineConfig():
             starts["clock-discipline"] = self._start_discipline
         if config.metrics.listen:
             starts["metrics"] = self._serve_metrics
-        for name in ("link-counters", "orders", "reports"):
+        for name in ("link-counters", "orders", "reports", "jobs"):
             starts[name] = _nothing
         for name, start in starts.items():
             self.parts.add(name, start, now_ns, RETRY_NS if name == "reactor" else MAX_BACKOFF_NS)
@@ -107,6 +110,7 @@ class Machine:
             ("clock-page", self.clock_server.fault),
             ("reactor", self.reactor.fault),
             ("queue-pair-socket", self.queue_pairs.fault),
+            ("operations-socket", self.jobs.socket.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):
@@ -122,6 +126,7 @@ class Machine:
         self.nic_clocks.close()
         self.links.close()
         self.queue_pairs.close()
+        self.jobs.socket.close()
         self.clock_server.close()
         if self.discipline is not None:
             self.discipline.close()

@@ -15,6 +15,7 @@ from syntony.model import format_ns
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Gap
+    from syntony.workload.diagnose import Diagnosis
     from syntony.workload.verdict import Verdict
 
 NOTHING, FOUND, UNKNOWN = 0, 1, 3
@@ -43,26 +44,32 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
 
     result = diagnose(read_bundle(bundle))
     for gap in result.gaps:
-        messages.print(f"[yellow]note:[/] {escape(_gap(gap))}")
+        messages.print(f"[yellow]note:[/] {escape(gap_line(gap))}")
     if as_json:
         print_json(msgspec.to_builtins(result.verdicts))
     else:
         for verdict in result.verdicts:
-            _show(verdict)
+            show_verdict(verdict)
         if not result.verdicts:
             console.print("nothing is wrong, as far as this bundle shows")
+    context.exit(exit_status(result))
+
+
+def exit_status(result: Diagnosis) -> int:
+    """`NOTHING`, `FOUND` or `UNKNOWN`."""
     blind = any(gap.limits for gap in result.gaps)
-    context.exit(FOUND if result.verdicts else UNKNOWN if blind else NOTHING)
+    return FOUND if result.verdicts else UNKNOWN if blind else NOTHING
 
 
-def _gap(gap: Gap) -> str:
-    text = _clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
-    return f"{text}; cannot be concluded: {_clean(gap.limits)}" if gap.limits else text
+def gap_line(gap: Gap) -> str:
+    """What is missing, and what that costs."""
+    text = clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
+    return f"{text}; cannot be concluded: {clean(gap.limits)}" if gap.limits else text
 
 
-def _show(verdict: Verdict) -> None:
-    """What, since when, who suffers, how sure, what to do, what was ruled out."""
-    names = " or ".join(_clean(each) for each in verdict.subjects)
+def show_verdict(verdict: Verdict) -> None:
+    """Print what, since when, who suffers, how sure, what to do, what was ruled out."""
+    names = " or ".join(clean(each) for each in verdict.subjects)
     console.print(f"[bold]{escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))
     _line("suffers", _suffers(verdict))
@@ -79,10 +86,10 @@ def _show(verdict: Verdict) -> None:
 
 
 def _line(head: str, text: str) -> None:
-    console.print(f"  [dim]{head:<9}[/] {escape(_clean(text))}", soft_wrap=True)
+    console.print(f"  [dim]{head:<9}[/] {escape(clean(text))}", soft_wrap=True)
 
 
-def _clean(text: Any) -> str:
+def clean(text: Any) -> str:
     """Names come from files: nothing of them may steer a terminal."""
     from syntony.audit.text import printable
 

@@ -35,6 +35,10 @@ class JobFlow(NamedTuple):
     rx_bps: int
     windows: int
     """Whole windows measured since it began."""
+    rtt_ns: int = 0
+    """The kernel's smoothed round trip; 0: not known."""
+    retransmits: int = 0
+    """Segments sent again since it began."""
 
     @property
     def traced(self) -> bool:
@@ -64,6 +68,8 @@ def job_flows(
                 tx_bps=subflow.meter.tx_bps,
                 rx_bps=subflow.meter.rx_bps,
                 windows=subflow.meter.windows,
+                rtt_ns=subflow.meter.rtt_ns,
+                retransmits=subflow.meter.retransmits,
             )
     for known in plain:
         way = known.judge
@@ -81,4 +87,6 @@ def job_flows(
             tx_bps=way.meter.tx_bps,
             rx_bps=way.meter.rx_bps,
             windows=way.meter.windows,
+            rtt_ns=way.meter.rtt_ns,
+            retransmits=way.meter.retransmits,
         )

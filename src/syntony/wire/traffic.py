@@ -38,6 +38,10 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...]
     """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
     known (yet)."""
+    rtt_ns: int = 0
+    """The kernel's smoothed round trip; 0: not known."""
+    retransmits: int = 0
+    """Segments sent again since it began."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):
