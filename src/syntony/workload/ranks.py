@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.grid import Episode, Flags, episodes, median
+from syntony.workload.grid import Episode, Flags, median, no_accidents
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats, Ints, Table
@@ -121,7 +121,7 @@ class Ranks:
         excess = _steady(excess)
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = episodes(excess > floor, np.isfinite(excess))
+            stretches = no_accidents(excess > floor, np.isfinite(excess))
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             if stretch.last - stretch.first + 1 < MIN_STEPS:

@@ -181,7 +181,9 @@ def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]
 
 def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[Row]:
     """One for each direction that carries data. Delays are half of the kernel's round trips: which
-    direction is slow they do not tell."""
+    direction is slow they do not tell. What was sent again counts where probes were lost as well:
+    TCP by itself loses packets in every queue that it fills."""
+    lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
     for each in _each(rows, JOB_FLOW.name):
@@ -216,7 +218,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "peer_rank": ranks.get(far),
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
-                "retransmits": each["retransmits"],
+                "retransmits": each["retransmits"] if (src, dst) in lossy else None,
                 "clk_err_ns": 0.0,  # both stamps of a round trip are of one clock
             }
 
