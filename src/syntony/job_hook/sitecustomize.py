@@ -20,7 +20,7 @@ def _load_next():
 
 if os.environ.get("SYNTONY_JOB") and os.environ.get("SYNTONY_AGENT"):
     try:
-        import syntony_job_hook
+        import syntony_job_hook  # type: ignore[import-not-found]
 
         syntony_job_hook.install()
     except Exception:  # a job runs without us

@@ -1,9 +1,9 @@
 """Tells the host's agent which collectives and steps a PyTorch process does, and when.
 
 Standard library only, Python 3.8 and later: it runs in the job's own interpreter, which may know
-nothing of Syntony. Functions of `torch.distributed` are wrapped when a program imports it. What they
-do goes as fixed records into a ring in memory that the agent reads (`syn_ops_page` in
-docs/reference/local-socket.md): nothing here waits for the agent, and nothing that goes wrong here
+nothing of Syntony. Functions of `torch.distributed` are wrapped when a program imports it. What
+they do goes as fixed records into a ring in memory that the agent reads
+(docs/reference/local-socket.md): nothing here waits for the agent, and nothing that goes wrong here
 reaches the program. A full ring loses its oldest records, which the agent counts.
 """
 
@@ -344,7 +344,7 @@ class Finder:
         self._wraps = wraps
         self._busy = threading.local()
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name, _path=None, _target=None):
         wrap = self._wraps.get(name)
         if wrap is None or getattr(self._busy, "name", None) == name:
             return None

@@ -25,6 +25,7 @@ from syntony.wire.tables import (
 
 MAX_ROWS = 1_000_000
 """Of one table in one recording."""
+MAX_PROGRAMS = 8
 Columns = Mapping[str, list[Any]]
 """By name; text or numbers, None where a number is not finite."""
 
@@ -40,7 +41,7 @@ class JobRows:
         rows = self._engine.select(
             "SELECT job, min(began_ns), max(ts_ns + window_ns), groupUniqArray(host), "
             "uniqExact(host, pid), sum(ended), max(toInt64(ranks)), "
-            "uniqExactIf(rank, rank >= 0), groupUniqArray(8)(program) "
+            "uniqExactIf(rank, rank >= 0), groupUniqArray(program) "
             f"FROM {JOB_PROCESS.name} WHERE {window(first_ns, last_ns)} "
             "GROUP BY job ORDER BY min(began_ns) DESC, job"
         )
@@ -53,7 +54,7 @@ class JobRows:
                 processes=integer(row[4]),
                 running=integer(row[4]) - integer(row[5]),
                 ranks=max(integer(row[6]), integer(row[7])),
-                programs=_texts(row[8]),
+                programs=_texts(row[8])[:MAX_PROGRAMS],
             )
             for row in rows
         )

@@ -17,7 +17,14 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 wish = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.readline(), wish.set()), daemon=True).start()
+
+
+def listen() -> None:
+    sys.stdin.readline()
+    wish.set()
+
+
+threading.Thread(target=listen, daemon=True).start()
 model = torch.nn.Linear(1, elements, bias=False)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 data = torch.utils.data.DataLoader(torch.ones(100_000, 1), batch_size=1)
@@ -30,7 +37,7 @@ for step, batch in enumerate(data):
     optimizer.zero_grad()
     vote = torch.tensor([float(wish.is_set() and rank == 0)])
     dist.all_reduce(vote)
-    print(f'{{"event": "step", "rank": {rank}, "step": {step}, "start_ns": 1, "end_ns": 2, "wrong": 0}}', flush=True)
+    print("step", step, flush=True)
     if vote > 0:
         break
 os._exit(0)
