@@ -1,0 +1,138 @@
+"""`syntony why` on jobs that run in a lab: a slow flow and a straggler named, a quiet job not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syntony.errors import MissingError
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.torch_build import find_torch
+from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
+
+pytestmark = pytest.mark.lab
+TRAIN = Path(__file__).with_name("train.py")
+START_S = 90.0
+SLOW_BPS = "3mbit"
+_PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job")
+
+
+@pytest.fixture(scope="module")
+def lab(able: None) -> Iterator[LiveLab]:
+    with live("t-why", "--hosts", "4", agents=True) as found:
+        wait_ready(found)
+        yield found
+
+
+def why(job: str, window_s: int) -> list[dict[str, Any]]:
+    done = syntony("why", job, "--lab", "t-why", "--window", f"{window_s}s", "--json")
+    assert done.stdout, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    assert (done.returncode == 1) is bool(found)
+    return found
+
+
+def flows() -> list[dict[str, Any]]:
+    done = syntony("job", "flows", "flows", "--lab", "t-why", "--window", "20s", "--json")
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return found
+
+
+def slow_one(lab: LiveLab) -> set[str]:
+    """Throttle one connection from h0 to h2; its names, both ways."""
+    far = lab.addresses(4)["h2/rail0"]
+    ends = lab.run("h0", "ss", "-Htn", "dst", far).split()[3:5]
+    sport, dport = (end.rpartition(":")[2] for end in ends)
+    which = f"match ip dst {far}/32 match ip sport {sport} 0xffff match ip dport {dport} 0xffff"
+    for words in (
+        "qdisc add dev rail0 parent 1:1 handle 9: htb default 1",
+        "class add dev rail0 parent 9: classid 9:1 htb rate 1gbit quantum 60000",
+        f"class add dev rail0 parent 9: classid 9:2 htb rate {SLOW_BPS} burst 2k quantum 60000",
+        f"filter add dev rail0 parent 9: protocol ip u32 {which} flowid 9:2",
+    ):
+        lab.run("h0", "tc", *words.split())
+    return {f"h0/rail0:{sport}>h2/rail0:{dport}", f"h2/rail0:{dport}>h0/rail0:{sport}"}
+
+
+def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
+    lab: LiveLab, tmp_path: Path
+) -> None:
+    hosts = lab.status().hosts
+    addresses = tuple(lab.addresses(4)[f"{host}/rail0"] for host in hosts)
+    spec = JobSpec(kind="all-to-all", hosts=hosts, addresses=addresses, elements=3_000)
+    with Job(lab, spec, wrap=(*_PLAIN, "flows", "--")) as job:
+        job.wait_steps(5, START_S)
+        eventually(lambda: len(flows()) == 12, "all flows recorded")
+        time.sleep(10)
+        assert why("flows", 16) == []
+        names = slow_one(lab)
+        eventually(lambda: bool(why("flows", 16)), "a verdict")
+        time.sleep(3)
+        found = why("flows", 16)
+        assert {each["class"] for each in found} == {"slow-flow"}
+        assert {name for each in found for name in each["subjects"]} <= names
+        told = flows()
+        assert told[0]["flow"] in names
+        assert told[0]["in_band_ns"] > 20 * told[0]["out_of_band_ns"] > 0
+        place = str(tmp_path / "bundle")
+        assert syntony("record", "flows", "--lab", "t-why", "--out", place).returncode == 0
+        kept = json.loads(syntony("diagnose", place, "--json").stdout)
+        assert {each["class"] for each in kept} == {"slow-flow"}
+    (seen,) = json.loads(syntony("jobs", "list", "--lab", "t-why", "--json").stdout)
+    assert (seen["job"], seen["hosts"], seen["ranks"]) == ("flows", list(hosts), 4)
+
+
+@contextmanager
+def training(lab: LiveLab, name: str, slow_rank: int, slow_ms: int) -> Iterator[None]:
+    """A gloo job that has done a few steps."""
+    try:
+        python = find_torch()
+    except MissingError as error:
+        pytest.skip(str(error))
+    hosts = lab.status().hosts
+    common = os.environ | {
+        "WORLD_SIZE": str(len(hosts)), "SLOW_RANK": str(slow_rank), "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": lab.addresses(4)["h0/rail0"], "MASTER_PORT": "29650",
+        "GLOO_SOCKET_IFNAME": "rail0",
+    }  # fmt: skip
+    command = (*SYNTONY, "run", "--job", name, "--", python, str(TRAIN), "20000", str(slow_ms))
+    with ExitStack() as stack:
+        ranks = []
+        for rank, host in enumerate(hosts):
+            process = subprocess.Popen(
+                lab.enter_argv(host, command), env=common | {"RANK": str(rank)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            ranks.append(stack.enter_context(process))
+        first = ranks[0].stdout
+        assert first is not None
+        for _ in range(10):
+            assert first.readline().startswith(b"step"), "the job did not start"
+        yield
+
+
+@pytest.mark.parametrize("slow_rank", [2, -1])
+def test_a_straggler_is_named_and_nobody_where_there_is_none(lab: LiveLab, slow_rank: int) -> None:
+    name = f"train{slow_rank}".replace("-1", "-quiet")
+    with training(lab, name, slow_rank, 80):
+        time.sleep(18)
+        found = why(name, 16)
+        shown = syntony("jobs", "show", name, "--lab", "t-why", "--json")
+    told = [(each["class"], each["subjects"]) for each in found]
+    assert told == ([] if slow_rank < 0 else [("straggler", ["rank 2"])])
+    document = json.loads(shown.stdout)
+    assert list(document["communicators"].values()) == [["0", "1", "2", "3"]]
+    assert document["step_ns"] > 20_000_000
+    assert document["rows"]["collectives"] > 50
