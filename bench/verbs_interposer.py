@@ -175,7 +175,7 @@ def read_ms(program: Path, place: Path, pairs: int) -> float:
         while len(took) < 20 and process.poll() is None:
             time.sleep(0.3)
             began_ns = time.process_time_ns()
-            report = agent.report(lambda: Offset(time.monotonic_ns(), 0))
+            report = agent.report(lambda: Offset(time.monotonic_ns(), 0, 0))
             if report is not None and len(report.queue_pairs) == pairs:
                 took.append((time.process_time_ns() - began_ns) / 1e6)
         process.kill()

@@ -325,3 +325,30 @@ def test_what_is_known_better_later_goes_on_under_the_name_that_was_told(
     assert (other.cause, other.pages, link.live) == (link.number, 0, True), "open while it is there"
     story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 0.0})
     assert not any(each.live for each in story.book.incidents)
+
+
+def test_what_was_measured_without_its_cause_is_not_explained_by_it() -> None:
+    story = Story()
+    story.tick(3, **{"switch__leaf0": 1.0, "loss__leaf0->spine0": 0.1})
+    assert [change.incident.subject for change in story.changes if change.kind == "page"] == [
+        "leaf0"
+    ]
+    seen = [
+        Observation("switch", "leaf0", 1.0),
+        Observation("loss", "leaf0->spine0", 0.1, apart_from=frozenset({"switch"})),
+    ]
+    told = []
+    for _ in range(4):
+        story.now_ns += TICK
+        told += story.book.evaluate(story.now_ns, measured(seen, METRICS), Names())
+    assert [change.kind for change in told] == [ChangeKind.UNEXPLAINED, ChangeKind.PAGE]
+    # Apart from another metric it is not apart from this one.
+    seen[1] = seen[1]._replace(apart_from=frozenset({"fine"}))
+    told = story.book.evaluate(story.now_ns + TICK, measured(seen, METRICS), Names())
+    assert [change.kind for change in told] == [ChangeKind.EXPLAINED]
+
+
+def test_a_cause_whose_rule_is_switched_off_explains_nothing() -> None:
+    story = Story(LINK)
+    story.tick(4, **{"switch__leaf0": 1.0, "loss__leaf0->spine0": 0.1})
+    assert [change.kind for change in story.changes] == [ChangeKind.OPENED, ChangeKind.PAGE]

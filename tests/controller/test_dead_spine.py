@@ -61,6 +61,41 @@ def test_packets_lost_as_it_dies_and_answers_lost_at_all_times_make_it_no_second
 
 
 @pytest.mark.parametrize("case", range(3))
+def test_a_fifth_of_all_answers_lost_and_hosts_short_of_processor_time(
+    control: Control, case: int
+) -> None:
+    """Ways that come to be known late, one now and then, do not put off what is known of others."""
+    seed = (3, 14)[case] if case < 2 else random.SystemRandom().randrange(100_000)
+    print(f"seed {seed}")
+    fabric = World(control, seed)
+    fabric.lost, fabric.stalls = 0.2, bool(case)
+    fabric.run(60)
+    assert control.pages() == []
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.dead, died_ns = {spine}, fabric.now_ns
+    fabric.run(60)
+    assert control.pages() == [f"switch-down {spine}"]
+    took_ns = fabric.paged_ns[0] - died_ns
+    print(f"told after {took_ns / S:.1f} s")
+    assert took_ns <= (3 * SOON_NS if case == 2 else SOON_NS)
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_a_spine_that_dies_before_the_first_look_is_over(control: Control, case: int) -> None:
+    fabric = World(control, case)
+    fabric.run(15)
+    assert fabric.desk.standing is None
+    spine = fabric.rng.choice(fabric.spines)
+    fabric.dead = {spine}
+    fabric.run(12)
+    assert control.pages() == [f"switch-down {spine}"]
+    fabric.dead = set()
+    fabric.run(120)
+    assert control.pages() == [f"switch-down {spine}"]
+    assert control.live() == {}
+
+
+@pytest.mark.parametrize("case", range(3))
 def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
     control: Control, case: int
 ) -> None:

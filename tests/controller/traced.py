@@ -17,6 +17,8 @@ STEP_NS = 100 * MS
 IDLE_STEPS = 5
 """As `syntony.agent.paths` turns: so often while anything is asked, and while nothing is."""
 PORTS, TARGET = 8, 8620
+STALLS = 0.02
+"""A step in so many is the first of half a second to six in which a host stands still."""
 
 
 class Host:
@@ -36,8 +38,16 @@ class Host:
         self.learnt: list[Learnt] = []
         self.busy = False
         self.confirm_ns = 0
+        self.stands_until = 0
+        """Step; short of processor time until then."""
 
     def turn(self, step: int, now_ns: int) -> None:
+        if self.world.stalls and step >= self.stands_until:
+            rng = self.world.rng
+            if rng.random() < STALLS:
+                self.stands_until = step + rng.randint(5, 60)
+        if step < self.stands_until:
+            return
         if self.busy or step % IDLE_STEPS == self.phase % IDLE_STEPS:
             for ask, device in self.coming:
                 done = self.learner.answer(ask.flow, ask.ttl, device, now_ns)
@@ -79,6 +89,8 @@ class World:
         """Dead, and still sent to."""
         self.lost = 0.0
         """Share of answers that come too late."""
+        self.stalls = False
+        """Whether hosts are short of processor time."""
         self.salt = 0
         self.control = control
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}

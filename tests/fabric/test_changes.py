@@ -98,6 +98,23 @@ def test_the_first_look_ends_when_nothing_new_comes_or_at_the_latest_then() -> N
     assert not busy.map.looking
 
 
+@pytest.mark.parametrize(("share", "looking"), [(0.019, False), (0.03, True)])
+def test_few_ways_that_come_to_be_known_late_do_not_keep_the_first_look(
+    share: float, looking: bool
+) -> None:
+    fabric = Fabric()
+    late = int(share * len(fabric.ways))
+    fabric.ways, stragglers = fabric.ways[late:], fabric.ways[:late]
+    fabric.learn()
+    fabric.wait(QUIET_NS - S)
+    for way in stragglers:
+        fabric.map.take(way, fabric.heard(way), fabric.now_ns)
+    fabric.wait(2 * S)
+    assert fabric.map.looking is looking
+    fabric.wait(QUIET_NS)
+    assert not fabric.map.looking
+
+
 def test_a_cable_that_every_way_left_is_lost_until_one_takes_it_again() -> None:
     fabric = Fabric()
     fabric.look()

@@ -62,8 +62,10 @@ def receiver(late_ns: int = 300 * US, **changed: Any) -> QueuePairFigures:
     return end(B, A, **{"received_stamps": stamps(NOW_NS + late_ns)} | changed)
 
 
-def report(*each: QueuePairFigures, at_ns: int = NOW_NS + S) -> QueuePairsReport:
-    return QueuePairsReport(at_ns=at_ns, queue_pairs=each)
+def report(
+    *each: QueuePairFigures, at_ns: int = NOW_NS + S, bound_ns: int = 20 * US
+) -> QueuePairsReport:
+    return QueuePairsReport(at_ns=at_ns, queue_pairs=each, bound_ns=bound_ns)
 
 
 def paired(*told: tuple[str, QueuePairsReport]) -> QueuePairDelays:
@@ -140,6 +142,43 @@ def test_a_contradiction_ends_the_pairing_of_two_generations(wrong: dict[str, An
     assert delays.mismatches == 1
 
 
+@pytest.mark.parametrize("bounds", [(2 * MS, 800 * US), (800 * US, 2 * MS)])
+@pytest.mark.parametrize(("early_ns", "mismatches"), [(2_800_000, 0), (2_800_001, 1)])
+def test_messages_seem_early_by_what_both_clocks_may_be_off(
+    bounds: tuple[int, int], early_ns: int, mismatches: int
+) -> None:
+    delays = paired(
+        ("h0", report(sender(), bound_ns=bounds[0])),
+        ("h1", report(receiver(late_ns=-early_ns), bound_ns=bounds[1])),
+    )
+    assert delays.mismatches == mismatches
+    assert isinstance(said(delays, sender()), OneWay) == (not mismatches)
+
+
+def test_each_stamp_has_the_bound_of_its_report() -> None:
+    """The clocks were not known well when the messages were sent and received; now they are."""
+    delays = QueuePairDelays()
+    delays.take("h0", report(sender(), bound_ns=3 * MS))
+    delays.take("h0", report(sender(sent_stamps=b""), bound_ns=5 * US))
+    delays.take("h1", report(receiver(late_ns=-2 * MS), bound_ns=5 * US))
+    delays.step(NOW_NS + S)
+    assert delays.mismatches == 0
+    assert isinstance(said(delays, sender()), OneWay)
+
+
+@pytest.mark.parametrize(("bound_ns", "key"), [(2 * MS, "7:2:2"), (400 * US, "7:1:1")])
+def test_a_receiver_may_seem_ready_late_by_what_both_clocks_may_be_off(
+    bound_ns: int, key: str
+) -> None:
+    """Of two generations of the receiver the newer seems ready 1 ms after the first message."""
+    newer = receiver(key="7:2:2", began_ns=NOW_NS + MS)
+    delays = QueuePairDelays()
+    delays.take("h0", report(sender(), bound_ns=bound_ns))
+    delays.take("h1", report(receiver(), newer, bound_ns=bound_ns))
+    (end,) = delays._sending[(*A, *B, 0)].values()
+    assert delays._receiver(end, delays._receiving[(*A, *B, 0)]) == ("h1", key)
+
+
 def test_lengths_that_a_provider_does_not_tell_are_no_contradiction() -> None:
     unknown = receiver(flags=8, received_stamps=stamps(NOW_NS + MS, length=0))
     assert isinstance(
@@ -208,7 +247,7 @@ def test_stamps_that_nobody_matches_are_forgotten() -> None:
 
 
 def test_instants_follow_a_drifting_clock() -> None:
-    before, now = Offset(NOW_NS, 500), Offset(NOW_NS + S, 500 + 100 * US)
+    before, now = Offset(NOW_NS, 500, 0), Offset(NOW_NS + S, 500 + 100 * US, 0)
     told = on_fleet_time(sender(sent_stamps=stamps(NOW_NS + S // 2, range(1))), before, now)
     (instant,) = np.frombuffer(told.sent_stamps, TOLD)["at_ns"]
     assert instant == NOW_NS + S // 2 + 500 + 50 * US
@@ -255,6 +294,8 @@ def test_a_report_becomes_rows_and_an_answer() -> None:
     "bad",
     [
         report(sender(sent_stamps=b"x")),
+        report(bound_ns=-1),
+        report(bound_ns=S + 1),
         report(sender(sent_stamps=stamps(NOW_NS, range(MAX_STAMPS + 1)))),
         report(sender(sent_stamps=stamps(NOW_NS + 3 * S))),
         report(*[sender()] * 1025),

@@ -48,7 +48,7 @@ def socket(tmp_path: Path) -> Iterator[QueuePairSocket]:
 
 
 def offset() -> Offset:
-    return Offset(time.monotonic_ns(), OFFSET_NS)
+    return Offset(time.monotonic_ns(), OFFSET_NS, 0)
 
 
 def run(generator: Path, socket: QueuePairSocket, *, seed: int, ms: int, delays_us: tuple[int, int],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from syntony.lab.client import Lab, open_lab
-from syntony.lab.testing import SYNTONY, syntony
+from syntony.lab.testing import SYNTONY, eventually, syntony
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 from syntony.model import MS
@@ -43,6 +43,11 @@ def lab() -> Iterator[Lab]:
     syntony("lab", "down", "--name", NAME, "--yes")
 
 
+def listens(lab: Lab, host: str, port: str) -> bool:
+    argv = lab.enter_argv(host, ["sh", "-c", f"ss -ltn | grep -q :{port}"])
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
 @contextmanager
 def perftest(lab: Lab, program: str, *words: str) -> Iterator[None]:
     """Both ends of it, from h0 to h1, until it is ended, with what `syntony run` would set: in a
@@ -52,10 +57,11 @@ def perftest(lab: Lab, program: str, *words: str) -> Iterator[None]:
     argv = ["env", f"LD_PRELOAD={given['LD_PRELOAD'].split()[0]}", f"SYNTONY_JOB={program}"]
     argv += [program, "-d", "rxe_rail0", "-x", "1", "-F", *words]
     running = []
-    for host, peer in (("h1", ()), ("h0", (SERVER,))):
-        running.append(subprocess.Popen(lab.enter_argv(host, [*argv, *peer])))
-        time.sleep(8)  # it must listen before its peer comes
+    port = words[words.index("-p") + 1]
     try:
+        running.append(subprocess.Popen(lab.enter_argv("h1", argv)))
+        eventually(lambda: listens(lab, "h1", port), f"h1 listens at {port}", within_s=PATIENCE_S)
+        running.append(subprocess.Popen(lab.enter_argv("h0", [*argv, SERVER])))
         yield
     finally:
         for host in ("h0", "h1"):  # the processes here have no hold on it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -43,6 +44,7 @@ from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import Plane
+from syntony.wire.queue_pairs import MAX_BOUND_NS
 from syntony.wire.tables import (
     AGENT,
     HEARD,
@@ -282,6 +284,7 @@ class Agent:
         sheet = metrics.new_sheet(self._config.host)
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self._machine.statuses(time.monotonic_ns()))
+        metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         if self._reactor.state is not None:
             metrics.put_reactor(sheet, self._reactor.state)
@@ -322,8 +325,11 @@ class Agent:
     def _fleet_offset(self) -> Offset | None:
         """Of now. Two clocks, read together as close as can be."""
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
-        fleet_ns = self._pipeline.fleet_ns(local_ns)
-        return None if fleet_ns is None else Offset(now_ns, fleet_ns - now_ns)
+        line = self._pipeline.timeline
+        bound_ns = math.inf if line is None else line.bound_ns(local_ns)
+        if line is None or bound_ns > MAX_BOUND_NS:
+            return None
+        return Offset(now_ns, line.to_fleet_ns(local_ns) - now_ns, math.ceil(bound_ns))
 
     def _paths(self) -> PathsReport:
         state = self._reactor.state

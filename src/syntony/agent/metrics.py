@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import queue
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from syntony import __version__
@@ -13,6 +13,7 @@ from syntony.agent.clock_server import ClockServer
 from syntony.agent.job_admission import Refusal
 from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
+from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.messages import State
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
@@ -130,17 +131,32 @@ def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
 
 def _put_jobs(sheet: Sheet, state: State) -> None:
     """Processes at the jobs' socket."""
-    jobs, refused = state.jobs, state.report.refused
-    sheet.put("job_processes", jobs.processes)
-    sheet.put("job_processes_connected_total", jobs.connected)
-    for reason in Refusal:
-        sheet.put("job_processes_refused_total", refused.get(reason, 0), reason=reason.value)
+    jobs = state.jobs
+    _put_admissions(sheet, "job_processes", jobs.processes, jobs.connected, state.report.refused)
     for field in Malformed:
         sheet.put(
             "job_records_unused_total", jobs.malformed.get(str(field.value), 0),
             reason=str(field.value),
         )  # fmt: skip
     sheet.put("job_records_unused_total", jobs.torn, reason="torn")
+
+
+def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
+    """Processes at the socket for queue pairs, and what they report."""
+    _put_admissions(sheet, "queue_pair_processes", at.processes, at.connected, at.refused())
+    sheet.put("queue_pairs", at.queue_pairs)
+    sheet.put("queue_pairs_left_out", at.left_out)
+    sheet.put("queue_pair_records_unused_total", at.malformed)
+
+
+def _put_admissions(
+    sheet: Sheet, name: str, now: int, ever: int, refused: Mapping[str, int]
+) -> None:
+    """Who is, was and was not let in at a socket of the agent."""
+    sheet.put(name, now)
+    sheet.put(f"{name}_connected_total", ever)
+    for reason in Refusal:
+        sheet.put(f"{name}_refused_total", refused.get(reason, 0), reason=reason.value)
 
 
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:

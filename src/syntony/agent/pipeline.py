@@ -101,8 +101,12 @@ class Pipeline:
 
     def fleet_ns(self, local_ns: int) -> int | None:
         """Fleet time of an instant of the host's clock; None before the first timeline."""
-        line = self._timelines.get(self._host)
-        return None if line is None else line.to_fleet_ns(local_ns)
+        return None if self.timeline is None else self.timeline.to_fleet_ns(local_ns)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Of the host's clock; None before the first."""
+        return self._timelines.get(self._host)
 
     def tell_from(self, local_ns: int) -> None:
         """Probes sent before this instant serve the clocks only, and become no rows."""
@@ -147,21 +151,21 @@ class Pipeline:
 
     def probe_rows(self, fleet_now_ns: int) -> Columns | None:
         """`probe_1s` rows of the seconds that are over and settled."""
-        host = self._timelines.get(self._host)
+        host = self.timeline
         if host is None:
             return None
         return self._seconds.close(self._timelines, host, fleet_now_ns)
 
     def verbs_rows(self, fleet_now_ns: int) -> Columns | None:
         """`verbs_1s` rows, as `probe_rows`."""
-        host = self._timelines.get(self._host)
+        host = self.timeline
         if host is None:
             return None
         return self._verbs.close(self._timelines, host, fleet_now_ns)
 
     def recent_rows(self, fleet_now_ns: int) -> Columns | None:
         """What is known already of the last second, as `probe_1s` columns."""
-        host = self._timelines.get(self._host)
+        host = self.timeline
         if host is None:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)

@@ -36,6 +36,8 @@ class Offset(NamedTuple):
     at_ns: int
     """CLOCK_MONOTONIC."""
     offset_ns: int
+    bound_ns: int
+    """How far fleet time may be off."""
 
 
 class QueuePairSocket(JobPeers[QueuePairPage]):
@@ -44,6 +46,12 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._before: Offset | None = None
+        self.malformed = 0
+        """Records that could not be used, ever."""
+        self.queue_pairs = 0
+        """Reported by processes at the last reading."""
+        self.left_out = 0
+        """Not reported then: beyond what one report holds, or for which a process had no place."""
 
     def _make(self, connection: socket.socket, process: Process) -> QueuePairPage:
         owner = Owner(process.job, process.program, process.pid, process.uid)
@@ -58,7 +66,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         refused = self.refused()
         if not self._peers and self._before is None and not refused:
             return None
-        found, left_out = self._read()
+        found = self._read()
         before, now = self._before, offset()
         self._before = now if self._peers else None
         if now is None:
@@ -68,12 +76,13 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         return QueuePairsReport(
             at_ns=now.at_ns + now.offset_ns,
             queue_pairs=tuple(on_fleet_time(each, before, now) for each in found),
-            left_out=left_out,
+            left_out=self.left_out,
             refused=refused,
-            malformed=sum(each.page.malformed for each in list(self._peers.values())),
+            malformed=self.malformed,
+            bound_ns=max(before.bound_ns, now.bound_ns),
         )
 
-    def _read(self) -> tuple[list[QueuePairFigures], int]:
+    def _read(self) -> list[QueuePairFigures]:
         with self._lock:
             peers = list(self._peers.items())
         found: list[QueuePairFigures] = []
@@ -82,12 +91,15 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
             with self._lock:
                 if self._peers.get(fd) is not peer:
                     continue
+                before = peer.page.malformed
                 told = peer.page.read()
+                self.malformed += peer.page.malformed - before
                 left_out += peer.page.left_out
             room = MAX_QUEUE_PAIRS - len(found)
             found += told[:room]
             left_out += len(told) - len(told[:room])
-        return found, left_out
+        self.queue_pairs, self.left_out = len(found), left_out
+        return found
 
 
 def on_fleet(at_ns: _Instants, before: Offset, now: Offset) -> _Instants:

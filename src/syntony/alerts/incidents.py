@@ -65,6 +65,8 @@ class Incident(msgspec.Struct, kw_only=True):
     """How far back its value reaches."""
     pending: bool = False
     """More is being found out: no page yet."""
+    apart_from: tuple[str, ...] = ()
+    """Metrics whose incidents do not explain it."""
     cause: int = 0
     """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
     caused: float = 0.0
@@ -360,7 +362,10 @@ class Book:
                 if self._continues(incident, other, topology):
                     return other
         for name in rule.explained_by:
-            holds = topology.may_hold if self._rules[name].proven else topology.holds
+            wider = self._rules.get(name)  # None: switched off
+            if wider is None or wider.metric in incident.apart_from:
+                continue
+            holds = topology.may_hold if wider.proven else topology.holds
             for other in by_rule.get(name, ()):
                 if _explains(other, incident, holds):
                     return other

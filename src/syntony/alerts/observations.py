@@ -22,6 +22,9 @@ class Observation(NamedTuple):
     """It hurts little: less than what its rule's severity is meant for."""
     pending: bool = False
     """More is being found out and may change what is told: no page yet."""
+    apart_from: frozenset[str] = frozenset()
+    """Metrics whose incidents do not explain it, whatever its rule says: it was measured to be
+    there without them."""
     members: tuple[str, ...] = ()
     """What it is about, where the subject names several by one phrase."""
     span_ns: int = 0

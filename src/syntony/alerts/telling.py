@@ -47,6 +47,7 @@ def update(
     )
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
     incident.members, incident.pending = observation.members, observation.pending
+    incident.apart_from = tuple(sorted(observation.apart_from))
     calm = observation.mild and rule.severity is Severity.CRITICAL
     severity = Severity.WARNING if calm else rule.severity
     # What was worth a page does not become less of one while somebody looks for it.

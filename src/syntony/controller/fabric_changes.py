@@ -101,7 +101,9 @@ class ChangeDesk:
             tuple(self._map.moved),
             *self._map.down.items(),
         )
-        if self._map.looking or (not changes and holds == self._written):
+        if not changes and holds == self._written:
+            return None
+        if self._map.looking and not self._map.down and self.standing is None:
             return None
         self._written = holds
         self._keep()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,14 @@ MAX_ROWS = 4_000_000
 _PORT_BITS = 16
 
 
+class _Kept(NamedTuple):
+    """Rows of one batch, and the seconds that they are of, both inclusive."""
+
+    first: int
+    last: int
+    rows: pa.Table
+
+
 class RowBuffer:
     """Rows of probing that are not judged yet. Thread-safe."""
 
@@ -49,7 +58,7 @@ class RowBuffer:
         self.shed = 0
         """Rows that were not waited for."""
         self._lock = threading.Lock()
-        self._kept: dict[str, deque[pa.Table]] = {name: deque() for name in COLUMNS}
+        self._kept: dict[str, deque[_Kept]] = {name: deque() for name in COLUMNS}
         self._rows = dict.fromkeys(COLUMNS, 0)
 
     def put(self, pieces: Iterable[Piece]) -> None:
@@ -60,11 +69,13 @@ class RowBuffer:
                     rows = piece.rows.select(
                         _places(tuple(piece.rows.schema.names), piece.table.name)
                     )
-                    self._kept[piece.table.name].append(rows)
+                    self._kept[piece.table.name].append(
+                        _Kept(piece.first_ns // S, piece.last_ns // S, rows)
+                    )
                     self._rows[piece.table.name] += rows.num_rows
             for name, kept in self._kept.items():
                 while self._rows[name] > MAX_ROWS:
-                    gone = kept.popleft().num_rows
+                    gone = kept.popleft().rows.num_rows
                     self._rows[name] -= gone
                     self.shed += gone
 
@@ -75,18 +86,29 @@ class RowBuffer:
         with self._lock:
             kept, self._kept[name] = self._kept[name], deque()
             self._rows[name] = 0
-        if not kept:
-            return {}
-        rows = pa.concat_tables(kept)
-        second = rows.column("ts_ns").to_numpy() // S
-        later = rows.filter(pa.array(second > last))
-        if later.num_rows:
-            with self._lock:
-                self._kept[name].appendleft(later)
-                self._rows[name] += later.num_rows
-        if first == last and (second == first).all():
-            return {first: rows}
-        return {each: rows.filter(pa.array(second == each)) for each in range(first, last + 1)}
+        by_second: dict[int, list[pa.Table]] = {each: [] for each in range(first, last + 1)}
+        later = list[_Kept]()
+        for each in chain.from_iterable(map(_by_second, kept)):
+            if each.first > last:
+                later.append(each)
+            elif each.first >= first:
+                by_second[each.first].append(each.rows)
+        with self._lock:
+            self._kept[name].extendleft(reversed(later))
+            self._rows[name] += sum(each.rows.num_rows for each in later)
+        return {second: pa.concat_tables(rows) for second, rows in by_second.items() if rows}
+
+
+def _by_second(kept: _Kept) -> Iterator[_Kept]:
+    """Most batches are of one second; others are cut up."""
+    import pyarrow as pa
+
+    if kept.first == kept.last:
+        yield kept
+        return
+    seconds = kept.rows.column("ts_ns").to_numpy() // S
+    for second in np.unique(seconds).tolist():
+        yield _Kept(second, second, kept.rows.filter(pa.array(seconds == second)))
 
 
 class FlowSeconds:

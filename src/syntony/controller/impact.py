@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
-from syntony.controller.observe import DELAY, LOSSES, is_congested
+from syntony.controller.observe import (
+    DELAY,
+    LOSSES,
+    OVERFLOWS,
+    QUEUE_METRICS,
+    is_congested,
+    subject_of,
+)
 from syntony.controller.places import Names
 from syntony.fabric.names import ARROW, crosses
+from syntony.fabric.overflow import Overflow
 from syntony.model.findings import Finding, Queue
 
 MAX_OVERFLOW = 0.05
@@ -105,14 +113,16 @@ def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[
 
 def under_load(
     found: Iterable[Observation],
-    findings: Iterable[Finding],
+    findings: Sequence[Finding],
     queues: Iterable[Queue],
+    *,
     known: Iterable[str] = (),
     crowded: Iterable[str] = (),
+    long: Container[str] = (),
 ) -> list[Observation]:
     """The same; what the traffic of jobs may be all of is pending. A queue that overflows loses
     packets, and is congestion once it has stood for long enough. Who waits to send into one waits
-    at other places as well.
+    at other places as well. What is lost as much without a queue is no queue's, whoever waits.
 
     Args:
         found: observations of findings, with the jobs that use their subjects.
@@ -121,20 +131,39 @@ def under_load(
         known: what live incidents say of delays and queues: those come and go within the windows
             that losses are counted over.
         crowded: jobs that live incidents of congestion name.
+        long: subjects of losses that have waited long enough for their queue to be known.
     """
     queues = tuple(queues)
     late = {*known, *(each.component for each in findings if each.fault == "delay")}
     late |= {queue.component for queue in queues}
     waiting = {flow.job for queue in queues if is_congested(queue) for flow in queue.flows}
     waiting |= set(crowded)
-    return [each._replace(pending=each.pending or _is_loads(each, late, waiting)) for each in found]
+    overflow = {subject_of(each): Overflow(each.overflow) for each in findings if each.loss}
+    return [
+        _under_load(each, overflow.get(each.subject, Overflow.UNKNOWN), late, waiting, long)
+        for each in found
+    ]
 
 
-def _is_loads(each: Observation, late: Iterable[str], waiting: set[str]) -> bool:
-    waits = not waiting.isdisjoint(each.jobs)
+def _under_load(
+    each: Observation,
+    overflow: Overflow,
+    late: Iterable[str],
+    waiting: set[str],
+    long: Container[str],
+) -> Observation:
+    waits, loss = not waiting.isdisjoint(each.jobs), each.value
     if each.metric in DELAY:
-        return waits
-    if each.metric not in LOSSES or each.value is None or not each.jobs:
-        return False
-    here = any(Names.same(name, each.subject) for name in late)
-    return each.value <= (MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0)
+        return each._replace(pending=each.pending or waits)
+    if each.metric not in LOSSES or loss is None or not each.jobs:
+        return each
+    if overflow is Overflow.NONE:
+        return each._replace(apart_from=QUEUE_METRICS)
+    if overflow is Overflow.UNKNOWN:
+        here = any(Names.same(name, each.subject) for name in late)
+        most = MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0
+    else:
+        told = f"packets wait there: {OVERFLOWS[overflow]}"
+        each = each._replace(evidence=(*each.evidence, told))
+        most = 0.0 if overflow is Overflow.OPEN and each.subject in long else MAX_OVERFLOW
+    return each._replace(pending=each.pending or loss <= most)

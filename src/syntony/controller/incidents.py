@@ -22,13 +22,14 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import impact, observe, silence
+from syntony.controller import impact, observe, planes, silence
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.places import Places
+from syntony.controller.planes import PlanesSeen
 from syntony.errors import ConfigError, UsageError
 from syntony.fabric.sounding import Note
 from syntony.model import S, format_ns
@@ -56,6 +57,8 @@ _log = logging.getLogger(__name__)
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent that has said nothing for so long is silent: it speaks every second."""
+QUEUE_KNOWN_NS = 60 * S
+"""Where packets wait for so long, and are lost, and it is no congestion, somebody has to look."""
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 
@@ -71,6 +74,8 @@ class Slas(NamedTuple):
     """``a->b`` → what its paths cross."""
     jobs: Mapping[str, frozenset[tuple[str, str]]]
     """Job → the pairs of NICs that its connections go between."""
+    planes: PlanesSeen | None = None
+    """Probes over UDP beside those over verbs; None: not looked yet."""
 
 
 class _FleetId(msgspec.Struct):
@@ -161,7 +166,14 @@ class AlertDesk:
         found = impact.with_jobs(found, slas.jobs, slas.crossing)
         waits = self._blamed_for(observe.DELAY | observe.QUEUE_METRICS)
         crowded = {job for each in self._live_about(observe.QUEUE_METRICS) for job in each.jobs}
-        found = impact.under_load(found, findings, slas.queues or (), waits, crowded)
+        long = {
+            each.subject
+            for each in self._live_about(observe.LOSSES)
+            if fleet_ns - each.held_ns >= QUEUE_KNOWN_NS
+        }
+        found = impact.under_load(
+            found, findings, slas.queues or (), known=waits, crowded=crowded, long=long
+        )
         seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
             observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
@@ -171,6 +183,10 @@ class AlertDesk:
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
+        if slas.planes is not None:
+            differ = planes.observations(slas.planes, silent)
+            seen += impact.with_jobs(differ, slas.jobs, slas.crossing)
+            metrics |= planes.METRICS
         if slas.queues is not None:
             seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS

@@ -124,4 +124,5 @@ class Judging:
             None if queues is None else with_flows(queues, flows),
             {pair: each.components for pair, each in crossed.items()},
             jobs,
+            self._slas.planes,
         )

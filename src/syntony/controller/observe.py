@@ -13,6 +13,7 @@ from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
+from syntony.fabric.overflow import Overflow
 from syntony.fabric.sounding import Note, suspected
 from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
@@ -55,6 +56,10 @@ MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
 DELAY_SPAN_NS = FINE_S * S
 """Delay is held against what it was within so long."""
+OVERFLOWS = {
+    Overflow.OPEN: "what overflows, or its cable, which cannot be told while packets always wait",
+    Overflow.ALL: "what overflows, since they are lost while packets wait",
+}
 _SWITCHES = frozenset({"leaf", "spine", "agg", "core", "switch"})
 _LINKS = frozenset({"link", "cable"})
 _ERRORS = frozenset({Kind.PHYSICAL, Kind.CORRUPTION, Kind.TRAINING, Kind.MODULE})
@@ -192,10 +197,15 @@ def _source(link: str) -> str:
     return ends[0] if ends is not None and ARROW in link else ""
 
 
+def subject_of(found: Finding) -> str:
+    """What an observation of a finding is about."""
+    return OR.join(suspected(found))
+
+
 def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observation:
     names = suspected(found)
     ambiguous = len(names) > 1
-    subject = OR.join(names)
+    subject = subject_of(found)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
     apart = APART if found.twins else "not told apart yet"
     note = notes.get(frozenset(names), Note(apart, pending=False))
@@ -304,6 +314,7 @@ def of_queues(
         known: what live incidents say of delays. A change is a finding for a minute; what waits at
             the same place after that is the same fault, and goes by the same name.
     """
+    findings = tuple(findings)
     slow = [
         name
         for found in findings
@@ -311,8 +322,11 @@ def of_queues(
         for name in (found.component, *found.alternatives)
     ]
     known = tuple(known)
+    lossy = [found for found in findings if found.loss]
     return [
-        _of_queue(queue, next((name for name in known if _touch(queue, name)), queue.component))
+        _of_queue(
+            queue, next((name for name in known if _touch(queue, name)), queue.component), lossy
+        )
         for queue in queues
         if _is_shared(queue)
         or not (is_congested(queue) or any(_touch(queue, name) for name in slow))
@@ -334,8 +348,8 @@ def _touch(queue: Queue, subject: str) -> bool:
     return any(Names.same(each, subject) for each in (queue.component, *queue.alternatives))
 
 
-def _of_queue(queue: Queue, subject: str) -> Observation:
-    """`subject`: what its delay is called where it is no congestion."""
+def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
+    """`subject`: what its delay is called where it is no congestion; `lossy`: what loses."""
     if not is_congested(queue):
         told = "delayed in nearly every second, and no job sends across it"
         return Observation("component_delay_ns", subject, queue.delay_ns, (told,))
@@ -343,9 +357,18 @@ def _of_queue(queue: Queue, subject: str) -> Observation:
         "queueing_ns",
         queue.component,
         queue.delay_ns,
-        (_sharers(queue), *map(_flow, queue.flows[:TOLD])),
+        (_sharers(queue), *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy)),
         tuple(sorted({flow.job for flow in queue.flows})),
     )
+
+
+def _overflowing(queue: Queue, lossy: Iterable[Finding]) -> list[str]:
+    """What is lost where packets wait, and who may be to blame for it."""
+    return [
+        f"{found.loss:.3%} of its packets are lost: {OVERFLOWS[Overflow(found.overflow)]}"
+        for found in lossy
+        if found.overflow in OVERFLOWS and _touch(queue, found.component)
+    ]
 
 
 def _sharers(queue: Queue) -> str:

@@ -16,6 +16,7 @@ from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDela
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.queue_pairs import (
+    MAX_BOUND_NS,
     MAX_QUEUE_PAIRS,
     MAX_STAMPS,
     STAMP_BYTES,
@@ -161,6 +162,8 @@ def check(report: QueuePairsReport, now_ns: int) -> None:
         raise WireError(f"{len(report.queue_pairs)} queue pairs in one report")
     if abs(report.at_ns - now_ns) > 60 * S:
         raise WireError(f"queue pairs as of {report.at_ns}, a minute from now")
+    if not 0 <= report.bound_ns <= MAX_BOUND_NS:
+        raise WireError(f"clocks off by {report.bound_ns} ns")
     for each in report.queue_pairs:
         for stamps in (each.sent_stamps, each.received_stamps, each.round_trips):
             if len(stamps) % STAMP_BYTES or len(stamps) > MAX_STAMPS * STAMP_BYTES:

@@ -9,6 +9,7 @@ from msgspec import structs
 from syntony.config import load_config
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
+from syntony.controller.planes import PlanesSeen, PlaneWatch
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
@@ -55,6 +56,9 @@ class SlaDesk:
         self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
         self.rows: tuple[SlaRow, ...] | None = None
         """Verdicts on all pairs of NICs, as of the last `look`; None before the first."""
+        self.planes: PlanesSeen | None = None
+        """UDP beside verbs, as of the last `look`."""
+        self._watch = PlaneWatch(store, fleet)
         self._store = store
         self._fleet = fleet
         self._locating = locating
@@ -62,8 +66,9 @@ class SlaDesk:
         """By grouping: when it was asked, and the answer."""
 
     def look(self, fleet_ns: int) -> None:
-        """Judge all pairs again. Raises `StoreError`."""
+        """Judge all pairs again, and compare planes. Raises `StoreError`."""
         self.rows = self.report("pair", WINDOW_NS, fleet_ns, {}).rows
+        self.planes = self._watch.look((fleet_ns - SETTLED_NS) // S * S)
 
     def report(self, grouping: str, window_ns: int, fleet_ns: int, jobs: JobPairs) -> SlaReport:
         """Every subject of a grouping, worst first.

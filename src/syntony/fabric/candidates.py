@@ -84,6 +84,15 @@ class Candidates:
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.price)
 
+    @cached_property
+    def numbers(self) -> dict[tuple[str, str], int]:
+        """Those that stand for themselves, by name and kind; clocks lose nothing."""
+        return {
+            (name, kind.value): number
+            for number, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True))
+            if np.isfinite(self.loss_price[number])
+        }
+
 
 class Listing(NamedTuple):
     """Paths as lists of names, flat: path i lists ``names[flat[starts[i]:starts[i + 1]]]``."""

@@ -8,7 +8,7 @@ News is told once it has stood for a while. The first look is no news.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -24,7 +24,9 @@ HOLD_NS = 8 * S
 """What is over sooner was a flap: told by the links, not here. A path that has changed is asked for
 again after half as long (`learn.DOUBT_NS`)."""
 QUIET_NS = 20 * S
-"""The first look ends when no way has come to be known for so long, …"""
+"""The first look ends when hardly any way has come to be known for so long, …"""
+LATE_SHARE = 0.02
+"""… not counting this share of those known, of which no answer came for a while, …"""
 LOOK_NS = 120 * S
 """… after two rounds of asking for every path (`learn.AGAIN_NS`) at the latest."""
 ROUND_NS = 65 * S
@@ -90,8 +92,8 @@ class FabricMap:
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
         """Way to where it went before, and since when it does not."""
         self._began_ns: int | None = None
-        self._newest_ns = 0
-        """When a way came to be known last."""
+        self._fresh_ns: deque[int] = deque()
+        """When ways came to be known within `QUIET_NS`, during the first look."""
         self._looking = True
 
     @property
@@ -135,8 +137,8 @@ class FabricMap:
             self._began_ns = now_ns
         learnt_ns = now_ns if learnt_ns is None else learnt_ns
         old, new = self._ways.get(way, ()), tuple(heard)
-        if not old:
-            self._newest_ns = now_ns
+        if not old and self._looking:
+            self._fresh_ns.append(now_ns)
         if new:
             self._ways[way] = new
         else:
@@ -168,15 +170,17 @@ class FabricMap:
                 del self.down[device]
 
     def settle(self, now_ns: int) -> list[Change]:
-        """What has stood for long enough to be told."""
+        """What has stood for long enough to be told; `down` is known from the beginning."""
         if self._began_ns is None:
             return []
+        self.down |= self._departures.down(self._count)
         if self._looking:
-            quiet = now_ns - self._newest_ns >= QUIET_NS
+            while self._fresh_ns and now_ns - self._fresh_ns[0] >= QUIET_NS:
+                self._fresh_ns.popleft()
+            quiet = len(self._fresh_ns) <= LATE_SHARE * len(self._ways)
             if not quiet and now_ns - self._began_ns < LOOK_NS:
                 return []
             self._look(now_ns)
-        self.down |= self._departures.down(self._count)
         changes = [*self._cable_changes(now_ns), *self._turns(now_ns)]
         self.lost = {k: at for k, at in self.lost.items() if now_ns - at < LOST_NS}
         self.twins = {k: twins for k, twins in self.twins.items() if k in self.lost}
@@ -198,6 +202,7 @@ class FabricMap:
     def _look(self, now_ns: int) -> None:
         """The first look is over: without an earlier life, what is there is how it is."""
         self._looking = False
+        self._fresh_ns.clear()
         self._turned.clear()
         if not self._inherited:
             self._told = set(self._count)

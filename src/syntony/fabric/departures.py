@@ -18,6 +18,9 @@ from syntony.model import S
 CERTAIN_NATS = 10.0
 """That none of the ways crosses a switch by chance, where ways are dealt out anew over it and those
 that took its place, is less likely than e to minus this."""
+BESIDE_NATS = 5.0
+"""… and of those that no one of its cables accounts for, this: were that cable lost and the switch
+there, these would have had no reason to turn."""
 ENOUGH = 10
 """Ways that left, where none is known to be left: whatever took their place."""
 RECENT_NS = 20 * S
@@ -104,10 +107,12 @@ class Departures:
             ways = len(left.ways)
             beside = {cable: ways - number for cable, number in by_cable.items()}
             if device in crossed:
-                if _nats(min(beside.values()), len(left.instead)) >= CERTAIN_NATS:
+                others = len(left.instead)
+                few = min(beside.values())
+                if _nats(ways, others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS:
                     found[device] = ()
             elif ways >= ENOUGH:
-                found[device] = tuple(sorted(c for c, few in beside.items() if few < FEW))
+                found[device] = tuple(sorted(c for c, rest in beside.items() if rest < FEW))
         return found
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from syntony.fabric.candidates import Candidates
 from syntony.fabric.locate import OVER_NATS, SAME_SHARE
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.names import ComponentKind
 from syntony.model.findings import Finding
 
 Mask = NDArray[np.bool_]
@@ -44,9 +43,6 @@ class Endings:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
-        self._candidates: Candidates | None = None
-        self._numbers: dict[tuple[str, str], int] = {}
-        """Of these candidates."""
 
     def take(
         self,
@@ -65,9 +61,7 @@ class Endings:
         """
         if not findings and not self._told:
             return []
-        if self._candidates is not candidates:
-            self._candidates, self._numbers = candidates, _numbers(candidates)
-        numbers = self._numbers
+        numbers = candidates.numbers
         for found in findings:
             number = numbers.get((found.component, found.kind))
             if number is not None and found.loss > 0:
@@ -91,15 +85,6 @@ class Endings:
         told += [self._told[key]] if key in self._told else []
         if told:
             self._told[key] = max(told, key=lambda each: each.nats)
-
-
-def _numbers(candidates: Candidates) -> dict[tuple[str, str], int]:
-    """Those that stand for themselves, by name and kind; clocks lose nothing."""
-    return {
-        (name, kind.value): number
-        for number, (name, kind) in enumerate(zip(candidates.names, candidates.kinds, strict=True))
-        if np.isfinite(candidates.price[number]) and kind is not ComponentKind.CLOCK
-    }
 
 
 def _over(

@@ -109,6 +109,28 @@ class FlowHistory:
         """Counts of the newest second, (`FIELDS`, flows)."""
         return _widened(self.counts.newest(), flows, 0)
 
+    def recent_counts(self, flows: Index) -> Ints:
+        """Counts of these flows in each second that delays are kept of, (seconds, `FIELDS`, n)."""
+        kept = self.counts.seconds
+        found = np.zeros((len(kept), FIELDS, len(flows)), dtype=np.int64)
+        for second, counts in zip(found, kept, strict=True):
+            here = flows < counts.shape[1]
+            second[:, here] = counts[:, flows[here]]
+        return found
+
+    def recent_waits(self, flows: Index, way: Index) -> Floats:
+        """How much later than their floor packets were in each of the same seconds, (n, seconds);
+        NaN where that is not known.
+
+        Args:
+            flows: which, (n,).
+            way: of each, 0 there or 1 back.
+        """
+        places = np.arange(self._delays_at - self._delay_seconds + 1, self._delays_at + 1) % FINE_S
+        floor = self._floor()[way, flows]
+        delays = self._delays[way[:, None], flows[:, None], places]
+        return delays - np.where(np.isfinite(floor), floor, np.nan)[:, None]
+
     def change(self, flows: int, least_ns: float = 0.0) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute.
 
@@ -122,7 +144,7 @@ class FlowHistory:
         for part in self._blocks(self._unsteady() if least_ns >= 2 * STEADY_NS else None):
             before = self._newest(part, self._delay_seconds, DELAY_S)
             delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
-        return Change(delay_ns, self._worst_error(flows))
+        return Change(delay_ns, self.worst_error(flows))
 
     def excess(self, flows: int, least_ns: float = 0.0) -> Excess | None:
         """What the newest `DELAY_S` seconds held above the floor, again and again.
@@ -133,8 +155,7 @@ class FlowHistory:
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None
-        width = self._delays.shape[1]
-        floor = np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
+        floor = self._floor()
         high = None
         if least_ns > 0:
             high = self._steady.above(floor, least_ns, int(_persistent(np.array(DELAY_S))))
@@ -145,7 +166,7 @@ class FlowHistory:
             known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
             low = _at(now, count, _persistent)
             delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
-        return Excess(delay_ns, self._worst_error(flows))
+        return Excess(delay_ns, self.worst_error(flows))
 
     def _blocks(self, chosen: NDArray[np.bool_] | None = None) -> list[slice | Index]:
         """All flows or these, some at a time: their seconds fit into the processor's cache."""
@@ -189,11 +210,17 @@ class FlowHistory:
         parts = [self._delays[:, flows, p[0] : p[-1] + 1] for p in np.split(places, cuts)]
         return np.concatenate(parts, axis=-1)
 
-    def _worst_error(self, flows: int) -> Floats:
+    def worst_error(self, flows: int) -> Floats:
+        """1-sigma of clocks in the newest seconds, ns, (flows,)."""
         sigma_ns = np.zeros(flows)
         for errors in self._errors:
             np.maximum(sigma_ns[: len(errors)], errors, out=sigma_ns[: len(errors)])
         return sigma_ns
+
+    def _floor(self) -> Floats:
+        """Of every flow its fastest second, (2, flows); infinite where none was measured."""
+        width = self._delays.shape[1]
+        return np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
 
     def _sink(self, delay_ns: Floats) -> None:
         if self._in_floor == FLOOR_S:

@@ -92,6 +92,11 @@ class WindowSums:
         """The newest second."""
         return self._seconds[-1] if self._seconds else self._nothing
 
+    @property
+    def seconds(self) -> Sequence[Ints]:
+        """The newest seconds, the oldest first, `FINE_S` at most."""
+        return self._seconds
+
     def _step_of(self, age: int) -> Ints | None:
         """The sum that the second so many before the newest one went into; None: let go of."""
         if age < self._in_step:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import history, starved
+from syntony.fabric import history, overflow, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
@@ -28,6 +28,7 @@ from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
+from syntony.fabric.overflow import Overflow
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.sums import WindowSums
 from syntony.fabric.tally import Index, Ints
@@ -45,6 +46,7 @@ brings, since the two ends cut their seconds by their own ticks. Where few are r
 can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
+_OF_HOSTS = frozenset({ComponentKind.REPLIES, ComponentKind.HOST, ComponentKind.CLOCK})
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
 _AMISS = [history.LOST, history.LOST_BACK, history.UNRESOLVED]
 _SENT = slice(history.SENT, history.SENT_BACK + 1, history.SENT_BACK - history.SENT)
@@ -88,6 +90,8 @@ class Watch:
         self._laid_out: _Layout | None = None
         self._carrying: Carrying
         """Of the newest candidates."""
+        self._overflowing: tuple[Finding, ...] = ()
+        """Queues at parts that lose, as found with the newest findings."""
         self._carried: WindowSums | None = None
         """Probes of all ways by the candidates that they crossed; None: sum them up anew."""
 
@@ -149,7 +153,32 @@ class Watch:
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
-        return starved.told_apart(located.findings, self._layout().ends, windows)
+        found = starved.told_apart(located.findings, self._layout().ends, windows)
+        return self._with_overflow(candidates, found)
+
+    def _with_overflow(
+        self, candidates: Candidates, findings: tuple[Finding, ...]
+    ) -> tuple[Finding, ...]:
+        """The same, losses with whether they come with a queue."""
+        told, queues = [], []
+        for found in findings:
+            number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
+            if number is None or found.kind in _OF_HOSTS:
+                told.append(found)
+                continue
+            there, back = candidates.crossed.by(number).reshape(OBSERVATIONS, -1)[:WAYS]
+            verdict = overflow.judged(
+                overflow.seconds_of(
+                    self._history, self._layout().ends, np.flatnonzero(there), np.flatnonzero(back)
+                )
+            )
+            told.append(msgspec.structs.replace(found, overflow=verdict.overflow.value))
+            stands = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
+            if stands and found.kind in _LINKS and verdict.standing_ns >= MIN_QUEUE_NS:
+                wait_ns = verdict.standing_ns
+                queues.append(msgspec.structs.replace(found, fault="queue", delay_ns=wait_ns))
+        self._overflowing = tuple(queues)
+        return tuple(told)
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))
@@ -179,16 +208,19 @@ class Watch:
         """Links at which packets wait, second after second: their delay above its floor.
 
         Hosts, NICs and clocks take their part of the explanation and are not told of: what waits
-        there is no queue of the fabric.
+        there is no queue of the fabric. Where packets are lost, those that wait there are looked at
+        by themselves, so that a queue is known as soon as what overflows from it.
         """
         if not self._flows:
             return ()
         windows = self._delays(self._history.excess, MIN_QUEUE_NS)
-        return tuple(
+        located = [
             msgspec.structs.replace(found, fault="queue")
             for found in locate(self._numbered(), windows)
             if found.kind in _LINKS and found.delay_ns >= MIN_QUEUE_NS
-        )
+        ]
+        known = {name for found in located for name in (found.component, *found.alternatives)}
+        return (*located, *(each for each in self._overflowing if each.component not in known))
 
     def _delays(
         self, measured: Callable[[int, float], Change | Excess | None], least_ns: float

@@ -10,23 +10,26 @@ from __future__ import annotations
 import enum
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
 from syntony.model import US
 from syntony.model.sla import Latency
+from syntony.wire.probes import Plane
 
 MIN_PROBES = 100
 """Over each plane, of a direction in a class; with fewer nothing is said."""
 MIN_LOSS = 0.01
 """Difference of the shares lost."""
-LOSS_SIGMA = 4.0
-"""… beyond that of two samples of one share: once in 30,000 directions by chance."""
+CHANCE = 1e-5
+"""… which two samples of one share show less often than this."""
 MIN_PAIRS = 4
 """Whose median is what is usual."""
 MIN_DELAY_NS = 50 * US
 """Beyond what is usual."""
+MIN_ALIKE = 3
+"""NICs of a rail with an RDMA port; fewer do not say that another one should have it, too."""
 FAR = 6.0
 """… in median absolute deviations of the class."""
 
@@ -42,6 +45,16 @@ class What(enum.StrEnum):
     """One pair of NICs, against the others of its class."""
     CLASS = "class"
     """A class, against the one that is the least delayed."""
+
+
+class Absence(NamedTuple):
+    """Both planes should be probed, and one is not: not a probe was sent, lost or answered."""
+
+    place: Place
+    plane: Plane
+    """The one that is absent."""
+    sent: int
+    """Probes over the other one."""
 
 
 class Disagreement(NamedTuple):
@@ -77,15 +90,81 @@ def disagreements(
     return (*found, *_delays(both))
 
 
+def absences(
+    planned: Iterable[Place], udp: Mapping[Place, Latency], verbs: Mapping[Place, Latency]
+) -> tuple[Absence, ...]:
+    """Where one plane shows that the pair is probed, and the other shows nothing at all.
+
+    Args:
+        planned: what was to be probed over both for as long as is looked at.
+        udp: what UDP shows; of a class that it does not probe, its class 0.
+        verbs: what verbs show.
+    """
+    found = []
+    for place in planned:
+        ours = max(_sent(udp, place), _sent(udp, (*place[:2], 0)))
+        theirs = _sent(verbs, place)
+        if ours >= MIN_PROBES and not theirs:
+            found.append(Absence(place, Plane.VERBS, ours))
+        elif theirs >= MIN_PROBES and not ours:
+            found.append(Absence(place, Plane.UDP, theirs))
+    return tuple(found)
+
+
+def without_rdma(nics: Iterable[tuple[str, int, str]]) -> dict[str, tuple[int, int]]:
+    """NICs without an RDMA port where most of their rail have one.
+
+    Args:
+        nics: of each its name, its rail, and the link layer of its RDMA port or nothing.
+
+    Returns:
+        NIC → how many of its rail have one, and how many there are.
+    """
+    rails: dict[int, dict[str, str]] = defaultdict(dict)
+    for nic, rail, layer in nics:
+        rails[rail][nic] = layer
+    found: dict[str, tuple[int, int]] = {}
+    for there in rails.values():
+        having = sum(bool(layer) for layer in there.values())
+        if having >= MIN_ALIKE and 2 * having > len(there):
+            found |= {nic: (having, len(there)) for nic, layer in there.items() if not layer}
+    return found
+
+
+def _sent(seen: Mapping[Place, Latency], place: Place) -> int:
+    return seen[place].sent if place in seen else 0
+
+
 def _loss(place: Place, udp: Latency, verbs: Latency) -> Disagreement | None:
     if min(udp.sent, verbs.sent) < MIN_PROBES:
         return None
     ours, theirs = udp.lost / udp.sent, verbs.lost / verbs.sent
-    together = (udp.lost + verbs.lost) / (udp.sent + verbs.sent)
-    sigma = math.sqrt(together * (1 - together) * (1 / udp.sent + 1 / verbs.sent))
-    if abs(theirs - ours) < max(MIN_LOSS, LOSS_SIGMA * sigma):
+    if abs(theirs - ours) < MIN_LOSS or not _unlike(udp, verbs):
         return None
     return Disagreement(What.LOSS, *place, ours, theirs)
+
+
+def _unlike(one: Latency, other: Latency) -> bool:
+    """Whether two samples lose so differently as those of one share do less often than `CHANCE`.
+
+    Of all that is lost, or of all that arrives, as many should be of each sample as it has probes;
+    the tail of that binomial is at most exp(-n KL), by Chernoff, also where it is a handful.
+    """
+    share = one.sent / (one.sent + other.sent)
+    of_lost = (one.lost, other.lost)
+    of_arrived = (one.sent - one.lost, other.sent - other.lost)
+    odds = max(_divergence(*of_lost, share), _divergence(*of_arrived, share))
+    return odds > math.log(4 / CHANCE)
+
+
+def _divergence(ours: int, theirs: int, share: float) -> float:
+    """n KL(seen ‖ expected) of counts of which `share` should be ours, in nats."""
+    total = ours + theirs
+    return sum(
+        count * math.log(count / (total * expected))
+        for count, expected in ((ours, share), (theirs, 1 - share))
+        if count
+    )
 
 
 def _delays(both: Mapping[Place, tuple[Latency, Latency]]) -> list[Disagreement]:

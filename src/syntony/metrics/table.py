@@ -85,6 +85,20 @@ _JOBS = (
            "records of flows that were read and not used: a field cannot be, or torn"),
 )  # fmt: skip
 
+_QUEUE_PAIRS = (
+    _agent("queue_pair_processes", "gauge", "",
+           "processes of jobs that are connected to report their queue pairs"),
+    _agent("queue_pair_processes_connected_total", "counter", "",
+           "processes ever let in to report queue pairs"),
+    _agent("queue_pair_processes_refused_total", "counter", "reason",
+           "processes that were not let in; docs/reference/local-socket.md explains the reasons"),
+    _agent("queue_pairs", "gauge", "", "queue pairs that these processes report"),
+    _agent("queue_pairs_left_out", "gauge", "",
+           "queue pairs beyond 1,024 of the host or 256 of a process, which are not reported"),
+    _agent("queue_pair_records_unused_total", "counter", "",
+           "records of queue pairs that were read and not used, or what came is no page"),
+)  # fmt: skip
+
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
            "1 for the state that served time is in, 0 for the others"),
@@ -308,6 +322,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Parts of the agent", _PARTS),
     ("The reactor", _REACTOR),
     ("Processes of jobs at the agent's socket", _JOBS),
+    ("Queue pairs of jobs, at the agent's second socket", _QUEUE_PAIRS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),
     ("Paths of jobs", _PATHS),

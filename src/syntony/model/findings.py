@@ -37,6 +37,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     twins: int = 0
     """The first so many alternatives are crossed by exactly the same paths: no number of probes on
     these paths can tell them from the component."""
+    overflow: str = ""
+    """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`."""
 
     def odds(self) -> tuple[str, ...]:
         """Every suspect with its probability, for people; without it where a peer of an older

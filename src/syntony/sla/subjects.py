@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from syntony.model.sla import SlaRow, SlaStatus
+from syntony.model.sla import SlaStatus
 
 FEW = 16
 """More pairs than this that share no NIC are one thing, not many."""
@@ -14,8 +14,22 @@ FLEET = "fleet"
 TOLD = 5
 
 
+class Verdict(Protocol):
+    """On one pair of NICs."""
+
+    @property
+    def subject(self) -> str:
+        """``h0/rail0->h1/rail0``."""
+
+    @property
+    def status(self) -> SlaStatus: ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+
+
 class Trouble(NamedTuple):
-    """One subject whose latency is not as it should be."""
+    """One subject that is not as it should be."""
 
     subject: str
     """A NIC, a pair ``a->b``, or `FLEET`."""
@@ -24,7 +38,7 @@ class Trouble(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def troubles(rows: Iterable[SlaRow], bad: frozenset[SlaStatus]) -> list[Trouble]:
+def troubles(rows: Iterable[Verdict], bad: frozenset[SlaStatus]) -> list[Trouble]:
     """NICs at least half of whose pairs are bad; what is left, pair by pair, or all as one.
 
     Args:
@@ -45,14 +59,14 @@ def troubles(rows: Iterable[SlaRow], bad: frozenset[SlaStatus]) -> list[Trouble]
 
 
 def _shared(
-    known: Sequence[SlaRow], wanted: Sequence[SlaRow]
-) -> dict[str, tuple[list[SlaRow], int]]:
+    known: Sequence[Verdict], wanted: Sequence[Verdict]
+) -> dict[str, tuple[list[Verdict], int]]:
     """NIC → its bad pairs and how many it has, where those are at least half and more than one."""
     total: dict[str, int] = defaultdict(int)
     for row in known:
         for nic in row.subject.split("->"):
             total[nic] += 1
-    bad: dict[str, list[SlaRow]] = defaultdict(list)
+    bad: dict[str, list[Verdict]] = defaultdict(list)
     for row in wanted:
         for nic in row.subject.split("->"):
             bad[nic].append(row)
@@ -63,6 +77,6 @@ def _shared(
     }
 
 
-def _of(subject: str, rows: Sequence[SlaRow], share: float) -> Trouble:
+def _of(subject: str, rows: Sequence[Verdict], share: float) -> Trouble:
     reasons = tuple(f"{row.subject}: {row.reasons[0]}" for row in rows[:TOLD])
     return Trouble(subject, share, reasons)

@@ -4,7 +4,8 @@ other, since the queue pair last became ready. Pure.
 Holds for reliable connections (``rc``): they deliver each message once, in order. Which generations
 belong together follows from addresses, queue pair numbers, first packet numbers and order in time.
 Every pair of stamps is checked: both ends must tell the same length, and nothing arrives before it
-was posted. Where that does not hold, the two generations are never paired again, and it is counted.
+was posted, but for what the two hosts' clocks may be off together. Where that does not hold, the
+two generations are never paired again, and it is counted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from syntony.model import MS, US, S
+from syntony.model import S
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.wire.queue_pairs import MAX_STAMPS, OneWay, QueuePairFigures, QueuePairsReport
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 KEEP_NS = 10 * S
 """Stamps wait so long for the other end's; generations that are told of no longer are kept so."""
-EARLY_NS = 1 * MS
-"""So much before it was posted a message may seem received: the bound on synchronized time."""
-SLACK_NS = 50 * US
-"""The receiver is ready before the first message is posted, but for the clocks' error."""
 FRESH_NS = 5 * S
 """An older delay is not told."""
 SENDS_INEXACT, RECEIVES_INEXACT, NO_LENGTHS = 1, 2, 8
@@ -39,6 +36,15 @@ Direction = tuple[str, int, str, int, int]
 packet number between them."""
 EndKey = tuple[str, str]
 """Host, and its key of the generation."""
+
+
+class Stamp(NamedTuple):
+    """Of one message, at one end."""
+
+    at_ns: int
+    bytes: int
+    bound_ns: int
+    """How far `at_ns` may be from fleet time."""
 
 
 class Sample(NamedTuple):
@@ -60,12 +66,13 @@ class _End:
 
     def __init__(self) -> None:
         self.figures: QueuePairFigures | None = None
-        self.began_ns = self.first_sent_ns = 0
-        """As first told: the sooner an instant is brought onto fleet time, the better."""
+        self.began_ns = self.first_sent_ns = self.bound_ns = 0
+        """As first told: the sooner an instant is brought onto fleet time, the better; and how far
+        off these may be."""
         self.told_ns = 0
         """When it was last told of."""
-        self.stamps: dict[int, tuple[int, int]] = {}
-        """Number to instant and length, for `KEEP_NS`."""
+        self.stamps: dict[int, Stamp] = {}
+        """By number, for `KEEP_NS`."""
         self.condemned: set[EndKey] = set()
         self.samples: deque[Sample] = deque(maxlen=4 * MAX_STAMPS)
         """Of the sending end."""
@@ -75,13 +82,15 @@ class _End:
         self.why = ""
         """Why nothing was paired of late."""
 
-    def take(self, figures: QueuePairFigures, stamps: bytes, at_ns: int) -> None:
+    def take(self, figures: QueuePairFigures, stamps: bytes, at_ns: int, bound_ns: int) -> None:
         self.figures, self.told_ns = figures, at_ns
+        if not self.began_ns or (figures.first_sent_ns and not self.first_sent_ns):
+            self.bound_ns = max(self.bound_ns, bound_ns)
         self.began_ns = self.began_ns or figures.began_ns
         self.first_sent_ns = self.first_sent_ns or figures.first_sent_ns
         told = np.frombuffer(stamps, TOLD)
         for instant_ns, number, value in told.tolist():
-            self.stamps[number] = instant_ns, value
+            self.stamps[number] = Stamp(instant_ns, value, bound_ns)
         while len(self.stamps) > MAX_STAMPS * (KEEP_NS // S):
             del self.stamps[next(iter(self.stamps))]
 
@@ -109,7 +118,7 @@ class QueuePairDelays:
                 (self._receiving, (*there, *here, each.receive_psn), each.received_stamps),
             ):
                 end = ends[direction].setdefault((host, each.key), _End())
-                end.take(each, stamps, report.at_ns)
+                end.take(each, stamps, report.at_ns, report.bound_ns)
 
     def step(
         self, now_ns: int
@@ -169,7 +178,8 @@ class QueuePairDelays:
         ready = [
             (other.began_ns, key)
             for key, other in receivers.items()
-            if len(receivers) == 1 or other.began_ns <= end.first_sent_ns + SLACK_NS
+            if len(receivers) == 1
+            or other.began_ns <= end.first_sent_ns + end.bound_ns + other.bound_ns
         ]
         if not ready:
             return "nothing is known of the other end"
@@ -188,15 +198,16 @@ class QueuePairDelays:
         samples = []
         lengths = other.figures is None or not other.figures.flags & NO_LENGTHS
         for number in sorted(end.stamps.keys() & other.stamps.keys()):
-            sent_ns, length = end.stamps.pop(number)
-            received_ns, received = other.stamps.pop(number)
-            if received_ns < sent_ns - EARLY_NS or (lengths and received != length):
+            sent, received = end.stamps.pop(number), other.stamps.pop(number)
+            early_ns = sent.at_ns - received.at_ns
+            impossible = early_ns > sent.bound_ns + received.bound_ns
+            if impossible or (lengths and received.bytes != sent.bytes):
                 self.mismatches += 1
                 end.condemned.add(partner)
                 end.samples.clear()
                 end.why = "its messages do not match its peer's"
                 return []
-            samples.append(Sample(number, sent_ns, received_ns, length))
+            samples.append(Sample(number, sent.at_ns, received.at_ns, sent.bytes))
         end.samples.extend(samples)
         end.paired += len(samples)
         end.peer, end.why = partner[0], ""
@@ -208,7 +219,7 @@ class QueuePairDelays:
                 if end.told_ns < now_ns - KEEP_NS:
                     del by_key[key]
                     continue
-                old = [n for n, (at_ns, _) in end.stamps.items() if at_ns < now_ns - KEEP_NS]
+                old = [n for n, each in end.stamps.items() if each.at_ns < now_ns - KEEP_NS]
                 for number in old:
                     del end.stamps[number]
             for direction in [direction for direction, by_key in ends.items() if not by_key]:

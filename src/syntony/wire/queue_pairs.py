@@ -11,6 +11,8 @@ STAMP_BYTES = 20
 value (uint32); little-endian."""
 MAX_QUEUE_PAIRS = 1_024
 """In one report."""
+MAX_BOUND_NS = 1_000_000_000
+"""Instants known less well than this are not reported."""
 MAX_STAMPS = 16
 """Of one kind and queue pair in one report: both ends keep messages whose number is a multiple of a
 power of two, so that they have most in common."""
@@ -80,6 +82,8 @@ class QueuePairsReport(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pai
     """Records that could not be used, ever."""
     refused: dict[str, int] = {}
     """Processes that were not let in since the agent began, by reason."""
+    bound_ns: int = 500_000
+    """How far the instants may be from fleet time; as here where an agent does not say."""
 
 
 class QueuePairsQuery(Query["QueuePairs"], frozen=True, kw_only=True, tag="queue-pairs"):

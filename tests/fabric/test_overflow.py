@@ -1,0 +1,185 @@
+"""Losses held against packets that wait in the same place, second by second."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.fabric.flow_rows import FlowCounts, add
+
+from syntony.fabric.book import PathBook, Way
+from syntony.fabric.overflow import STANDS_NS, Overflow, Seconds, judged
+from syntony.fabric.watch import MIN_QUEUE_NS, Watch, reply
+
+NAN = float("nan")
+Runs = list[tuple[int, int, float]]
+"""How many seconds, losses of a hundred probes in each, and how long packets waited, ns."""
+
+
+def seconds(runs: Runs, sigma_ns: float = 0.0) -> Seconds:
+    each = [(lost, wait) for count, lost, wait in runs for _ in range(count)]
+    lost, wait = zip(*each, strict=True)
+    sent = np.full(len(each), 100)
+    return Seconds(sent, np.array(lost), np.array(wait, dtype=float), sigma_ns)
+
+
+FULL = 400_000.0
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([(20, 1, 0.0)], Overflow.NONE),
+        ([(20, 1, FULL)], Overflow.OPEN),
+        ([(20, 0, FULL)], Overflow.UNKNOWN),
+        ([(20, 1, NAN)], Overflow.UNKNOWN),
+        # As many seconds with a queue as without; losses in one kind, or in both.
+        ([(20, 1, FULL), (20, 0, 0.0)], Overflow.ALL),
+        ([(20, 0, FULL), (20, 1, 0.0)], Overflow.NONE),
+        ([(30, 1, FULL), (30, 1, 0.0)], Overflow.NONE),
+        ([(5, 1, FULL), (5, 0, 0.0)], Overflow.OPEN),
+        ([(5, 1, FULL), (5, 1, 0.0)], Overflow.OPEN),
+        # A moment in which it was full may be within a second in which most found it empty.
+        ([(20, 1, FULL), (16, 0, 0.0), (4, 1, 0.0)], Overflow.OPEN),
+        ([(30, 2, FULL), (28, 0, 0.0), (2, 1, 0.0)], Overflow.ALL),
+        # Seldom without a queue: few seconds say little.
+        ([(55, 1, FULL), (5, 0, 0.0)], Overflow.OPEN),
+        # Before the first loss the cable may have been well.
+        ([(30, 0, 0.0), (30, 1, FULL)], Overflow.OPEN),
+        ([(30, 0, FULL), (30, 1, 0.0)], Overflow.NONE),
+        ([(4, 1, FULL)], Overflow.UNKNOWN),
+        ([(4, 1, FULL), (20, 1, NAN)], Overflow.UNKNOWN),
+        ([(5, 1, FULL)], Overflow.OPEN),
+        ([(20, 1, STANDS_NS - 1)], Overflow.NONE),
+        ([(20, 1, STANDS_NS)], Overflow.OPEN),
+    ],
+)
+def test_what_the_seconds_say(runs: Runs, expected: Overflow) -> None:
+    assert judged(seconds(runs)).overflow is expected
+
+
+def test_clocks_that_err_see_no_small_queue() -> None:
+    assert judged(seconds([(20, 1, 50_000.0)], 16_000.0)).overflow is Overflow.OPEN
+    assert judged(seconds([(20, 1, 50_000.0)], 17_000.0)).overflow is Overflow.NONE
+
+
+@pytest.mark.parametrize(
+    ("runs", "standing"),
+    [
+        ([(50, 1, 0.0), (10, 1, FULL)], FULL),
+        ([(58, 1, FULL), (2, 1, 0.0)], 0.0),
+        ([(59, 1, FULL), (1, 1, 0.0)], FULL),
+        ([(50, 1, FULL), (10, 1, 0.0)], 0.0),
+        ([(50, 1, FULL), (6, 1, NAN), (4, 1, FULL)], 0.0),
+        ([(50, 1, FULL), (5, 1, NAN), (5, 1, FULL)], FULL),
+    ],
+)
+def test_a_queue_stands_in_nearly_all_of_the_newest_seconds(runs: Runs, standing: float) -> None:
+    assert judged(seconds(runs)).standing_ns == standing
+
+
+class Fabric:
+    """Two leaves, two spines, two NICs at each leaf; what links lose and hold back is set."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(5)
+        homes = {f"h{k}/rail0": f"leaf{k % 2}" for k in range(6)}
+        self.book = PathBook()
+        self.watch = Watch(self.book)
+        self.flows = [
+            Way(a, b, 61_000 + port, 8620)
+            for a in homes for b in homes if a != b for port in range(4)
+        ]  # fmt: skip
+        for flow in self.flows:
+            for way in (flow, reply(flow)):
+                near, far = homes[way.src], homes[way.dst]
+                middle = [f"spine{self.rng.randrange(2)}"] if near != far else []
+                self.book.learn(way, dict.fromkeys([near, *middle, far]))
+        self.loses: dict[str, int] = {}
+        """Link to how many of ten thousand."""
+        self.holds_ns: dict[str, float] = {}
+        self.unresolved = False
+        """Nobody knows which way a round trip broke."""
+
+    def second(self) -> None:
+        rows, heard = [], dict[tuple[str, str], int]()
+        for flow in self.flows:
+            ways = [self.book.components(way) for way in (flow, reply(flow))]
+            delay = [
+                20_000.0 + self.rng.gauss(0, 300) + sum(self.holds_ns.get(n, 0.0) for n in way)
+                for way in ways
+            ]
+            lost = [
+                sum(self.rng.random() * 10_000 < sum(self.loses.get(n, 0) for n in way)
+                    for _ in range(10))
+                for way in ways
+            ]  # fmt: skip
+            heard[flow.src, flow.dst] = heard.get((flow.src, flow.dst), 0) + 10 - lost[0]
+            broken = sum(lost) if self.unresolved else 0
+            there, back = (0, 0) if broken else lost
+            answered = 10 - there - broken
+            rows.append(
+                FlowCounts(flow, 10, there, answered, back, broken, delay[0], delay[1], 100.0)
+            )
+        add(self.watch, rows, heard)
+
+    def overflow(self) -> dict[str, str]:
+        return {each.component: each.overflow for each in self.watch.findings() if each.loss}
+
+
+LAST = "leaf1->h1/rail0"
+
+
+@pytest.mark.parametrize("unresolved", [False, True])
+@pytest.mark.parametrize(
+    ("full", "empty", "expected"), [(200, 0, "all"), (200, 200, "none"), (0, 200, "none")]
+)
+def test_a_link_in_a_fabric(full: int, empty: int, expected: str, unresolved: bool) -> None:
+    fabric = Fabric()
+    fabric.unresolved = unresolved
+    for _ in range(20):
+        fabric.second()
+    for second in range(40):
+        waits = second % 2 == 0
+        fabric.holds_ns = {LAST: FULL} if waits else {}
+        fabric.loses = {LAST: full if waits else empty}
+        fabric.second()
+    assert fabric.overflow() == {LAST: expected}
+    assert fabric.watch.queues() == ()
+
+
+def test_what_waits_elsewhere_does_not_wait_there() -> None:
+    """Every sender waits at its own NIC, and every packet to the same NIC behind another link."""
+    for elsewhere in ([f"h{k}/rail0->leaf{k % 2}" for k in range(6)], [LAST]):
+        fabric = Fabric()
+        for _ in range(20):
+            fabric.second()
+        fabric.loses = {"leaf0->spine0": 200}
+        fabric.holds_ns = dict.fromkeys(elsewhere, FULL)
+        for _ in range(20):
+            fabric.second()
+        assert fabric.overflow() == {"leaf0->spine0": "none"}
+
+
+@pytest.mark.parametrize(("wait_ns", "queues"), [(FULL, [LAST]), (MIN_QUEUE_NS - 20_000, [])])
+def test_a_queue_at_a_link_that_loses_is_known_without_a_search(
+    wait_ns: float, queues: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syntony.fabric.watch.locate", lambda *_: ())
+    fabric = Fabric()
+    for _ in range(20):
+        fabric.second()
+    fabric.loses, fabric.holds_ns = {LAST: 200}, {LAST: wait_ns}
+    for _ in range(15):
+        fabric.second()
+    assert fabric.overflow() == {LAST: "open"}
+    found = fabric.watch.queues()
+    assert [each.component for each in found] == queues
+    for each in found:
+        assert each.fault == "queue"
+        assert each.delay_ns == pytest.approx(wait_ns, rel=0.02)
+    fabric.loses, fabric.holds_ns = {}, {}
+    for _ in range(40):
+        fabric.second()
+    assert fabric.watch.findings() == fabric.watch.queues() == ()
