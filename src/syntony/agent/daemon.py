@@ -45,16 +45,7 @@ from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import Plane
 from syntony.wire.queue_pairs import MAX_BOUND_NS
-from syntony.wire.tables import (
-    AGENT,
-    HEARD,
-    PATH,
-    PATH_EVENTS,
-    PROBE,
-    VERBS,
-    VERBS_HEARD,
-    Table,
-)
+from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, VERBS, VERBS_HEARD, Table
 from syntony.wire.traffic import Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
@@ -314,12 +305,10 @@ class Agent:
 
     def _tell_jobs(self, uplink: Uplink) -> None:
         """What jobs' processes tell beside their flows."""
-        machine, now_ns = self._machine, time.monotonic_ns()
-        tell = partial(machine.queue_pairs.report, self._fleet_offset)
-        if (report := self.parts.run("queue-pair-socket", tell, now_ns)) is not None:
+        report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
+        if report is not None:
             uplink.send_queue_pairs(report)
-        rows = partial(machine.jobs.rows, self._fleet_offset)
-        for table, columns in self.parts.run("jobs", rows, now_ns) or ():
+        for table, columns in rows:
             self._submit(uplink, table, columns)
 
     def _fleet_offset(self) -> Offset | None:

@@ -17,7 +17,7 @@ from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
-from syntony.agent.queue_pairs import QueuePairSocket
+from syntony.agent.queue_pairs import Offset, QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
@@ -26,10 +26,13 @@ from syntony.io.interfaces import addresses
 from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.trace_packets import is_ipv6
+from syntony.mesh.stats import Columns
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
+from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.tables import Table
 
 
 class Machine:
@@ -116,6 +119,19 @@ class Machine:
             if fault is not None and self.parts.is_running(name):
                 self.parts.fail(name, fault, now_ns)
         self.parts.retry(now_ns)
+
+    def told_by_jobs(
+        self, offset: Callable[[], Offset | None], now_ns: int
+    ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
+        """What jobs' processes tell beside their flows: queue pairs, and rows; once a second.
+
+        Args:
+            offset: reads the clocks; None: there is no fleet time.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        tell = partial(self.queue_pairs.report, offset)
+        rows = self.parts.run("jobs", partial(self.jobs.rows, offset), now_ns)
+        return self.parts.run("queue-pair-socket", tell, now_ns), rows or []
 
     def close(self) -> None:
         """Stop watching, tracing and serving; the reactor goes on."""

@@ -128,8 +128,9 @@ class Controller:
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
         self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
-        flow_table = self._placement.desk.table
-        self._job_flows = JobFlowDesk(self._fleet_now, flow_table, self._ingest.put_local)
+        self._job_flows = JobFlowDesk(
+            self._fleet_now, self._placement.flows, self._ingest.put_local
+        )
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
