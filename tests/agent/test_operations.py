@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 def now() -> Offset:
-    return Offset(time.monotonic_ns(), AHEAD_NS)
+    return Offset(time.monotonic_ns(), AHEAD_NS, 0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Memory that a job's process has made and handed over at a socket, for the agent to read."""
+"""Memory that a job's process hands over for its host's agent to read (native/door)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import socket
 import struct
 
-HELLO = b"\x01"
-"""The one byte that comes with a page."""
 _INT = struct.Struct("=i")
 _SEALS = 0x1 | 0x2 | 0x4
 """F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW. Only memfds have any: reading one neither waits nor ends
@@ -20,38 +18,40 @@ class HandedPage:
     nothing that the process does to it is a signal here.
 
     Args:
-        connection: of the process, non-blocking; its owner's.
+        connection: of the process, non-blocking.
+        version: of the page: the one byte that comes with it.
         size: of the page, bytes.
     """
 
-    def __init__(self, connection: socket.socket, size: int) -> None:
-        self._connection, self._size = connection, size
+    def __init__(self, connection: socket.socket, version: int, size: int) -> None:
+        self._connection = connection
+        self._hello = bytes([version])
+        self._size = size
         self._fd = -1
         self.refused = False
-        """What came is no such page."""
+        """What came is no such page, or it was closed."""
 
-    def there(self) -> bool:
-        """Whether the page has come."""
+    def is_there(self) -> bool:
+        """Whether it has come; anything else is refused for good."""
         if self._fd < 0 and not self.refused:
             self._receive()
         return self._fd >= 0
 
-    def read(self, size: int, offset: int) -> bytes:
-        """As much of it, once it is there."""
+    def read(self, size: int, offset: int = 0) -> bytes:
+        """Bytes of the page, once it is there."""
         return os.pread(self._fd, size, offset)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent. The connection is its owner's."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self.refused = -1, True
 
     def _receive(self) -> None:
-        """Take the page, if it has come. Anything else is refused for good."""
         try:
             # Not `socket.recv_fds`: it takes flags and does not use them.
             data, rights, _, _ = self._connection.recvmsg(
-                len(HELLO),
+                len(self._hello),
                 socket.CMSG_LEN(_INT.size),
                 socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC,
             )
@@ -65,7 +65,7 @@ class HandedPage:
             for level, kind, content in rights
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
         ]
-        if data == HELLO and len(fds) == 1 and self._is_page(fds[0]):
+        if data == self._hello and len(fds) == 1 and self._is_page(fds[0]):
             self._fd = fds[0]
             return
         self.refused = True

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from syntony.io.handed_page import HandedPage
-from syntony.traffic.operations_page import PAGE_BYTES, OperationsReader, Told
+from syntony.traffic.operations_page import PAGE_BYTES, VERSION, OperationsReader, Told
 
 if TYPE_CHECKING:
     import socket
@@ -20,7 +20,7 @@ class OperationsPage:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._page = HandedPage(connection, PAGE_BYTES)
+        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
         self._reader = OperationsReader()
 
     @property
@@ -30,7 +30,7 @@ class OperationsPage:
 
     def read(self) -> Told | None:
         """What the process has told since the last call; None as long as it has sent no page."""
-        if not self._page.there():
+        if not self._page.is_there():
             return None
         return self._reader.read(self._page.read, time.monotonic_ns())
 

@@ -10,6 +10,7 @@ from syntony.traffic.queue_pair_page import (
     PAGE_BYTES,
     RINGS_BYTES,
     SLOTS_BYTES,
+    VERSION,
     Owner,
     PageReader,
     ring_offset,
@@ -30,7 +31,7 @@ class QueuePairPage:
     """
 
     def __init__(self, connection: socket.socket, owner: Owner) -> None:
-        self._page = HandedPage(connection, PAGE_BYTES)
+        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
         self._reader = PageReader(owner)
 
     @property
@@ -45,14 +46,14 @@ class QueuePairPage:
 
     def read(self) -> list[QueuePairFigures]:
         """What the process tells now; nothing as long as it has sent no page."""
-        if not self._page.there():
+        if not self._page.is_there():
             return []
-        before = self._page.read(SLOTS_BYTES, 0)
+        before = self._page.read(SLOTS_BYTES)
         rings = {
             slot: self._page.read(RINGS_BYTES, ring_offset(slot))
             for slot in self._reader.in_use(before)
         }
-        after = self._page.read(SLOTS_BYTES, 0)
+        after = self._page.read(SLOTS_BYTES)
         return self._reader.read(before, rings, after, time.monotonic_ns())
 
     def close(self) -> None:
