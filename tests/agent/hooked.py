@@ -7,6 +7,7 @@ import os
 import sys
 
 import torch.distributed as dist
+from torch.nn.parallel.distributed import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -43,6 +44,19 @@ def forks() -> None:
     os.waitpid(child, 0)
 
 
-{"work": work, "errors": errors, "forks": forks}[sys.argv[1]]()
+def reduces() -> None:
+    """Pass 1; pass 2 without a time; pass 4, before which DDP forgets one; others on a GPU."""
+    optimizer = Optimizer()
+    model, other = DistributedDataParallel("cpu"), DistributedDataParallel("cuda")
+    optimizer.step()
+    for told in (1, 2, 4):
+        model.passes(told, timed=told != 2)
+        other.passes(told, timed=True)
+        optimizer.step()
+        optimizer.step()
+    print(model.rate, other.rate, flush=True)
+
+
+{"work": work, "errors": errors, "forks": forks, "reduces": reduces}[sys.argv[1]]()
 print("ready", flush=True)
 sys.stdin.readline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -114,6 +116,23 @@ def test_collectives_steps_and_waits_for_data_become_rows(
     assert [row["step"] for row in steps] == [1, 2, 3]
     assert all(20 * MS <= row["data_ns"] <= row["end_ns"] - row["ts_ns"] for row in steps)
     assert all(one["end_ns"] == two["ts_ns"] for one, two in itertools.pairwise(steps))
+
+
+def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path: Path) -> None:
+    before_ns = time.monotonic_ns() + AHEAD_NS
+    with hooked(tmp_path, "reduces") as said:
+        gathered = Gathered(jobs)
+        gathered.of(STEP, 6)
+        rows = gathered.of(COLLECTIVE, 2)
+        after_ns = time.monotonic_ns() + AHEAD_NS
+    assert said == ["1 100"]
+    assert [(row["seq"], row["op"], row["bytes"], row["ranks"]) for row in rows] == [
+        (seq, "all_reduce", 4_000, 4) for seq in (1, 4)
+    ]
+    assert {row["comm"] for row in rows} == {f"ddp.0.{crc32(b'[0, 1, 2, 3]'):08x}"}
+    assert all(before_ns < row["ts_ns"] < row["done_ns"] < after_ns for row in rows)
+    assert all(row["done_ns"] - row["ts_ns"] == pytest.approx(5 * MS, abs=MS) for row in rows)
+    assert sum(row["dropped"] for row in rows) == 2
 
 
 def test_a_job_that_ends_at_once_has_its_last_words_taken(
@@ -278,3 +297,43 @@ sys.stdin.readline()
     assert told == [("all_reduce", 32), ("all_gather", 32), ("all_reduce", 32), ("barrier", 0)]
     assert all(row["done_ns"] > row["ts_ns"] for row in rows)
     assert [step["step"] for step in steps] == [1, 2]
+
+
+def test_real_torch_tells_the_backward_passes_of_ddp(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Two ranks; rank 1 is late by 50 ms in each pass, which its records say."""
+    try:
+        python = find_torch()
+    except MissingError as error:
+        pytest.skip(str(error))
+    script = """
+import os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=2)
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    loss = model(torch.ones(1, 64)).sum()
+    time.sleep(0.05 * rank)
+    loss.backward()
+    optimizer.step()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    meet = f"file://{tmp_path / 'meet'}"
+    words = ("-c", script, meet)
+    with (
+        start(tmp_path, *words, python=python, RANK="0", WORLD_SIZE="2") as one,
+        start(tmp_path, *words, python=python, RANK="1", WORLD_SIZE="2") as two,
+    ):
+        gathered = Gathered(jobs)
+        rows = gathered.of(COLLECTIVE, 58)
+        for each in (one, two):
+            each.communicate("\n")
+    begun = {(row["rank"], row["seq"]): row["ts_ns"] for row in rows if row["comm"][:4] == "ddp."}
+    assert len(begun) == len(rows)
+    assert set(begun) <= {(rank, seq) for rank in (0, 1) for seq in range(1, 30)}
+    both = [seq for seq in range(1, 30) if (0, seq) in begun and (1, seq) in begun]
+    assert statistics.median(begun[1, seq] - begun[0, seq] for seq in both) > 40 * MS
+    assert {row["bytes"] for row in rows} == {3 * (64 * 64 + 64) * 4}
+    assert all(row["done_ns"] > row["ts_ns"] for row in rows)

@@ -88,6 +88,8 @@ class JobTelemetry:
         self._table = JobTable(meeting_place / SOCKET_NAME)
         self._before: Offset | None = None
         self._looked_ns = 0
+        self._dropped = 0
+        """Records that were lost and that no row has counted yet."""
         self._ranks: dict[int, tuple[int, int]] = {}
         """Process to its rank and the number of ranks, by its framework's word."""
 
@@ -126,13 +128,12 @@ class JobTelemetry:
             for each in sources
             for operation in each.told.operations
         ]
-        lost = [each for each in sources if each.told.dropped]
-        left = len(rows[MAX_OPERATIONS:])
+        self._dropped += len(rows[MAX_OPERATIONS:]) + sum(each.told.dropped for each in sources)
         rows = rows[:MAX_OPERATIONS]
         if not rows:
             return None
         dropped = np.zeros(len(rows), np.uint32)
-        dropped[0] = min(left + sum(each.told.dropped for each in lost), (1 << 32) - 1)
+        dropped[0], self._dropped = min(self._dropped, (1 << 32) - 1), 0
         begun, done = (np.array([each[2][place] for each in rows], np.int64) for place in (5, 6))
         return {
             "ts_ns": on_fleet(begun, before, now),

@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 import zlib
 from typing import Any
 
@@ -56,6 +57,8 @@ NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
 MOST_OPEN = 1024
 """Operations whose end is looked out for at a time."""
 POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
+STEPPED_NS = 1_000_000
+"""The system's clock was set where it moved by more between two steps."""
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _F_ADD_SEALS = 1033
 
@@ -174,6 +177,10 @@ class Hook:
         self._lock = threading.Lock()
         self._groups: Any = {}
         self._names: Any = collections.Counter()
+        self._comms = itertools.count()
+        self._models: Any = weakref.WeakKeyDictionary()
+        """`DistributedDataParallel` to its communicator and newest backward pass."""
+        self._ahead_ns = 0
         self._c10d: Any = None
         self._optimizer: Any = None
         self._step = 0
@@ -246,24 +253,26 @@ class Hook:
             if page is None or self._c10d.get_rank(group) < 0:
                 return None
             with self._lock:
-                known = self._groups.get(id(group)) or self._new_group(page, group)
+                known = self._groups.get(id(group))
+                comm = self._new_comm(page, group) if known is None else None
+                if comm is not None:
+                    known = self._groups[id(group)] = (group, comm, itertools.count())
         return known
 
-    def _new_group(self, page, group):
-        comm = len(self._groups)
+    def _new_comm(self, page, group, prefix=""):
+        comm = next(self._comms)
         if comm >= COMMS:
             page.lose()
             return None
         ranks = self._c10d.get_process_group_ranks(group)
-        text = "{}.{:08x}".format(
-            getattr(group, "group_name", ""), zlib.crc32(repr(list(ranks)).encode())
+        text = "{}{}.{:08x}".format(
+            prefix, getattr(group, "group_name", ""), zlib.crc32(repr(list(ranks)).encode())
         )
         self._names[text] += 1
         if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
             text += "#{}".format(self._names[text])
         page.name(comm, text, len(ranks))
-        known = self._groups[id(group)] = (group, comm, itertools.count())
-        return known
+        return comm
 
     def _returned(self, opened, result):
         comm, operation, seq, on_gpu = opened
@@ -275,6 +284,53 @@ class Hook:
             self.page.watch(comm, operation, seq, event.query)
         else:
             self.page.end(comm, operation, seq)
+
+    # --- DistributedDataParallel ---
+
+    def wrap_ddp(self, module):
+        """Its reductions start in C++ and are not seen begin or end; for CPUs it keeps the time of
+        each backward pass's first and last. On GPUs it would wait for the device to tell."""
+        kind = module.DistributedDataParallel
+        function = kind.__init__
+
+        @functools.wraps(function)
+        def init(ddp, *args, **kwargs):
+            function(ddp, *args, **kwargs)
+            try:
+                if ddp.device_type == "cpu":
+                    ddp._set_ddp_runtime_logging_sample_rate(1)
+                    self._models[ddp] = None, 0
+            except Exception:  # another torch than we know
+                pass
+
+        kind.__init__ = init
+
+    def _reduced(self, page, now_ns):
+        """Records of backward passes that DDP has told of since the last step; it keeps the newest,
+        and speaks of one when the next begins."""
+        ahead_ns = _system_ahead_ns()
+        steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS
+        self._ahead_ns = ahead_ns
+        for ddp, (known_comm, before) in list(self._models.items()):
+            told = ddp.logger._get_ddp_logging_data().ints_map
+            seq = told.get("iteration", 0)
+            if seq <= before:
+                continue
+            comm = known_comm
+            if comm is None:
+                with self._lock:
+                    comm = self._new_comm(page, ddp.process_group, "ddp.")
+            self._models[ddp] = comm, seq
+            begin_ns, end_ns = (
+                told.get("backward_comm_time_" + edge, 0) - ahead_ns for edge in ("start", "end")
+            )
+            known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns
+            for _ in range(min(seq - before - known, SLOTS)):
+                page.lose()
+            if known:
+                size = told.get("total_parameter_size_bytes", 0)
+                page.put(BEGIN, 0, comm, seq, size, begin_ns, 0, 0)
+                page.put(END, 0, comm, seq, 0, end_ns, 0, 0)
 
     # --- GPUs ---
 
@@ -319,6 +375,7 @@ class Hook:
                 self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
             self._step += 1
             self._stepped_ns, self._data_ns = now_ns, 0
+            self._reduced(self.page, now_ns)
         except Exception:
             pass
 
@@ -377,6 +434,7 @@ def install():
         Finder(
             {
                 "torch.distributed.distributed_c10d": hook.wrap_collectives,
+                "torch.nn.parallel.distributed": hook.wrap_ddp,
                 "torch.cuda.graphs": hook.wrap_graphs,
                 "torch.optim.optimizer": hook.wrap_optimizer,
                 "torch.utils.data.dataloader": hook.wrap_loader,
@@ -388,6 +446,17 @@ def install():
 
 def _argument(args, kwargs, place, name):
     return args[place] if len(args) > place else kwargs.get(name)
+
+
+def _system_ahead_ns():
+    """Of CLOCK_MONOTONIC, by the reading of three that took least."""
+    readings = []
+    for _ in range(3):
+        before_ns = time.monotonic_ns()
+        system_ns = time.time_ns()  # noqa: TID251 - DDP's instants are of that clock
+        took_ns = time.monotonic_ns() - before_ns
+        readings.append((took_ns, system_ns - before_ns - took_ns // 2))
+    return min(readings)[1]
 
 
 def _size(what):
