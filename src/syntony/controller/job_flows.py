@@ -1,4 +1,4 @@
-"""TCP flows of jobs second by second, from what agents tell of them: rows of `job_flow_1s`."""
+"""TCP flows of jobs second by second, from agents' reports: rows of `job_flow_1s`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from syntony.wire.traffic import FlowsReport, FlowView
 ORIGIN_HOST = "controller"
 MAX_FLOWS = 20_000
 """In one second; the rest is left out."""
+MAX_LOOKS = 4 * MAX_FLOWS
+KEEP_S = 60
+"""What was known of a flow is forgotten so long after its last report."""
 LATE_NS = 2 * S
-"""A second is told of so long after it began: reports of all hosts are in."""
-_Key = tuple[int, str, str, int, int]
-"""(second, host, NIC and remote address, ports)."""
+"""A second is stored so long after it began: reports of all hosts are in."""
+_Flow = tuple[str, str, int, int]
+"""(host, NIC and remote address, ports)."""
+_Key = tuple[int, _Flow]
+"""(second, flow)."""
 
 
-class JobFlowDesk:
+class JobFlowRecorder:
     """One per controller; used on its event loop only.
 
     Args:
@@ -40,22 +45,30 @@ class JobFlowDesk:
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._looks: dict[_Key, list[FlowView]] = {}
-        self._sent_again: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+        self._sent_again: dict[_Flow, tuple[int, int]] = {}
         """Flow to (second, retransmits since it began)."""
-        self._told = 0
+        self._measured: dict[_Flow, tuple[int, int]] = {}
+        """Flow to (second, windows measured since it began), as last reported."""
+        self._stored = 0
+        """Seconds up to this one are."""
         self._stream, self._seq = secrets.token_hex(8), 0
 
     def take(self, host: str, report: FlowsReport) -> None:
-        """An agent's newest report."""
+        """An agent's newest report. A host short of CPU repeats what it measured before: that is
+        no second measurement."""
         now_ns, second = self._fleet_now(), report.at_ns // S
-        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S or second <= self._told:
+        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S or second <= self._stored:
             return
         for view in report.flows:
-            key = second, host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
-            if view.windows and (key in self._looks or len(self._looks) < 4 * MAX_FLOWS):
-                self._looks.setdefault(key, []).append(view)
+            flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
+            if flow not in self._measured and len(self._measured) >= MAX_LOOKS:
+                continue
+            _, measured = self._measured.get(flow, (0, 0))
+            self._measured[flow] = second, view.windows
+            if view.windows != measured and len(self._looks) < MAX_LOOKS:
+                self._looks.setdefault((second, flow), []).append(view)
 
-    async def tell(self) -> None:
+    async def store(self) -> None:
         """Store what is over; once a second."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)
@@ -68,11 +81,11 @@ class JobFlowDesk:
 
         last = (now_ns - LATE_NS) // S
         due = sorted(key for key in self._looks if key[0] <= last)
-        self._told = max(self._told, last)
+        self._stored = max(self._stored, last)
         rows = [self._row(key, self._looks.pop(key)) for key in due][:MAX_FLOWS]
-        self._sent_again = {
-            flow: known for flow, known in self._sent_again.items() if known[0] > last - 60
-        }
+        for known in (self._sent_again, self._measured):
+            for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
+                del known[flow]
         if not rows:
             return None
         self._seq += 1
@@ -83,9 +96,9 @@ class JobFlowDesk:
         )
 
     def _row(self, key: _Key, looks: list[FlowView]) -> dict[str, object]:
-        second, host, way, sport, dport = key
+        second, flow = key
+        host, _, sport, dport = flow
         view = looks[-1]
-        flow = host, way, sport, dport
         _, before = self._sent_again.get(flow, (0, view.retransmits))
         self._sent_again[flow] = second, view.retransmits
         src = f"{host}/{view.nic}"

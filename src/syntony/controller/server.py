@@ -21,7 +21,7 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.import_files import open_state
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
-from syntony.controller.job_flows import JobFlowDesk
+from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.judging import Judging
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
@@ -128,7 +128,7 @@ class Controller:
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
         self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
-        self._job_flows = JobFlowDesk(
+        self._job_flows = JobFlowRecorder(
             self._fleet_now, self._placement.flows, self._ingest.put_local
         )
         self._audits = AuditDesk(self._state)
@@ -224,7 +224,7 @@ class Controller:
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
                 group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
-                group.create_task(self._loops.every(S, self._job_flows.tell)),
+                group.create_task(self._loops.every(S, self._job_flows.store)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
