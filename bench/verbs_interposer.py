@@ -22,6 +22,7 @@ from pathlib import Path
 from syntony.agent.queue_pairs import Offset, QueuePairSocket
 
 NATIVE = Path(__file__).parent.parent / "native" / "verbs"
+DOOR = NATIVE.parent / "door"
 VERBS = ("post_send", "post_recv", "poll_cq, one completion", "poll_cq, none")
 READ_PAIRS = (1, 64, 256)
 C_PROGRAM = r"""
@@ -130,8 +131,8 @@ def main() -> int:
 def build(place: Path) -> Path:
     source, program = place / "bench.c", place / "bench"
     source.write_text(C_PROGRAM)
-    files = [str(source), *map(str, sorted(NATIVE.glob("*.c")))]
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", f"-I{NATIVE}"]
+    files = [str(source), *map(str, sorted(NATIVE.glob("*.c"))), str(DOOR / "door.c")]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", f"-I{NATIVE}", f"-I{DOOR}"]
     subprocess.run(["cc", *flags, *files, "-o", str(program), "-ldl", "-lpthread"], check=True)
     return program
 

@@ -7,6 +7,10 @@
 #include "door.h"
 #include "table.h"
 
+const struct door_kind door_kind = {.suffix = "-qp", .memory = "syntony-qp",
+                                    .magic = SYN_QP_MAGIC, .version = SYN_QP_PAGE_VERSION,
+                                    .size = sizeof(struct syn_qp_page)};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything that begins and ends */
 static uint64_t generations;
 

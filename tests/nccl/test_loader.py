@@ -1,19 +1,28 @@
-"""Real libraries of NCCL load the plug-in, with the newest table that they know, or fall back."""
+"""Real libraries of NCCL load the plug-ins, with the newest table that they know, or fall back."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.nccl import provider
+from tests.nccl import profiler, provider
 from tests.nccl.wheels import nccl_library
 
 from syntony.errors import MissingError
-from syntony.io.nccl_plugin import net_plugin, plugin_environment
+from syntony.io.nccl_plugin import (
+    NEXT_VARIABLE,
+    net_plugin,
+    plugin_environment,
+    profiler_environment,
+    profiler_plugin,
+)
+from syntony.workload.nccl_operations import HEADER, MAGIC
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = [
@@ -23,6 +32,15 @@ VERSIONS = [
     ("nvidia-nccl-cu12==2.28.9", 11),
     ("nvidia-nccl-cu13==2.30.7", 12),
     ("nvidia-nccl-cu13==2.32.3", 12),
+]
+PROFILER_VERSIONS = [
+    ("nvidia-nccl-cu12==2.21.5", None),
+    ("nvidia-nccl-cu12==2.24.3", 2),
+    ("nvidia-nccl-cu12==2.27.3", 4),
+    ("nvidia-nccl-cu12==2.28.9", 5),
+    ("nvidia-nccl-cu12==2.29.7", 6),
+    ("nvidia-nccl-cu13==2.30.7", 6),
+    ("nvidia-nccl-cu13==2.32.3", 7),
 ]
 NET = ROOT / "native" / "tests" / "nccl"
 
@@ -40,9 +58,9 @@ def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return provider.build(tmp_path_factory.mktemp("verbs"))
 
 
-def _load(library: Path, **environment: str) -> str:
+def _load(library: Path, which: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library)],
+        [sys.executable, str(Path(__file__).with_name("load_by_nccl.py")), str(library), which],
         check=False,
         capture_output=True,
         text=True,
@@ -65,11 +83,59 @@ def test_every_nccl_loads_it_or_falls_back(
         pytest.skip(str(error))
     assert plugin.exists()
     verbs = plugin_environment({}) | {"SYNTONY_NCCL_IBVERBS": str(fake_verbs)}
-    said = _load(library, **verbs)
+    said = _load(library, "net", **verbs)
     assert "NET/Syntony: device 0: fake0, 1 rail" in said
     tables = re.findall(r"Loaded net plugin Syntony \(v(\d+)\)", said)
     assert set(tables) <= {str(version)}  # NCCL before 2.24 does not say
     if version >= 10:
         assert tables
-    said = _load(library, **verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
+    said = _load(library, "net", **verbs | {"SYNTONY_NCCL_IBVERBS": "/no/such/library.so"})
     assert said.count("NET/Syntony: not used, NCCL's own transport is: /no/such/library.so") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("requirement", "version"), PROFILER_VERSIONS)
+def test_every_nccl_loads_the_profiler(
+    requirement: str, version: int | None, tmp_path: Path
+) -> None:
+    """Its own loader, adapters and mask; an event of its proxy goes through ours to another one."""
+    try:
+        library = nccl_library(requirement, tmp_path)
+        assert profiler_plugin().exists()
+    except (LookupError, MissingError) as error:
+        pytest.skip(str(error))
+    log = tmp_path / "log"
+    log.touch()
+    # One that has the oldest table from version 4 on, where NCCL's is not of version 2.
+    second = profiler.build_second(tmp_path / "second.so", 2 if version == 2 else 4)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.bind(str(tmp_path / "agent-nccl"))
+        agent.listen()
+        said = _load(
+            library,
+            "profiler",
+            **profiler_environment({}),
+            SYNTONY_AGENT=str(tmp_path / "agent"),
+            SECOND_LOG=str(log),
+            SECOND_MASK="32",
+            **{NEXT_VARIABLE: str(second)},
+        )
+        if version is None:
+            assert "rofiler" not in said
+            return
+        agent.settimeout(5)
+        connection, _ = agent.accept()
+        with connection:
+            _, [memory], *_ = socket.recv_fds(connection, 1, 1)
+    header = np.frombuffer(os.pread(memory, HEADER.itemsize, 0), HEADER)[0]
+    os.close(memory)
+    assert (header["magic"], header["abi"], header["begun"]) == (MAGIC, version, 0)
+    assert said.count("contexts 1\nproxy event True") == 1
+    tables = re.findall(r"Loaded Syntony \(v(\d+)\)", said)
+    assert tables == ([str(version)] if version >= 5 else [])  # NCCL before 2.28 does not say
+    if version >= 6:
+        assert "Profiler event mask: 0x3e" in said
+    words = [line.split() for line in log.read_text().splitlines()]
+    assert [(line[0], line[1] if line[0] == "start" else "") for line in words] == [
+        ("init", ""), ("start", "32"), ("record", ""), ("stop", ""), ("finalize", ""),
+    ]  # fmt: skip

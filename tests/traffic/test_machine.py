@@ -103,6 +103,12 @@ def test_only_what_a_job_uses_is_watched() -> None:
     assert found.table.pairs() == {("nic0", there(0)), ("nic1", there(1))}
 
 
+def test_news_of_a_connection_that_nobody_knows_are_borne() -> None:
+    flow = FourTuple(here(0), 33_000, there(0), APP)
+    news = events.SubflowUp(at_ns=NOW, token=99, flow=flow, local_id=1, remote_id=1)
+    assert machine().handle(news) == []
+
+
 def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> None:
     found = machine()
     conn = found.connections[7]

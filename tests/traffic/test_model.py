@@ -236,6 +236,14 @@ def test_where_no_capacity_is_known_all_are_taken_for_the_most_that_was_ever_see
     assert set(found.to_solve(nothing(found), lambda *_: False).capacity.tolist()) == {80.0 * GBPS}
 
 
+def test_where_nothing_was_ever_seen_links_are_narrow_and_not_dead() -> None:
+    found = Model(tuple(FLOWS))
+    found.learn_capacities(Seen())
+    found.background(fresh(Seen()), POLICY, found.choice(ON_S0))
+    problem = found.to_solve(nothing(found), lambda *_: False)
+    assert set(problem.capacity.tolist()) == {1.0}
+
+
 def test_a_link_that_changes_its_speed_changes_what_flows_ask_for() -> None:
     found = model()
     alone = {"j0": "s0", "j1": "s1"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.traffic.chains import Board
 from syntony.traffic.demand import Flow, Path, Priority
 from syntony.traffic.fair import max_min
 from syntony.traffic.place import place
+from syntony.traffic.problem import known_capacities, link_names, make_problem
 
 GBPS = 10**9
 
@@ -118,3 +122,21 @@ def test_a_known_demand_is_what_counts() -> None:
 def test_nothing_to_place() -> None:
     assert place([], {}) == {}
     assert place([Flow("f", "j", ())], {}) == {}
+
+
+@given(ways=st.integers(2, 9), others=st.integers(0, 6))
+def test_links_are_relieved_until_nothing_is_crowded(ways: int, others: int) -> None:
+    """All on one way out of as many: every one but one has to leave, one chain after the other."""
+    flows = leaf_spine([(k, ways + k) for k in range(ways)], spines=ways, hosts=ways)
+    more = leaf_spine([(2 * ways + k, 3 * ways + k) for k in range(others)], spines=ways,
+                      hosts=ways, job="other")  # fmt: skip
+    flows = [replace(each, path_id="s0") for each in [*flows, *more[:ways]]]
+    names = link_names(flows)
+    board = Board(make_problem(flows, names, known_capacities(names, {})))
+    for flow in range(len(flows)):
+        board.put(flow, flow * ways)
+    board.settle()
+    rows = [int(row) % ways for row in board.chosen]
+    assert sorted(rows[:ways]) == list(range(ways))
+    assert len(set(rows[ways:])) == len(rows[ways:])
+    assert board.moves == len({*rows[:ways]} - {0}) + len({*rows[ways:]} - {0}), "no detour"

@@ -50,6 +50,8 @@ def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
 class Host:
     """The machine of one host with two NICs and one peer, told of things as its agent tells it."""
 
+    own = OWN
+
     def __init__(self, policy: Policy | None = None, number: int = 1) -> None:
         own, peer = number, 3 - number
         nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.{own}",)) for k in (0, 1)]
@@ -79,7 +81,8 @@ class Host:
 
     def sample(self, acked: int = 1, **changes: int) -> FlowSample:
         usual = FlowSample(
-            at_ns=self.now_ns, flow=OWN, token=0, inode=INODE, bytes_acked=acked, bytes_received=0,
+            at_ns=self.now_ns, flow=self.own, token=0, inode=INODE, bytes_acked=acked,
+            bytes_received=0,
             unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=MS,
             pacing_bps=1, delivery_bps=1,
         )  # fmt: skip

@@ -198,7 +198,7 @@ def test_other_addresses_of_a_remote_nic_are_its_aliases() -> None:
 
 def test_outcomes_are_done_when_the_flow_has_moved() -> None:
     for result, done in (("moved", True), ("reverted", False), ("no such subflow", False)):
-        assert Outcome(move_id="m", result=result, at_ns=0).done is done
+        assert Outcome(move_id="m", result=result, at_ns=0, tried=True).done is done
 
 
 def test_what_nothing_limits_has_no_end() -> None:

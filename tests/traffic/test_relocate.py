@@ -113,6 +113,17 @@ def test_the_accepting_end_moves_nothing() -> None:
     assert outcome(world, "b") == "not ours to move"
 
 
+def test_a_path_that_is_dead_and_kept_for_want_of_another_is_failovers() -> None:
+    """Its data have not stalled yet: what is known of its NIC is enough."""
+    world = settled()
+    for nic in ("nic1", "nic0"):
+        world.link("a", nic, up=False)
+    (last,) = (f for f, each in world.hosts["a"].machine.connections[7].subflows.items())
+    give(world, order(world, flow=last))
+    assert outcome(world) == "failover has it in hand"
+    assert not world.hosts["a"].machine.relocation.outcomes[-1].tried
+
+
 @pytest.mark.parametrize(
     "policy",
     [

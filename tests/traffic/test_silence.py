@@ -234,6 +234,20 @@ def test_what_is_presumed_dead_is_left_at_once_by_the_same_reasoning() -> None:
     assert "no answer for 50 ms" in reason.evidence
 
 
+def test_once_nobody_answers_any_more_deaths_are_forgotten_and_nothing_is_in_doubt() -> None:
+    """It is this host then, or everybody's agents: no path is told from another by it."""
+    one = health()
+    everyone = {(f"n{rail}", f"10.{rail}.0.{far}") for rail in (0, 1) for far in (2, 3)}
+    one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
+    assert one.conclude(NOW_NS) == [TO_B]
+    one.presume(dict.fromkeys(everyone - {TO_B}, NOW_NS - 50 * MS), NOW_NS)
+    one.conclude(NOW_NS + 900 * MS)
+    assert one.dead(*TO_B) is not None
+    one.conclude(NOW_NS + S)
+    assert one.dead(*TO_B) is None, "it may have come back"
+    assert not one._pairs[TO_B].presumed
+
+
 def test_an_answer_since_takes_it_back() -> None:
     one = health()
     one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)

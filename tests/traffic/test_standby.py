@@ -137,11 +137,11 @@ def test_several_slow_paths_of_many() -> None:
     assert got > 1.3 * with_all
 
 
-@pytest.mark.slow
-def test_a_trial_in_vain_is_not_repeated_soon() -> None:
+@pytest.mark.parametrize("seconds", mostly_slow([20, 60], [20]))
+def test_a_trial_in_vain_is_taken_back_and_not_repeated_soon(seconds: int) -> None:
     run = Run(9, [Shape(50_000_000, 500 * US), Shape(50_000_000, 3 * MS)], Job(500_000), agent=True)
     run.boast = 4
-    run.run(60 * S)
+    run.run(seconds * S)
     assert len(run.actions("standby")) == 1
     assert "without it" in run.actions("resume")[0].reason.evidence
     assert not standby(run)

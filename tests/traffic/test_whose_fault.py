@@ -134,3 +134,43 @@ def test_deaths_on_one_nic_alone_are_concluded_where_the_other_is_down() -> None
     assert len(everything.conclude(NOW + S)) == 4
     seen.append(bool(everything.undecided))
     assert seen == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("heard_ns", "late"),
+    [
+        ({120: NOW + 10 * MS - 1}, True),
+        ({120: NOW + 10 * MS}, False),
+        ({120: NOW, 130: NOW + 100 * MS}, True),  # another peer is awake, this one is not
+        ({120: NOW, 300: NOW + 100 * MS}, True),  # the same remote NIC, asked from elsewhere
+        ({120: NOW, 121: NOW + 10 * MS}, False),  # any port of its other NIC
+        ({30: NOW, 130: NOW}, False),  # nothing is known of its other NICs
+    ],
+)
+def test_a_nic_is_not_given_up_while_its_whole_peer_is_late(
+    heard_ns: dict[int, int], late: bool
+) -> None:
+    """Heard last when nic0's path to it was: 20 and 21 are probed over that."""
+    found = Health(POLICY, nics())
+    flows = [*FLOWS, WatchedFlow(300, "nic1", "10.0.0.2", "p2/nic0", 0)]
+    found.watch(flows)
+    for flow in flows:
+        found.liveness(life(flow.flow_id, NOW, alive=flow.flow_id not in {20, 21}))
+    now_ns = NOW + POLICY.settle_ns
+    assert found.pending(now_ns - 1) == []
+    assert found.pending(now_ns) == [("nic0", "10.0.0.2")]
+    found.answered({flow: Reply(at_ns) for flow, at_ns in heard_ns.items()}, now_ns)
+    assert found.conclude(now_ns) == ([] if late else [("nic0", "10.0.0.2")])
+    assert (found.dead("nic0", "10.0.0.2") is None) is late
+    assert found.conclude(now_ns + 10 * MS) == ([("nic0", "10.0.0.2")] if late else []), "not long"
+
+
+def test_an_answer_counts_from_when_its_question_may_have_been_read() -> None:
+    for rtt_ns, late in ((MS, True), (MS - 1, False)):
+        found = health(*range(120, 140), 30, 31)
+        heard = {120: Reply(NOW + 11 * MS - 1, rtt_ns=rtt_ns)}
+        found.answered(heard, NOW + POLICY.settle_ns)
+        assert (found.conclude(NOW + POLICY.settle_ns) == []) is late
+        silent = health(*range(120, 140), 30, 31)
+        silent.answered({120: Reply(NOW + S, silent=True)}, NOW + POLICY.settle_ns)
+        assert silent.conclude(NOW + POLICY.settle_ns) == [], "fallen silent as well"

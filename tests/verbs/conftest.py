@@ -14,13 +14,14 @@ def build(out: Path, *sources: Path) -> Path:
     """A program with the interposer's sources inside."""
     if not Path("/usr/include/infiniband/verbs.h").exists():
         pytest.skip("no infiniband/verbs.h: install libibverbs-dev")
-    parts = [*sources, *sorted((NATIVE / "verbs").glob("*.c"))]
+    parts = [*sources, *sorted((NATIVE / "verbs").glob("*.c")), NATIVE / "door" / "door.c"]
     flags = [
         "-std=gnu11",
         "-D_GNU_SOURCE",
         "-O1",
         "-g",
         f"-I{NATIVE / 'verbs'}",
+        f"-I{NATIVE / 'door'}",
         f"-I{NATIVE / 'tests'}",
     ]
     words = ["cc", *flags, *map(str, parts), "-o", str(out), "-ldl", "-lpthread", "-rdynamic"]

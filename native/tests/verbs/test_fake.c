@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "door.h"
+#include "syn_qp_page.h"
 #include "watch.h"
 
 static struct {
@@ -201,7 +202,8 @@ static void test_many(struct end *a)
         many[i] = fake.create_qp(a->pd, &init);
         CHECK_EQUAL(ibv_modify_qp(many[i], &attr, IBV_QP_STATE), 0);
     }
-    CHECK(door_page()->left_out >= 20 && door_page()->used <= SYN_QP_SLOTS);
+    const struct syn_qp_page *page = door_page();
+    CHECK(page->left_out >= 20 && page->used <= SYN_QP_SLOTS);
     for (int i = 0; i < SYN_QP_SLOTS + 20; i++)
         CHECK_EQUAL(ibv_destroy_qp(many[i]), 0);
     CHECK(slot_of(a) != NULL);
@@ -262,7 +264,8 @@ int main(void)
     close_end(&a);
     close_end(&b);
     close_end(&plain);
-    CHECK_EQUAL(door_page()->slots[0].state, SYN_QP_FREE);
+    const struct syn_qp_page *page = door_page();
+    CHECK_EQUAL(page->slots[0].state, SYN_QP_FREE);
     door_forget();
     return 0;
 }

@@ -23,7 +23,7 @@ from syntony.io.interposer import (
     verbs_environment,
 )
 from syntony.io.job_hook import PATH_VARIABLE, hooked_path
-from syntony.io.nccl_plugin import plugin_environment, rdma_ports
+from syntony.io.nccl_plugin import plugin_environment, profiler_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
 
@@ -49,6 +49,11 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     help="Ports, port ranges, addresses and prefixes to connect to in plain TCP.",
 )
 @click.option("--nccl", is_flag=True, help="NCCL loads Syntony's net plug-in in the command, too.")
+@click.option(
+    "--nccl-profiler/--no-nccl-profiler",
+    default=None,
+    help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
+)
 @click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
@@ -61,6 +66,7 @@ def command(
     job: str | None,
     exclude: str | None,
     nccl: bool,
+    nccl_profiler: bool | None,
     verbs: bool,
     dry_run: bool,
     as_json: bool,
@@ -84,6 +90,8 @@ def command(
     added = _added(words, job, exclude)
     if nccl:
         added |= plugin_environment(os.environ)
+    if nccl if nccl_profiler is None else nccl_profiler:
+        added |= profiler_environment(os.environ | added)
     if verbs:
         added |= verbs_environment(os.environ | added)
     found = facts()

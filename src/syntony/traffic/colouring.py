@@ -147,11 +147,12 @@ class ChainColouring:
             if a.free(colour) and b.free(colour):
                 self._paint(flow, colour)
                 return 0
+        moved = 0
         for longest in LONGEST:
             moved = self._by_chain(flow, a, b, min(longest, reach))
             if moved or longest >= reach:
-                return moved
-        return 0
+                break
+        return moved
 
     def _by_chain(self, flow: int, a: _Node, b: _Node, longest: int) -> int:
         """Colour a flow by a chain of at most so many others; how many, or none."""

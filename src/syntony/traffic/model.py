@@ -40,7 +40,7 @@ class Model:
         self.names = link_names(flows)
         self.link = {name: place for place, name in enumerate(self.names)}
         self._capacities: dict[str, int | None] = {}
-        self._peak_bps = 0.0
+        self._peak_bps = 1.0
         self._background: Floats | None = None
         self._problem = self._made(known_capacities(self.names, {}))
         self._asked = self._problem.wanted.copy()
@@ -74,7 +74,7 @@ class Model:
         if not any(told.values()):
             self._peak_bps = max(self._peak_bps, self._most(seen))
             told = {name: told.get(name) for name in self.names}
-            usual = max(1, round(self._peak_bps))
+            usual = round(self._peak_bps)
             told = {name: usual if value is None else value for name, value in told.items()}
         if told == self._capacities:
             return

@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     """``moved``, ``reverted``, or why it was not carried out."""
     at_ns: int
-    tried: bool = True
+    tried: bool
     """False: nothing was done, and a while later it might be."""
 
     @property

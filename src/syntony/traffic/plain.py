@@ -78,7 +78,7 @@ class PlainPaths:
             self.flows[sample.inode] = fresh
             return [*out, *self._told(self._claims.claim(fresh, ()))]
         stalled = known.take(sample, self._policy, self._torn_ns(known.wire))
-        return self.settle(known, sample.at_ns) if stalled else []
+        return self.settle(known, sample.at_ns) if stalled and known.job else []
 
     def is_new(self, sample: FlowSample) -> bool:
         """Whether it is to be asked whose it is; to be called before `sample`."""
@@ -190,10 +190,10 @@ class PlainPaths:
         ]
 
     def settle(self, known: PlainFlow, now_ns: int) -> list[Instruction]:
-        """What one connection needs, from the present state only."""
-        reason = self._fault(known) if known.job else None
+        """What one managed connection needs, from the present state only."""
+        reason = self._fault(known)
         if reason is None:
-            return self._return(known, now_ns) if known.job and known.detoured else []
+            return self._return(known, now_ns) if known.detoured else []
         if reason.cause is Cause.FABRIC and self._doubtful(known.wire):
             return []  # the probes will tell of the pair
         return self._leave(known, reason, now_ns)

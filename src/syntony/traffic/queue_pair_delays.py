@@ -64,8 +64,8 @@ class Sample(NamedTuple):
 class _End:
     """One direction of one generation at one of its ends."""
 
-    def __init__(self) -> None:
-        self.figures: QueuePairFigures | None = None
+    def __init__(self, figures: QueuePairFigures) -> None:
+        self.figures = figures
         self.began_ns = self.first_sent_ns = self.bound_ns = 0
         """As first told: the sooner an instant is brought onto fleet time, the better; and how far
         off these may be."""
@@ -117,7 +117,7 @@ class QueuePairDelays:
                 (self._sending, (*here, *there, each.send_psn), each.sent_stamps),
                 (self._receiving, (*there, *here, each.receive_psn), each.received_stamps),
             ):
-                end = ends[direction].setdefault((host, each.key), _End())
+                end = ends[direction].setdefault((host, each.key), _End(each))
                 end.take(each, stamps, report.at_ns, report.bound_ns)
 
     def step(
@@ -142,7 +142,7 @@ class QueuePairDelays:
                     end.why = "several queue pairs say that they are this one"
                 else:
                     samples = self._pair(end, partner, receivers[partner])
-                    if samples and end.figures is not None:
+                    if samples:
                         found.append((direction, (key[0], end.figures), partner[0], samples))
         return found
 
@@ -159,8 +159,6 @@ class QueuePairDelays:
         end = self._sending.get(direction, {}).get((host, figures.key))
         if end is None:
             return "not told of yet", ""
-        if not figures.sent:
-            return "it sent nothing that takes a receive", end.peer
         second = [each for each in end.samples if each.received_ns > now_ns - FRESH_NS]
         if not second:
             return end.why or "nothing was paired of late", end.peer
@@ -171,7 +169,7 @@ class QueuePairDelays:
     def _receiver(self, end: _End, receivers: dict[EndKey, _End]) -> EndKey | str:
         """The generation that receives what this one sends, or why it is not known: of several the
         newest that was ready before its first message."""
-        if end.figures is None or not end.first_sent_ns:
+        if not end.first_sent_ns:
             return "it sent nothing that takes a receive"
         if end.figures.flags & SENDS_INEXACT:
             return "several threads post to it at once"
@@ -190,13 +188,13 @@ class QueuePairDelays:
         """Why a generation must not be paired with that one; empty: it may."""
         if self._heard[key[0]] < end.first_sent_ns:
             return "its peer has not reported since"
-        if other.figures is not None and other.figures.flags & RECEIVES_INEXACT:
+        if other.figures.flags & RECEIVES_INEXACT:
             return "several threads poll its peer's completion queue at once"
         return "its messages do not match its peer's" if key in end.condemned else ""
 
     def _pair(self, end: _End, partner: EndKey, other: _End) -> list[Sample]:
         samples = []
-        lengths = other.figures is None or not other.figures.flags & NO_LENGTHS
+        lengths = not other.figures.flags & NO_LENGTHS
         for number in sorted(end.stamps.keys() & other.stamps.keys()):
             sent, received = end.stamps.pop(number), other.stamps.pop(number)
             early_ns = sent.at_ns - received.at_ns

@@ -168,5 +168,17 @@ def test_a_flow_that_has_ended_makes_room_whichever_spine_it_was_on() -> None:
     assert player.made_room == 0
 
 
-def test_limits_are_ten_million_flows_of_a_file_and_fifty_thousand_that_chains_place() -> None:
-    assert (matrix_file.MAX_FLOWS, steered.MANY) == (10_000_000, 50_000)
+def test_where_flows_are_not_coloured_they_end_as_well() -> None:
+    net = LeafSpine(leaves=2, hosts_per_leaf=2, spines=2, planes=2)
+    traffic = make_traffic([0, 1] * 2, [2, 3] * 2, 1e6, [0] * 4)
+    field, player = make_policy("central", net, traffic, SETTINGS, Tools())
+    for wave in np.arange(4).reshape(2, 2):
+        field.start(wave, player.start(wave))
+        player.ended(wave)
+        field.end(wave)
+    assert not len(field.running)
+
+
+def test_limits_are_of_flows_in_a_file_of_those_that_chains_place_and_of_equal_paths() -> None:
+    limits = (matrix_file.MAX_FLOWS, steered.MANY, graph_net.MAX_PATHS)
+    assert limits == (10_000_000, 50_000, 1_024)

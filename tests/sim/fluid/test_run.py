@@ -222,11 +222,11 @@ def test_rates_are_found_anew_only_when_a_flow_starts_ends_or_moves() -> None:
 
 
 def test_an_answer_is_told_in_microseconds_and_parts_of_the_optimum() -> None:
-    done = Finished(np.array([1_234_567.8, 2_000_000.0, 3_000_000.0]), 1, 2, 3)
+    done = Finished(np.array([1_234_567.8, 2_000_000.0, 3_000_000.7]), 1, 2, 3)
     rest = Settled(np.array([0.5, 0.25, 0.1234567]), np.array([0.2, 0.3]), 2, 7)
     best = Optimum(0.98765432, 0.87654321, 0.76543219)
     assert Answer(done, rest, best).document() == {
-        "completion_max_us": 3000.0, "completion_mean_us": 2078.189, "rate_mean": 0.291152,
+        "completion_max_us": 3000.001, "completion_mean_us": 2078.189, "rate_mean": 0.291152,
         "rate_min": 0.123457, "moves_per_flow": 0.666667, "epochs": 7,
         "optimum": {"rate_mean": 0.987654, "rate_min": 0.876543, "rate_min_unsplit": 0.765432},
     }  # fmt: skip

@@ -65,6 +65,8 @@ def test_starts_are_picoseconds() -> None:
         ("trigger id 2 count 1 barrier", "trigger id 2 count 2 barrier", "trigger-cycle: flow 3"),
         ("trigger id 2 count 1 barrier", "trigger id 2 count 0 barrier", "bad-line"),
         ("trigger id 2 count 1 barrier", "trigger id 3 oneshot", "unknown-trigger: trigger 2"),
+        ("send_done_trigger", "recv_done_trigger", ""),
+        ("recv_done_trigger 2", "recv_done_trigger 5", "unknown-trigger: trigger 5"),
         ("trigger id 2 count 1 barrier", "trigger id 2", "bad-line: line 9"),
         ("Connections 3", "Connections 4", "bad-count"),
         ("id 2 ", "id 1 ", "duplicate-id: two flows have the id 1"),

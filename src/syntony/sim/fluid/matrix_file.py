@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from syntony.errors import InputError
 from syntony.sim.fluid.net import Numbers
@@ -173,17 +175,7 @@ def _read(word: str, number: int, what: str, kind: Callable[[str], float]) -> fl
 
 def _jobs(src: Numbers, dst: Numbers) -> Numbers:
     """Hosts that exchange anything, by whatever way, are of one job."""
-    parent: dict[int, int] = {}
-
-    def root(host: int) -> int:
-        while parent.setdefault(host, host) != host:
-            parent[host] = parent[parent[host]]
-            host = parent[host]
-        return host
-
-    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
-        parent[root(a)] = root(b)
-    numbers: dict[int, int] = {}
-    return np.array(
-        [numbers.setdefault(root(a), len(numbers)) for a in src.tolist()], dtype=np.int64
-    )
+    hosts, ends = np.unique(np.concatenate((src, dst)), return_inverse=True)
+    a, b = np.split(ends, 2)
+    graph = coo_array((np.ones(len(a)), (a, b)), shape=(len(hosts), len(hosts)))
+    return connected_components(graph, directed=False)[1][a].astype(np.int64)

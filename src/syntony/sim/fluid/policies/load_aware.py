@@ -53,7 +53,5 @@ class LoadAware(Policy):
         cost += TIE * self.rng.random(len(cost))
         order = np.lexsort((cost, owner))
         best = order[candidates.first[:-1]]
-        here = np.full(len(flows), np.inf)
-        here[owner[own]] = cost[own]
-        better = (cost[best] <= here + 10 * TIE) & ~own[best]
-        return Moves(flows[better], candidates.pick[best][better])
+        leaves = ~own[best]
+        return Moves(flows[leaves], candidates.pick[best][leaves])

@@ -15,7 +15,7 @@
 #define MFD_NOEXEC_SEAL 8U
 #endif
 
-static const int64_t LOOK_NS = VERBS_LOOK_S * INT64_C(1000000000);
+static const int64_t LOOK_NS = DOOR_LOOK_S * INT64_C(1000000000);
 
 /* A descriptor of ours in somebody else's program, which may close it and use its number again. */
 struct own_fd {
@@ -24,7 +24,10 @@ struct own_fd {
     ino_t inode;
 };
 
-static struct syn_qp_page *page;
+static struct page_head {
+    uint64_t magic;
+    uint32_t version, size;
+} *page;
 static struct own_fd memory = {.fd = -1}, connection = {.fd = -1};
 static uint32_t *mine; /* reads 0 in a child of fork */
 static int64_t look_ns;
@@ -47,12 +50,12 @@ static int is_ours(const struct own_fd *own)
 
 static int sealed_memory(void)
 {
-    int fd = memfd_create("syntony-qp", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    int fd = memfd_create(door_kind.memory, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        fd = memfd_create("syntony-qp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        fd = memfd_create(door_kind.memory, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
-    if (ftruncate(fd, sizeof *page) == 0 &&
+    if (ftruncate(fd, door_kind.size) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
     close(fd);
@@ -67,7 +70,7 @@ static int map_both(int fd)
         return -1;
     void *memory_of_page = madvise(word, sizeof *mine, MADV_WIPEONFORK) != 0
                                ? MAP_FAILED
-                               : mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+                               : mmap(NULL, door_kind.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory_of_page == MAP_FAILED) {
         munmap(word, sizeof *mine);
         return -1;
@@ -78,13 +81,13 @@ static int map_both(int fd)
     return 0;
 }
 
-struct syn_qp_page *door_page(void)
+void *door_page(void)
 {
     if (page != NULL)
         return door_is_mine() ? page : NULL;
     const char *agent = getenv("SYNTONY_AGENT");
     if (agent == NULL || agent[0] == 0 ||
-        snprintf(path, sizeof path, "%s-qp", agent) >= (int)sizeof path)
+        snprintf(path, sizeof path, "%s%s", agent, door_kind.suffix) >= (int)sizeof path)
         return NULL;
     memory = own(sealed_memory());
     if (memory.fd < 0)
@@ -94,9 +97,9 @@ struct syn_qp_page *door_page(void)
         memory.fd = -1;
         return NULL;
     }
-    page->version = SYN_QP_PAGE_VERSION;
-    page->size = sizeof *page;
-    page->magic = SYN_QP_MAGIC;
+    page->version = door_kind.version;
+    page->size = door_kind.size;
+    page->magic = door_kind.magic;
     return page;
 }
 
@@ -116,7 +119,7 @@ static int send_memory(int fd)
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } control = {{0}};
-    char version = SYN_QP_PAGE_VERSION;
+    char version = (char)door_kind.version;
     struct iovec vector = {&version, sizeof version};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1,
                              .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
@@ -176,7 +179,7 @@ void door_forget(void)
 {
     if (page == NULL)
         return;
-    munmap(page, sizeof *page);
+    munmap(page, door_kind.size);
     munmap(mine, sizeof *mine);
     close(memory.fd);
     if (connection.fd >= 0)

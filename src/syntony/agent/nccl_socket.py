@@ -1,0 +1,82 @@
+"""Where processes of jobs hand over the pages of NCCL's profiler plug-in, and the agent reads them.
+
+No part of the agent starts it yet: it is for the part that writes rows of collectives.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from syntony.agent.job_peers import JobPeers, Peer
+from syntony.io.job_socket import Process
+from syntony.io.nccl_page import NcclPage
+from syntony.workload.nccl_operations import NcclOperation
+
+NCCL_SOCKET = "agent-nccl"
+"""Its name, in the directory of the agent's socket."""
+MAX_ENDED = 65_536
+"""Operations of processes that ended between two calls of `read` that are kept."""
+
+
+class ProcessOperations(NamedTuple):
+    """Operations of one process."""
+
+    process: Process
+    operations: list[NcclOperation]
+    """Instants in CLOCK_MONOTONIC."""
+
+
+class NcclSocket(JobPeers[NcclPage]):
+    """One per agent; `read` is for one thread.
+
+    Args:
+        path: of the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._ended: list[ProcessOperations] = []
+        """Last operations of processes that ended."""
+        self._losses: Counter[str] = Counter()
+        """Of processes that ended."""
+
+    def _make(self, connection: socket.socket, process: Process) -> NcclPage:  # noqa: ARG002
+        return NcclPage(connection)
+
+    def _leave(self, peer: Peer[NcclPage]) -> None:
+        operations = peer.page.read(last=True)
+        room = MAX_ENDED - sum(len(each.operations) for each in self._ended)
+        if operations[:room]:
+            self._ended.append(ProcessOperations(peer.process, operations[:room]))
+        self._losses["lost"] += len(operations[room:])
+        self._losses.update(peer.page.losses())
+
+    def read(self) -> list[ProcessOperations]:
+        """Operations that ended, or hang, since the last call, of every process; all that are left
+        of a process that ended. To be called every second: a process has room for 8,192
+        operations."""
+        with self._lock:
+            peers = list(self._peers.items())
+            found, self._ended = self._ended, []
+        for fd, peer in peers:
+            with self._lock:
+                if self._peers.get(fd) is not peer:
+                    continue
+                operations = peer.page.read()
+            if operations:
+                found.append(ProcessOperations(peer.process, operations))
+        return found
+
+    def losses(self) -> dict[str, int]:
+        """Of all processes ever: operations that were overwritten unread (`lost`), pages and
+        operations that cannot be used (`malformed`), parts and steps for which a process had no
+        room (`left_out`)."""
+        with self._lock:
+            total = Counter(lost=0, malformed=0, left_out=0)
+            total.update(self._losses)
+            for peer in self._peers.values():
+                total.update(peer.page.losses())
+        return dict(total)

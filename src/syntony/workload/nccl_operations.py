@@ -1,0 +1,291 @@
+"""Reads the operations of NCCL that a job's process keeps for its agent, and believes none of them
+(native/nccl/profiler/syn_nccl_page.h). Pure.
+
+The process owns the page and may write anything to it at any time. An operation that has ended is
+used if two readings of it are the same in every byte: it cannot have been overwritten meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OPERATIONS, WAITS = 8192, 6
+MAGIC, VERSION = b"SYNNCL01", 1
+HEADER = np.dtype(
+    {
+        "names": ["magic", "version", "size", "begun", "left_out", "abi"],
+        "formats": ["S8", "<u4", "<u4", "<u8", "<u8", "<u4"],
+        "itemsize": 64,
+    }
+)
+OPERATION = np.dtype(
+    [
+        ("number", "<u8"), ("gate", "<u8"), ("comm", "<u8"), ("sequence", "<u8"),
+        ("nccl_sequence", "<u8"), ("count", "<u8"), ("enqueue_ns", "<i8"), ("started_ns", "<i8"),
+        ("done_ns", "<i8"), ("changed_ns", "<i8"), ("wait_ns", "<i8", WAITS),
+        ("waiting", "<u2", WAITS), ("sends", "<u2"), ("receives", "<u2"), ("kernels", "<u2"),
+        ("kind", "<u2"), ("steps", "<u4"), ("rank", "<i4"), ("ranks", "<i4"), ("peer", "<i4"),
+        ("op", "<u1", 16), ("datatype", "<u1", 16), ("algorithm", "<u1", 8),
+        ("protocol", "<u1", 8), ("name", "<u1", 28), ("reserved", "<u8", 2),
+    ]
+)  # fmt: skip
+"""`struct syn_nccl_operation`."""
+_TEXTS = ("op", "datatype", "algorithm", "protocol", "name")
+_AS_TEXT = np.dtype(
+    [
+        (name, f"S{kind.itemsize}") if name in _TEXTS else (name, kind.base, kind.shape)
+        for name, kind in ((name, OPERATION[name]) for name in OPERATION.names or ())
+    ]
+)
+_FIELDS = {name: at for at, name in enumerate(_AS_TEXT.names or ())}
+PAGE_BYTES = HEADER.itemsize + OPERATIONS * OPERATION.itemsize
+QUIET_NS = 500 * MS
+"""An operation has ended if this long after the end of its last part no other part has begun: its
+proxies take their work in turns."""
+HANGING_NS = 10 * S
+"""An operation that has not ended, and that made no progress for so long, is reported once."""
+
+_COLLECTIVE, _P2P = 1, 2
+_LIVE = 0xFFFF
+_MOST = 1 << 62
+_MOST_RANKS = 1 << 24
+_TEXT = re.compile(rb"[\x21-\x7e]*(?: [\x21-\x7e]+)*")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ELEMENT_BYTES = {
+    "ncclInt8": 1, "ncclUint8": 1, "ncclFloat8e4m3": 1, "ncclFloat8e5m2": 1, "ncclFloat16": 2,
+    "ncclBfloat16": 2, "ncclInt32": 4, "ncclUint32": 4, "ncclFloat32": 4, "ncclInt64": 8,
+    "ncclUint64": 8, "ncclFloat64": 8,
+}  # fmt: skip
+_FROM_ALL = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+"""NCCL's count is that of one rank's share."""
+
+
+class NcclOperation(NamedTuple):
+    """One operation of one rank; instants CLOCK_MONOTONIC or fleet time, as its reader says.
+
+    Waits are what the oldest transfer of a proxy operation was waiting for, on average over the
+    operation's channels; None: it has no proxy operation of that direction.
+    """
+
+    comm: str
+    """NCCL's hash of the communicator, the same on all ranks: 16 hexadecimal digits."""
+    name: str
+    """The program's name for the communicator; "": none."""
+    op: str
+    """all_reduce, all_gather, …; send or recv."""
+    collective: bool
+    seq: int
+    """Of this kind in its communicator, from 0. Collectives have the same on all ranks."""
+    rank: int
+    nranks: int | None
+    peer: int | None
+    """Of a send or receive."""
+    bytes: int | None
+    """Of the operation: the larger of a rank's two buffers."""
+    algorithm: str
+    protocol: str
+    enqueue_ns: int
+    started_ns: int | None
+    """When the first part of it began."""
+    done_ns: int | None
+    """None: it has not ended, or, where it has no `parts`, it is not known."""
+    parts: int
+    """Proxy operations and kernels of it that NCCL reported."""
+    steps: int
+    """Transfers that ended."""
+    gpu_wait_ns: int | None
+    credit_wait_ns: int | None
+    net_wait_ns: int | None
+    recv_wait_ns: int | None
+    flush_wait_ns: int | None
+    consume_wait_ns: int | None
+    waiting: tuple[int, ...]
+    """How many proxy operations wait now: for the GPU, credit, network, data, flush, GPU."""
+    changed_ns: int
+    """When it last made progress."""
+    dropped: int
+    """Operations that were lost since the row before."""
+
+
+class NcclPageReader:
+    """Reads one page again and again; reports each operation once, or twice if it hangs."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        """Operations before this one were reported or lost."""
+        self._reported: set[int] = set()
+        """Of those after: their end was reported."""
+        self._hanging: set[int] = set()
+        """Of those after: reported as unfinished."""
+        self._dropped = 0
+        """Lost, and not yet in a row."""
+        self.lost = 0
+        """Operations that were overwritten before they were reported, ever."""
+        self.malformed = 0
+        """Pages and operations that could not be used."""
+        self.left_out = 0
+        """Parts and steps for which the process had no room, as it says."""
+
+    def read(
+        self, before: bytes, after: bytes, now_ns: int, *, last: bool = False
+    ) -> list[NcclOperation]:
+        """New rows: operations that ended, and those that hang.
+
+        Args:
+            before: `PAGE_BYTES` bytes.
+            after: the same, read after `before`.
+            now_ns: CLOCK_MONOTONIC, after both were read.
+            last: the process has ended: nothing changes any more, and operations that have not
+                ended never will. All that are left are reported.
+        """
+        header = np.frombuffer(after, HEADER, 1)[0]
+        if header["magic"] != MAGIC or header["version"] != VERSION:
+            self.malformed += 1
+            return []
+        self.left_out = int(header["left_out"])
+        end = int(header["begun"])
+        if not self._next <= end < _MOST:
+            self.malformed += 1
+            return []
+        self._forget(max(self._next, end - OPERATIONS))
+        first = np.frombuffer(before, OPERATION, OPERATIONS, HEADER.itemsize)
+        second = np.frombuffer(after, OPERATION, OPERATIONS, HEADER.itemsize)
+        found = []
+        settled_ns = (now_ns, now_ns) if last else (now_ns - QUIET_NS, now_ns - HANGING_NS)
+        for place, ended in _candidates(first, second, self._next, end, settled_ns):
+            number = int(second[place]["number"])
+            if number in self._reported or (not ended and number in self._hanging):
+                continue
+            found += self._report(number, second[place], now_ns, ended=ended)
+        while self._next in self._reported:
+            self._reported.remove(self._next)
+            self._hanging.discard(self._next)
+            self._next += 1
+        return found
+
+    def _forget(self, begin: int) -> None:
+        """Operations before `begin` are not in the page any more."""
+        lost = begin - self._next - sum(1 for number in self._reported if number < begin)
+        self.lost += lost
+        self._dropped += lost
+        self._next = begin
+        self._reported = {number for number in self._reported if number >= begin}
+        self._hanging = {number for number in self._hanging if number >= begin}
+
+    def _report(
+        self, number: int, place: np.void, now_ns: int, *, ended: bool
+    ) -> list[NcclOperation]:
+        (self._reported if ended else self._hanging).add(number)
+        row = _row(place, now_ns, ended=ended, dropped=self._dropped)
+        if row is None:
+            self.malformed += 1
+            return []
+        self._dropped = 0
+        return [row]
+
+
+def _candidates(
+    first: NDArray[np.void],
+    second: NDArray[np.void],
+    begin: int,
+    end: int,
+    settled_ns: tuple[int, int],
+) -> list[tuple[int, bool]]:
+    """Places of operations numbered from `begin` to before `end` that ended, or else hang, the
+    oldest first; `settled_ns`: the latest end, and the latest progress of one that hangs."""
+    numbers = second["number"]
+    fits = (
+        (numbers >= begin) & (numbers < end) & (first["number"] == numbers)
+        & (numbers % OPERATIONS == np.arange(OPERATIONS))
+        & (second["gate"] >> np.uint64(32) == (numbers & np.uint64(0xFFFFFFFF)))
+    )  # fmt: skip
+    words = OPERATION.itemsize // 8
+    same = (first.view("<u8") == second.view("<u8")).reshape(-1, words).all(axis=1)
+    over = second["gate"] & np.uint64(_LIVE) == 0
+    ended_ns = np.maximum(second["done_ns"], second["enqueue_ns"])
+    ended = over & same & (ended_ns <= settled_ns[0])
+    hangs = ~over & (second["changed_ns"] <= settled_ns[1])
+    places = np.flatnonzero(fits & (ended | hangs))
+    places = places[np.argsort(numbers[places], kind="stable")]
+    return list(zip(places.tolist(), ended[places].tolist(), strict=True))
+
+
+def _text(raw: bytes, name: str) -> str | None:
+    """None: it is not terminated, or has bytes that no name has."""
+    whole = len(raw) < OPERATION[name].itemsize and _TEXT.fullmatch(raw)
+    return raw.decode("ascii") if whole else None
+
+
+def _row(place: np.void, now_ns: int, *, ended: bool, dropped: int) -> NcclOperation | None:
+    """None: its values are impossible."""
+    values = place.view(_AS_TEXT).item()
+    fields: dict[str, Any] = {name: values[at] for name, at in _FIELDS.items()}
+    texts = [_text(fields[name], name) for name in _TEXTS]
+    enqueue_ns, started_ns = fields["enqueue_ns"], fields["started_ns"]
+    done_ns, changed_ns = fields["done_ns"], fields["changed_ns"]
+    waits = fields["wait_ns"].tolist()
+    rank, ranks, count = fields["rank"], fields["ranks"], fields["count"]
+    kind, peer, sends, receives = (fields[name] for name in ("kind", "peer", "sends", "receives"))
+    parts = sends + receives + fields["kernels"]
+    named = [text for text in texts if text is not None]
+    if (
+        len(named) != len(texts)
+        or kind not in {_COLLECTIVE, _P2P}
+        or not 0 < enqueue_ns <= changed_ns <= now_ns
+        or any(at_ns and not enqueue_ns <= at_ns <= now_ns for at_ns in (started_ns, done_ns))
+        or not all(0 <= each < _MOST for each in waits)
+        or max(count, fields["sequence"]) >= _MOST
+        or not 0 <= rank < _MOST_RANKS
+        or not (ranks == 0 or rank < ranks < _MOST_RANKS)
+        or (kind == _P2P and not 0 <= peer < _MOST_RANKS)
+    ):
+        return None
+    name, datatype, algorithm, protocol, comm_name = named
+    op = _WORDS.sub("_", name).lower()
+    size = _bytes(op, count, datatype, ranks)
+    if size is not None and size >= _MOST:
+        return None
+    total = (sends,) * 3 + (receives,) * 3
+    mean = [wait // of if of else None for wait, of in zip(waits, total, strict=True)]
+    return NcclOperation(
+        comm=f"{fields['comm']:016x}",
+        name=comm_name,
+        op=op,
+        collective=kind == _COLLECTIVE,
+        seq=fields["sequence"],
+        rank=rank,
+        nranks=ranks or None,
+        peer=peer if kind == _P2P else None,
+        bytes=size,
+        algorithm=algorithm.lower(),
+        protocol=protocol.lower(),
+        enqueue_ns=enqueue_ns,
+        started_ns=started_ns or None,
+        done_ns=done_ns if ended and done_ns else None,
+        parts=parts,
+        steps=fields["steps"],
+        gpu_wait_ns=mean[0],
+        credit_wait_ns=mean[1],
+        net_wait_ns=mean[2],
+        recv_wait_ns=mean[3],
+        flush_wait_ns=mean[4],
+        consume_wait_ns=mean[5],
+        waiting=tuple(fields["waiting"].tolist()),
+        changed_ns=changed_ns,
+        dropped=dropped,
+    )
+
+
+def _bytes(op: str, count: int, datatype: str, ranks: int) -> int | None:
+    size = _ELEMENT_BYTES.get(datatype)
+    if size is None or (op in _FROM_ALL and not ranks):
+        return None
+    return count * size * (ranks if op in _FROM_ALL else 1)
