@@ -15,17 +15,22 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from tests.nccl import profiler
 
+from syntony.agent.nccl_socket import ProcessOperations
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.queue_pairs import Offset
 from syntony.errors import MissingError
 from syntony.io.job_hook import hook_directory, hooked_path
+from syntony.io.job_socket import Process
 from syntony.io.job_table import JobTable
+from syntony.io.nccl_plugin import profiler_plugin
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.model import MS, S
 from syntony.traffic.operations_page import PAGE_BYTES
 from syntony.wire.arrow import encode_columns
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
+from syntony.workload.nccl_operations import NcclOperation
 
 HERE = Path(__file__).parent
 AHEAD_NS = 1_000_000 * S
@@ -41,9 +46,10 @@ def now() -> Offset:
 def jobs(tmp_path: Path) -> Iterator[JobTelemetry]:
     made = JobTelemetry("h0", tmp_path)
     made.socket.start()
+    made.nccl.start()
     yield made
-    made.socket.close()
-    assert made.socket.fault is None
+    made.close()
+    assert made.socket.fault is made.nccl.fault is None
 
 
 def start(
@@ -263,6 +269,53 @@ def test_ranks_as_launchers_tell_them(told: dict[str, str], place: tuple[int, in
     from syntony.io.job_table import _place
 
     assert _place(told) == place
+
+
+def test_what_nccl_did_is_of_the_jobs_rank(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Rank 3 of its communicator, rank 2 of the job by its launcher's word."""
+    try:
+        driver = profiler.build(tmp_path / "driver", "bench_profiler")
+        plugin = profiler_plugin()
+    except MissingError as error:
+        pytest.skip(str(error))
+    words = (str(plugin), "7", "rate", "500", "1")
+    with start(tmp_path, *words, python=str(driver)) as process:
+        rows = Gathered(jobs).of(COLLECTIVE, 500)
+        process.communicate("\n")
+    assert [row["seq"] for row in rows] == list(range(500))
+    assert {(row["op"], row["rank"], row["ranks"], row["job"]) for row in rows} == {
+        ("all_reduce", 2, 8, "night")
+    }
+    assert len({row["comm"] for row in rows}) == 1
+    assert rows[0]["comm"].startswith("nccl.")
+    assert all(AHEAD_NS < row["ts_ns"] < row["done_ns"] for row in rows)
+
+
+def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
+    jobs: JobTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ns = time.monotonic_ns()
+    given = {
+        "comm": "c", "name": "", "op": "all_gather", "collective": True, "seq": 1, "rank": 0,
+        "nranks": 2, "peer": None, "bytes": None, "algorithm": "", "protocol": "",
+        "enqueue_ns": at_ns, "started_ns": None, "done_ns": None, "parts": 1, "steps": 0,
+        "gpu_wait_ns": None, "credit_wait_ns": None, "net_wait_ns": None, "recv_wait_ns": None,
+        "flush_wait_ns": None, "consume_wait_ns": None, "waiting": (), "changed_ns": at_ns,
+        "dropped": 1,
+    }  # fmt: skip
+    made = [
+        NcclOperation(**given | different)
+        for different in (
+            {}, {"seq": 2, "parts": 0}, {"seq": 3, "parts": 0, "done_ns": at_ns + 5},
+            {"seq": 4, "op": "send", "collective": False}, {"seq": 5, "nranks": None},
+        )
+    ]  # fmt: skip
+    who = Process(1, 0, "python", "night")
+    monkeypatch.setattr(jobs.nccl, "read", lambda: [ProcessOperations(who, made)])
+    (columns,) = (columns for table, columns in jobs.rows(now) if table is COLLECTIVE)
+    assert (list(columns["seq"]), list(columns["rank"])) == ([1, 3], [-1, -1])
+    assert list(columns["done_ns"]) == [0, at_ns + 5 + AHEAD_NS]
+    assert (list(columns["bytes"]), sum(columns["dropped"])) == ([0, 0], 5)
 
 
 def test_real_torch_tells_its_collectives(jobs: JobTelemetry, tmp_path: Path) -> None:

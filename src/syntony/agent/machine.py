@@ -93,6 +93,7 @@ class Machine:
             "path-tracing": self._trace_paths,
             "queue-pair-socket": self.queue_pairs.start,
             "operations-socket": self.jobs.socket.start,
+            "nccl-socket": self.jobs.nccl.start,
         }
         if config.discipline != DisciplineConfig():
             starts["clock-discipline"] = self._start_discipline
@@ -114,6 +115,7 @@ class Machine:
             ("reactor", self.reactor.fault),
             ("queue-pair-socket", self.queue_pairs.fault),
             ("operations-socket", self.jobs.socket.fault),
+            ("nccl-socket", self.jobs.nccl.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):
@@ -142,7 +144,7 @@ class Machine:
         self.nic_clocks.close()
         self.links.close()
         self.queue_pairs.close()
-        self.jobs.socket.close()
+        self.jobs.close()
         self.clock_server.close()
         if self.discipline is not None:
             self.discipline.close()

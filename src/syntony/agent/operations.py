@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.agent.job_peers import JobPeers, Peer
+from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket
 from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
@@ -18,8 +19,9 @@ from syntony.io.operations_page import OperationsPage
 from syntony.io.run_directory import OPERATIONS_SOCKET, SOCKET_NAME
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.traffic.operations_page import Told
+from syntony.traffic.operations_page import Operation, Told
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
+from syntony.workload.nccl_operations import NcclOperation
 
 PROCESSES_NS = 2 * S
 """Between two looks at the processes."""
@@ -85,6 +87,7 @@ class JobTelemetry:
     def __init__(self, host: str, meeting_place: Path) -> None:
         self._host = host
         self.socket = OperationsSocket(meeting_place / OPERATIONS_SOCKET)
+        self.nccl = NcclSocket(meeting_place / NCCL_SOCKET)
         self._table = JobTable(meeting_place / SOCKET_NAME)
         self._before: Offset | None = None
         self._looked_ns = 0
@@ -92,6 +95,13 @@ class JobTelemetry:
         """Records that were lost and that no row has counted yet."""
         self._ranks: dict[int, tuple[int, int]] = {}
         """Process to its rank and the number of ranks, by its framework's word."""
+        self._launched: dict[int, tuple[int, int]] = {}
+        """… by its launcher's."""
+
+    def close(self) -> None:
+        """Processes see that the agent has gone. Idempotent."""
+        self.socket.close()
+        self.nccl.close()
 
     def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
         """Rows of what has happened since the last call. Without fleet time none: processes keep
@@ -112,15 +122,31 @@ class JobTelemetry:
             for each in sources
             if each.told.rank >= 0
         }
-        found = [
-            (COLLECTIVE, self._collectives(sources, before, now)),
-            (STEP, self._steps(sources, before, now)),
-        ]
+        found = []
         if now.at_ns - self._looked_ns >= PROCESSES_NS:
             elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
             self._looked_ns = now.at_ns
-            found.append((JOB_PROCESS, self._processes(self._table.look(), now, elapsed_ns)))
+            present = self._table.look()
+            self._launched = {each.pid: (each.rank, each.ranks) for each in present}
+            found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
+        found.append((STEP, self._steps(sources, before, now)))
+        found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl()], before, now)))
         return [(table, columns) for table, columns in found if columns is not None]
+
+    def _of_nccl(self) -> list[_Source]:
+        """Collectives that NCCL's profiler plug-in saw, by the job's ranks, not the communicator's.
+        Those whose end cannot be known are left out: they would look as if they hung."""
+        found = []
+        for each in self.nccl.read():
+            pid = each.process.pid
+            rank, ranks = self._ranks.get(pid) or self._launched.get(pid, (-1, 0))
+            operations = tuple(
+                _from_nccl(one) for one in each.operations
+                if one.collective and one.nranks and (one.done_ns or one.parts)
+            )  # fmt: skip
+            dropped = sum(one.dropped for one in each.operations)
+            found.append(_Source(each.process, Told(rank, ranks, operations, (), dropped)))
+        return found
 
     def _collectives(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
         rows = [
@@ -189,3 +215,10 @@ class JobTelemetry:
             "runq_ns": np.array([each.runq_ns for each in found], np.int64),
             "ended": np.array([each.ended for each in found], np.uint16),
         }
+
+
+def _from_nccl(each: NcclOperation) -> Operation:
+    comm, ranks = f"nccl.{each.comm}", each.nranks or 0
+    return Operation(
+        comm, ranks, each.seq, each.op, each.bytes or 0, each.enqueue_ns, each.done_ns or 0
+    )
