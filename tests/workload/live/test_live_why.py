@@ -33,7 +33,7 @@ _PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job")
 
 @pytest.fixture(scope="module")
 def lab(able: None) -> Iterator[LiveLab]:
-    with live("t-why", "--hosts", "4", agents=True) as found:
+    with live("t-why", "--hosts", "4", "--rails", "1", agents=True) as found:
         wait_ready(found)
         yield found
 
@@ -41,13 +41,19 @@ def lab(able: None) -> Iterator[LiveLab]:
 def asked(*words: str) -> Any:
     """What a command answers, None if it cannot."""
     done = syntony(*words, "--lab", "t-why", "--json")
-    return json.loads(done.stdout) if done.stdout else None
+    if not done.stdout:
+        print(" ".join(words), done.stderr, flush=True)
+        return None
+    return json.loads(done.stdout)
 
 
 def why(job: str) -> list[dict[str, Any]]:
-    """Verdicts of the last minute."""
-    found: list[dict[str, Any]] = asked("why", job, "--window", "60s")
-    return found
+    """Verdicts of the last minute and a half."""
+    for _ in range(10):
+        found: list[dict[str, Any]] | None = asked("why", job, "--window", "90s")
+        if found is not None:
+            return found
+    raise AssertionError(f"no answer about {job}")
 
 
 def rows(job: str, table: str) -> int:
