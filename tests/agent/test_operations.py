@@ -295,7 +295,7 @@ def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
     jobs: JobTelemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ns = time.monotonic_ns()
-    given = {
+    given: dict[str, Any] = {
         "comm": "c", "name": "", "op": "all_gather", "collective": True, "seq": 1, "rank": 0,
         "nranks": 2, "peer": None, "bytes": None, "algorithm": "", "protocol": "",
         "enqueue_ns": at_ns, "started_ns": None, "done_ns": None, "parts": 1, "steps": 0,
