@@ -34,6 +34,8 @@ def packages(extra: str) -> set[str]:
 def imports() -> dict[str, set[str]]:
     """Foreign module → the files that import it anywhere."""
     found: dict[str, set[str]] = {}
+    hook = {path.stem for path in (ROOT / "src/syntony/job_hook").glob("*.py")}
+    """Modules that a job's own interpreter finds in that directory."""
     for path in (ROOT / "src/syntony").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names: list[str] = []
@@ -43,7 +45,7 @@ def imports() -> dict[str, set[str]]:
                 names = [node.module or ""]
             for name in names:
                 top = name.partition(".")[0]
-                if top != "syntony" and top not in sys.stdlib_module_names:
+                if top not in {"syntony", *hook, *sys.stdlib_module_names}:
                     found.setdefault(top, set()).add(str(path.relative_to(ROOT)))
     return found
 

@@ -238,7 +238,13 @@ def no_spool_no_page_and_no_nic_at_once() -> None:
         scraped = _taken("127.0.0.1", 9091, socket.SOCK_STREAM)
         with AgentOnHost(place).running() as host:
             host.send_plan()
-            sockets = "job-socket", "queue-pair-socket", "reactor-socket"
+            sockets = (
+                "job-socket",
+                "queue-pair-socket",
+                "operations-socket",
+                "nccl-socket",
+                "reactor-socket",
+            )
             run_directory = "clock-page", "reactor", *sockets
             host.lacks("nic:vb", "spool", "metrics", *run_directory)
             assert host.spool.append("t", 5, b"x") is None

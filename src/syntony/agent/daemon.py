@@ -43,16 +43,7 @@ from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, ControllerMessage, Hello
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import Plane
-from syntony.wire.tables import (
-    AGENT,
-    HEARD,
-    PATH,
-    PATH_EVENTS,
-    PROBE,
-    VERBS,
-    VERBS_HEARD,
-    Table,
-)
+from syntony.wire.tables import AGENT, HEARD, PATH, PATH_EVENTS, PROBE, VERBS, VERBS_HEARD, Table
 from syntony.wire.traffic import Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
@@ -240,7 +231,7 @@ class Agent:
                 uplink.send_paths(self._paths())
             if not self._seen.has_flows:
                 self._tell_flows(uplink)
-            self._tell_queue_pairs(uplink)
+            self._tell_jobs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -310,11 +301,13 @@ class Agent:
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
-    def _tell_queue_pairs(self, uplink: Uplink) -> None:
-        tell = partial(self._machine.queue_pairs.report, self._fleet_offset)
-        report = self.parts.run("queue-pair-socket", tell, time.monotonic_ns())
+    def _tell_jobs(self, uplink: Uplink) -> None:
+        """What jobs' processes tell beside their flows."""
+        report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send_queue_pairs(report)
+        for table, columns in rows:
+            self._submit(uplink, table, columns)
 
     def _fleet_offset(self) -> Offset | None:
         """Of now. Two clocks, read together as close as can be."""

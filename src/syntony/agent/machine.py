@@ -14,9 +14,10 @@ from syntony.agent.config import AgentConfig, DisciplineConfig
 from syntony.agent.discipline import Discipline
 from syntony.agent.links import LinkWatch
 from syntony.agent.nic_clocks import NicClocks
+from syntony.agent.operations import JobTelemetry
 from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
-from syntony.agent.queue_pairs import QueuePairSocket
+from syntony.agent.queue_pairs import Offset, QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
@@ -25,10 +26,13 @@ from syntony.io.interfaces import addresses
 from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.trace_packets import is_ipv6
+from syntony.mesh.stats import Columns
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
+from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.tables import Table
 
 
 class Machine:
@@ -61,6 +65,7 @@ class Machine:
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
         self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
+        self.jobs = JobTelemetry(config.host, config.meeting_place())
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
@@ -87,12 +92,14 @@ class Machine:
             "link-events": self.links.start,
             "path-tracing": self._trace_paths,
             "queue-pair-socket": self.queue_pairs.start,
+            "operations-socket": self.jobs.socket.start,
+            "nccl-socket": self.jobs.nccl.start,
         }
         if config.discipline != DisciplineConfig():
             starts["clock-discipline"] = self._start_discipline
         if config.metrics.listen:
             starts["metrics"] = self._serve_metrics
-        for name in ("link-counters", "orders", "reports"):
+        for name in ("link-counters", "orders", "reports", "jobs"):
             starts[name] = _nothing
         for name, start in starts.items():
             self.parts.add(name, start, now_ns, RETRY_NS if name == "reactor" else MAX_BACKOFF_NS)
@@ -107,11 +114,26 @@ class Machine:
             ("clock-page", self.clock_server.fault),
             ("reactor", self.reactor.fault),
             ("queue-pair-socket", self.queue_pairs.fault),
+            ("operations-socket", self.jobs.socket.fault),
+            ("nccl-socket", self.jobs.nccl.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):
                 self.parts.fail(name, fault, now_ns)
         self.parts.retry(now_ns)
+
+    def told_by_jobs(
+        self, offset: Callable[[], Offset | None], now_ns: int
+    ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
+        """What jobs' processes tell beside their flows: queue pairs, and rows; once a second.
+
+        Args:
+            offset: reads the clocks; None: there is no fleet time.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        tell = partial(self.queue_pairs.report, offset)
+        rows = self.parts.run("jobs", partial(self.jobs.rows, offset), now_ns)
+        return self.parts.run("queue-pair-socket", tell, now_ns), rows or []
 
     def close(self) -> None:
         """Stop watching, tracing and serving; the reactor goes on."""
@@ -122,6 +144,7 @@ class Machine:
         self.nic_clocks.close()
         self.links.close()
         self.queue_pairs.close()
+        self.jobs.close()
         self.clock_server.close()
         if self.discipline is not None:
             self.discipline.close()

@@ -1,7 +1,4 @@
-"""Where processes of jobs hand over the pages of NCCL's profiler plug-in, and the agent reads them.
-
-No part of the agent starts it yet: it is for the part that writes rows of collectives.
-"""
+"""Where jobs hand over the pages of the NCCL profiler plug-in, and the agent reads them."""
 
 from __future__ import annotations
 

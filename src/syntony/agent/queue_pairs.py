@@ -6,10 +6,11 @@ import math
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.agent.job_peers import JobPeers
 from syntony.io.job_socket import Process
@@ -26,6 +27,9 @@ from syntony.wire.queue_pairs import (
 
 STEP_NS = 1 * MS
 """Fleet time that moves by more between two reports was stepped."""
+
+
+_Instants = TypeVar("_Instants", np.int64, NDArray[np.int64])
 
 
 class Offset(NamedTuple):
@@ -114,8 +118,8 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         return found
 
 
-def on_fleet_time(figures: QueuePairFigures, before: Offset, now: Offset) -> QueuePairFigures:
-    """The same with instants in fleet time, and with few stamps.
+def on_fleet(at_ns: _Instants, before: Offset, now: Offset) -> _Instants:
+    """Instants of CLOCK_MONOTONIC in fleet time.
 
     Between `before` and `now` the offset changed evenly: clocks drift apart by microseconds a
     second. Where both are the same, it is taken for constant.
@@ -123,14 +127,19 @@ def on_fleet_time(figures: QueuePairFigures, before: Offset, now: Offset) -> Que
     rate = 0.0
     if now.at_ns > before.at_ns:
         rate = (now.offset_ns - before.offset_ns) / (now.at_ns - before.at_ns)
+    return at_ns + now.offset_ns + ((at_ns - now.at_ns) * rate).astype(np.int64)
+
+
+def on_fleet_time(figures: QueuePairFigures, before: Offset, now: Offset) -> QueuePairFigures:
+    """The same with instants in fleet time, and with few stamps."""
 
     def shift(stamps: bytes) -> bytes:
         few = thinned(stamps, MAX_STAMPS)
         at_ns = np.frombuffer(few, TOLD)["at_ns"]
-        return shifted(few, now.offset_ns + ((at_ns - now.at_ns) * rate).astype(np.int64))
+        return shifted(few, on_fleet(at_ns, before, now) - at_ns)
 
     def instant(at_ns: int) -> int:
-        return at_ns + now.offset_ns + int((at_ns - now.at_ns) * rate) if at_ns else 0
+        return int(on_fleet(np.int64(at_ns), before, now)) if at_ns else 0
 
     return msgspec.structs.replace(
         figures,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from syntony.workload.bundle import Bundle, Gap
+    from syntony.workload.diagnose import Diagnosis
     from syntony.workload.verdict import Verdict
 
 NOTHING, FOUND, UNKNOWN = 0, 1, 3
@@ -49,11 +50,16 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
         print_json(msgspec.to_builtins(result.verdicts))
     else:
         for verdict in result.verdicts:
-            _show(verdict)
+            show_verdict(verdict)
         if not result.verdicts:
             console.print("nothing is wrong, as far as this bundle shows")
+    context.exit(exit_status(result))
+
+
+def exit_status(result: Diagnosis) -> int:
+    """`NOTHING`, `FOUND` or `UNKNOWN`."""
     blind = any(gap.limits for gap in result.gaps)
-    context.exit(FOUND if result.verdicts else UNKNOWN if blind else NOTHING)
+    return FOUND if result.verdicts else UNKNOWN if blind else NOTHING
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -68,16 +74,20 @@ def open_bundle(folder: Path) -> Bundle:
     return read_dumps(folder) if is_dumps(folder) else read_bundle(folder)
 
 
+def gap_line(gap: Gap) -> str:
+    """What is missing, and what that costs."""
+    text = clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
+    return f"{text}; cannot be concluded: {clean(gap.limits)}" if gap.limits else text
+
+
 def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
     """What could not be looked at, on stderr; `of` names the bundle where there are two."""
     for gap in gaps:
-        text = clean(f"{of}{f'{gap.table}: ' if gap.table else ''}{gap.reason}")
-        limits = f"; cannot be concluded: {clean(gap.limits)}" if gap.limits else ""
-        messages.print(f"[yellow]note:[/] {escape(text + limits)}", soft_wrap=True)
+        messages.print(f"[yellow]note:[/] {escape(clean(of) + gap_line(gap))}", soft_wrap=True)
 
 
-def _show(verdict: Verdict) -> None:
-    """What, since when, who suffers, how sure, what to do, what was ruled out."""
+def show_verdict(verdict: Verdict) -> None:
+    """Print what, since when, who suffers, how sure, what to do, what was ruled out."""
     names = " or ".join(clean(each) for each in verdict.subjects)
     console.print(f"[bold]{escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))

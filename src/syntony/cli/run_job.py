@@ -22,6 +22,7 @@ from syntony.io.interposer import (
     tcp_library,
     verbs_environment,
 )
+from syntony.io.job_hook import PATH_VARIABLE, hooked_path
 from syntony.io.nccl_plugin import plugin_environment, profiler_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
@@ -116,6 +117,7 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
     if checked := checked_exclusions(exclusions):
         added[EXCLUDE_VARIABLE] = checked
     added[SOCKET_VARIABLE] = agent_socket()
+    added[PATH_VARIABLE] = hooked_path(os.environ)
     return added
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from syntony.controller.places import Names
 from syntony.controller.questions import DAY_NS, ORDER, READ, Asked, Runs, question
+from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
 from syntony.mesh.planes import disagreements
@@ -40,6 +41,7 @@ from syntony.wire.failover import (
     FleetConnections,
 )
 from syntony.wire.incidents import IncidentsQuery, IncidentsReply, RulesQuery, RulesReply
+from syntony.wire.jobs import Jobs, JobsQuery, Recording, RecordingQuery
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.probes import (
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
 """Events and clocks: all that are kept may be asked for."""
+MAX_RECORDING_NS = DAY_NS
+"""Of one job; its rows are limited besides (`syntony.store.jobs.MAX_ROWS`)."""
 MAX_CHANGES_NS = 365 * DAY_NS
 CLOCK_SAMPLES = 60_000
 """Of one answer."""
@@ -163,6 +167,17 @@ def sla_check(asked: Asked, query: SlaCheckQuery) -> SlaChecked:
         if each.subject == query.host or Names.holds(query.host, each.subject)
     ]
     return asked.desks.slas.check(query.host, query.window_ns, asked.measured_ns(), about)
+
+
+@question(JobsQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+def jobs(asked: Asked, query: JobsQuery) -> Jobs:
+    found = asked.desks.store.jobs.jobs(*asked.window(query.window_ns))
+    return Jobs(now_ns=asked.fleet_ns or 0, jobs=found)
+
+
+@question(RecordingQuery, READ, Runs.STORE, longest_ns=MAX_RECORDING_NS)
+def job_recording(asked: Asked, query: RecordingQuery) -> Recording:
+    return recording(asked.desks.store, query, asked.measured_ns())
 
 
 # --- large, from memory ---

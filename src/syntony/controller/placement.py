@@ -60,6 +60,7 @@ class Placement:
         state: ControlState,
     ) -> None:
         self.desk = PlacingDesk(config, topology)
+        self.flows = self.desk.table
         self.pacing = PacingDesk(pacing, topology, self.desk.table, self.desk.classes)
         self._state = state
         self.desk.mode = PlacementMode(state.mode("placement") or config.mode)

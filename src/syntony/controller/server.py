@@ -21,6 +21,7 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.import_files import open_state
 from syntony.controller.incidents import AlertDesk
 from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.judging import Judging
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
@@ -53,11 +54,7 @@ from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
-from syntony.wire.traffic import (
-    FlowsReport,
-    Moves,
-    Paces,
-)
+from syntony.wire.traffic import FlowsReport, Moves, Paces
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +128,9 @@ class Controller:
         )
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
+        )
+        self._job_flows = JobFlowRecorder(
+            self._fleet_now, self._placement.flows, self._ingest.put_local
         )
         self._audits = AuditDesk(self._state)
         self._sessions: dict[str, Session] = {}
@@ -225,6 +225,7 @@ class Controller:
                 group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
                 group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
+                group.create_task(self._loops.every(S, self._job_flows.store)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -318,6 +319,7 @@ class Controller:
         """An agent's managed flows; a stream that has been replaced is no longer listened to."""
         if self._sessions.get(session.host) is session:
             self._placement.take(session.host, report, time.monotonic_ns())
+            self._job_flows.take(session.host, report)
 
     def queue_pairs(self, session: Session, report: QueuePairsReport) -> None:
         """What an agent's jobs tell of their queue pairs."""

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from syntony.io.job_sockets import Held
+from syntony.model.jobs import JOB_VARIABLE
 
-VARIABLE = b"SYNTONY_JOB="
-_MAX_NAME = 256
+_MAX_VALUE = 256
 _MAX_ENVIRONMENT = 8 << 20
 """Bytes looked through; Linux allows 6 MiB of arguments and environment together."""
 
@@ -78,12 +78,25 @@ def job_in_environment(process: Path) -> str:
     Raises:
         OSError: it is gone, or not ours to see.
     """
+    return environment(process).get(JOB_VARIABLE, "")
+
+
+def environment(process: Path) -> dict[str, str]:
+    """What a process's environment was when its program began, values cut at 256 bytes.
+
+    Args:
+        process: ``/proc/PID``.
+
+    Raises:
+        OSError: it is gone, or not ours to see.
+    """
     with (process / "environ").open("rb") as file:
-        environ = file.read(_MAX_ENVIRONMENT)
-    for entry in environ.split(b"\0"):
-        if entry.startswith(VARIABLE):
-            return entry.removeprefix(VARIABLE)[:_MAX_NAME].decode(errors="replace")
-    return ""
+        entries = file.read(_MAX_ENVIRONMENT).split(b"\0")
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, _, value = entry.partition(b"=")
+        found.setdefault(name.decode(errors="replace"), value[:_MAX_VALUE].decode(errors="replace"))
+    return found
 
 
 def _target(link: Path) -> str:

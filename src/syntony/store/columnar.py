@@ -14,6 +14,7 @@ from syntony.store.engine import Engine, Row, Scalar, integer, real
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
 from syntony.store.interface import MAX_POINTS, Recorded
+from syntony.store.jobs import JobRows
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
@@ -52,6 +53,7 @@ class ColumnarStore:
         self._fabric = FabricRows(engine)
         self._latency = LatencyRows(engine)
         self._incidents = IncidentRows(engine)
+        self._jobs = JobRows(engine)
         migrate(engine)
 
     @property
@@ -69,6 +71,10 @@ class ColumnarStore:
     @property
     def incidents(self) -> IncidentRows:
         return self._incidents
+
+    @property
+    def jobs(self) -> JobRows:
+        return self._jobs
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from syntony.store.fabric import FabricRows
     from syntony.store.incidents import IncidentRows
+    from syntony.store.jobs import JobRows
     from syntony.store.latency import LatencyRows
     from syntony.store.links import LinkRows
 
@@ -52,6 +53,10 @@ class Store(Protocol):
     @property
     def incidents(self) -> IncidentRows:
         """What became of incidents."""
+
+    @property
+    def jobs(self) -> JobRows:
+        """Processes, collectives, steps and flows of jobs."""
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.

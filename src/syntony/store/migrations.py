@@ -34,6 +34,8 @@ MIGRATIONS = (
     Migration(2),
     # One-way delays of queue pairs and probes over verbs: tables are added.
     Migration(3),
+    # Processes, collectives, steps and flows of jobs: tables are added.
+    Migration(4),
 )
 
 

@@ -38,6 +38,10 @@ class JobFlow(NamedTuple):
     process: int = 0
     """Process that sends by queue pairs of its own, all of them between two addresses together:
     their ports are not known, and are 0. 0: a socket."""
+    rtt_ns: int = 0
+    """The kernel's smoothed round trip; 0: not known."""
+    retransmits: int = 0
+    """Segments sent again since it began."""
 
     @property
     def traced(self) -> bool:
@@ -69,6 +73,8 @@ def job_flows(
                 tx_bps=subflow.meter.tx_bps,
                 rx_bps=subflow.meter.rx_bps,
                 windows=subflow.meter.windows,
+                rtt_ns=subflow.meter.rtt_ns,
+                retransmits=subflow.meter.retransmits,
             )
     for known in plain:
         way = known.judge
@@ -86,4 +92,6 @@ def job_flows(
             tx_bps=way.meter.tx_bps,
             rx_bps=way.meter.rx_bps,
             windows=way.meter.windows,
+            rtt_ns=way.meter.rtt_ns,
+            retransmits=way.meter.retransmits,
         )

@@ -66,6 +66,16 @@ class Meter:
         for a burst through a shaper's bucket looks faster than the path is."""
         return min((each.delivery_bps for each in self.recent), default=0)
 
+    @property
+    def rtt_ns(self) -> int:
+        """The kernel's smoothed round trip at the end of the last window; 0: not known."""
+        return self._before.rtt_ns if self._before is not None else 0
+
+    @property
+    def retransmits(self) -> int:
+        """Segments sent again since the subflow began, as of then."""
+        return self._before.retransmits if self._before is not None else 0
+
     def take(self, sample: FlowSample) -> None:
         """One look at the counters, whenever it is."""
         elapsed_ns = sample.at_ns - self._began_ns

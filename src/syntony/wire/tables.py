@@ -288,6 +288,85 @@ QUEUE_PAIR = Table(
     retention_days=7,
 )
 
+JOB_PROCESS = Table(
+    "job_processes",
+    (
+        Column("ts_ns", "int64", "begin of the window, fleet time"),
+        Column("window_ns", "int64", "its length"),
+        Column("host", "string", "where the process runs"),
+        Column("job", "string", "SYNTONY_JOB in its environment"),
+        Column("pid", "uint32", "its number, as its agent sees it"),
+        Column("uid", "uint32", "its user"),
+        Column("program", "string", "its name: any that it likes"),
+        Column("rank", "int64", "by the framework's or the launcher's word; -1: not known"),
+        Column("ranks", "uint32", "of the job; 0: not known"),
+        Column("began_ns", "int64", "when it began, fleet time"),
+        Column("threads", "uint32", "that it has"),
+        Column("cpu_ns", "int64", "CPU time in the window"),
+        Column("runq_ns", "int64", "its threads were ready and had no core, all together"),
+        Column("ended", "uint16", "1: it has ended within the window"),
+    ),
+    order=("job", "host", "pid", "ts_ns"),
+    retention_days=30,
+    owner="host",
+)
+
+COLLECTIVE = Table(
+    "job_collectives",
+    (
+        Column("ts_ns", "int64", "when the rank began it, fleet time"),
+        Column("host", "string", "of the rank"),
+        Column("job", "string", "SYNTONY_JOB of the process"),
+        Column("pid", "uint32", "the process"),
+        Column("rank", "int64", "in the job; -1: not known"),
+        Column("comm", "string", "communicator: its name and what its ranks are"),
+        Column("ranks", "uint32", "of the communicator"),
+        Column("seq", "uint64", "number of the operation in it, of this process"),
+        Column("op", "string", "all_reduce, all_gather, …"),
+        Column("bytes", "uint64", "of the operation"),
+        Column("done_ns", "int64", "when it was done, fleet time; 0: not yet, a row may follow"),
+        Column("dropped", "uint32", "records of the host lost since the rows before"),
+    ),
+    order=("job", "comm", "seq", "rank", "ts_ns"),
+    retention_days=7,
+    owner="host",
+)
+
+STEP = Table(
+    "job_steps",
+    (
+        Column("ts_ns", "int64", "begin: end of the step before, fleet time"),
+        Column("host", "string", "of the rank"),
+        Column("job", "string", "SYNTONY_JOB of the process"),
+        Column("rank", "int64", "in the job; -1: not known"),
+        Column("step", "uint64", "number of the step"),
+        Column("end_ns", "int64", "end: the optimizer had stepped, fleet time"),
+        Column("data_ns", "int64", "waited for data"),
+    ),
+    order=("job", "rank", "ts_ns"),
+    retention_days=7,
+    owner="host",
+)
+
+JOB_FLOW = Table(
+    "job_flow_1s",
+    (
+        Column("ts_ns", "int64", "start of the second, fleet time"),
+        Column("job", "string", "SYNTONY_JOB of the sending process"),
+        Column("src", "string", "sending NIC, host/nic"),
+        Column("dst", "string", "receiving NIC, host/nic; its address where nobody has it"),
+        Column("sport", "uint16", "TCP port that sends"),
+        Column("dport", "uint16", "TCP port that receives"),
+        Column("connection", "string", "MPTCP token of the sending host; tcp-… for plain TCP"),
+        Column("tx_bps", "float64", "acknowledged by the receiver, bit/s"),
+        Column("rtt_ns", "int64", "the kernel's smoothed round trip, median of its looks"),
+        Column("retransmits", "uint32", "segments sent again"),
+        Column("hops", "string", "directed links from NIC to NIC, by blanks; empty: not known"),
+    ),
+    order=("job", "src", "dst", "sport", "ts_ns"),
+    retention_days=7,
+)
+
 _ALL = (
     PROBE,
     HEARD,
@@ -304,5 +383,9 @@ _ALL = (
     QUEUE_PAIR,
     VERBS,
     VERBS_HEARD,
+    JOB_PROCESS,
+    COLLECTIVE,
+    STEP,
+    JOB_FLOW,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

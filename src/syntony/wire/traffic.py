@@ -42,6 +42,10 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     process: int = 0
     """PID on that host of who sends by queue pairs of its own: all that go between the two
     addresses, whose ports are not known and 0. 0: it is a socket's."""
+    rtt_ns: int = 0
+    """The kernel's smoothed round trip; 0: not known."""
+    retransmits: int = 0
+    """Segments sent again since it began."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,6 +86,8 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         tx_bps=each.tx_bps,
         rx_bps=each.rx_bps,
         windows=each.windows,
+        rtt_ns=each.rtt_ns,
+        retransmits=each.retransmits,
         hops=hops(each.nic, each.flow),
         paceable=pace[0],
         pace_bps=pace[1],

@@ -83,9 +83,11 @@ def _spoil(spec: JobSpec, rank: int) -> tuple[str, ...]:
     return ("--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else ()
 
 
-def environment(spec: JobSpec) -> dict[str, str]:
-    """What the ranks need to find each other, beside what they are given on the command line."""
+def environment(spec: JobSpec, rank: int) -> dict[str, str]:
+    """What a rank needs to find the others, beside what it is given on the command line; and who it
+    is, as launchers say it."""
     common = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    common |= {"RANK": str(rank), "WORLD_SIZE": str(len(spec.hosts))}
     if spec.framework != "gloo":
         return common
     return common | {

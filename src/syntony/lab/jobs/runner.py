@@ -87,12 +87,12 @@ class Job:
     ) -> None:
         """`wrap` is put before every rank's command line, ``("syntony", "run", "--")``."""
         self.spec = spec
-        whole = {**os.environ, **programs.environment(spec), **(env or {})}
         self._ranks: list[_Rank] = []
         try:
             for rank, host in enumerate(spec.hosts):
                 argv = lab.enter_argv(host, (*wrap, *programs.argv(spec, rank)))
-                self._ranks.append(_Rank(argv, whole))
+                own = {**os.environ, **programs.environment(spec, rank), **(env or {})}
+                self._ranks.append(_Rank(argv, own))
         except BaseException:
             self.kill()
             raise

@@ -1,0 +1,224 @@
+"""What jobs on this host do: their processes, collectives and steps, as rows on fleet time."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.agent.job_peers import JobPeers, Peer
+from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket
+from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
+from syntony.io.job_socket import Process
+from syntony.io.job_table import JobProcess, JobTable
+from syntony.io.operations_page import OperationsPage
+from syntony.io.run_directory import OPERATIONS_SOCKET, SOCKET_NAME
+from syntony.mesh.stats import Columns
+from syntony.model import S
+from syntony.traffic.operations_page import Operation, Told
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
+from syntony.workload.nccl_operations import NcclOperation
+
+PROCESSES_NS = 2 * S
+"""Between two looks at the processes."""
+MAX_OPERATIONS = 50_000
+"""Collectives, and steps, in the rows of one second; the rest is counted as dropped."""
+
+
+MAX_ENDED = 256
+"""Processes that ended between two calls whose last words are kept."""
+
+
+class _Source(NamedTuple):
+    process: Process
+    told: Told
+
+
+class OperationsSocket(JobPeers[OperationsPage]):
+    """Where processes hand over what they do; `take` is for one thread."""
+
+    def _make(self, connection: socket.socket, process: Process) -> OperationsPage:  # noqa: ARG002
+        return OperationsPage(connection)
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._ended: deque[_Source] = deque(maxlen=MAX_ENDED)
+        """What processes told last."""
+
+    def _leave(self, peer: Peer[OperationsPage]) -> None:
+        told = peer.page.read()
+        if told is not None:
+            self._ended.append(_Source(peer.process, told))
+
+    def take(self) -> list[_Source]:
+        """What every process has told since the last call."""
+        with self._lock:
+            peers = list(self._peers.items())
+            found = list(self._ended)
+            self._ended.clear()
+        for fd, peer in peers:
+            with self._lock:
+                if self._peers.get(fd) is not peer:
+                    continue
+                told = peer.page.read()
+            if told is not None:
+                found.append(_Source(peer.process, told))
+        return found
+
+    @property
+    def malformed(self) -> int:
+        """Records that could not be used, of processes that are there."""
+        with self._lock:
+            return sum(peer.page.malformed for peer in self._peers.values())
+
+
+class JobTelemetry:
+    """One per agent.
+
+    Args:
+        host: this one.
+        meeting_place: directory of the sockets for jobs.
+    """
+
+    def __init__(self, host: str, meeting_place: Path) -> None:
+        self._host = host
+        self.socket = OperationsSocket(meeting_place / OPERATIONS_SOCKET)
+        self.nccl = NcclSocket(meeting_place / NCCL_SOCKET)
+        self._table = JobTable(meeting_place / SOCKET_NAME)
+        self._before: Offset | None = None
+        self._looked_ns = 0
+        self._dropped = 0
+        """Records that were lost and that no row has counted yet."""
+        self._ranks: dict[int, tuple[int, int]] = {}
+        """Process to its rank and the number of ranks, by its framework's word."""
+        self._launched: dict[int, tuple[int, int]] = {}
+        """… by its launcher's."""
+
+    def close(self) -> None:
+        """Processes see that the agent has gone. Idempotent."""
+        self.socket.close()
+        self.nccl.close()
+
+    def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
+        """Rows of what has happened since the last call. Without fleet time none: processes keep
+        what they tell for as long as they have room.
+
+        Args:
+            offset: reads the clocks; None: there is no fleet time.
+        """
+        now = offset()
+        if now is None:
+            return []
+        before, self._before = self._before, now
+        if before is None or abs(now.offset_ns - before.offset_ns) > STEP_NS:
+            before = now
+        sources = self.socket.take()
+        self._ranks = {
+            each.process.pid: (each.told.rank, each.told.ranks)
+            for each in sources
+            if each.told.rank >= 0
+        }
+        found = []
+        if now.at_ns - self._looked_ns >= PROCESSES_NS:
+            elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
+            self._looked_ns = now.at_ns
+            present = self._table.look()
+            self._launched = {each.pid: (each.rank, each.ranks) for each in present}
+            found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
+        found.append((STEP, self._steps(sources, before, now)))
+        found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl()], before, now)))
+        return [(table, columns) for table, columns in found if columns is not None]
+
+    def _of_nccl(self) -> list[_Source]:
+        """Collectives that NCCL's profiler plug-in saw, by the job's ranks, not the communicator's.
+        Those whose end cannot be known are left out: they would look as if they hung."""
+        found = []
+        for each in self.nccl.read():
+            pid = each.process.pid
+            rank, ranks = self._ranks.get(pid) or self._launched.get(pid, (-1, 0))
+            operations = tuple(
+                _from_nccl(one) for one in each.operations
+                if one.collective and one.nranks and (one.done_ns or one.parts)
+            )  # fmt: skip
+            dropped = sum(one.dropped for one in each.operations)
+            found.append(_Source(each.process, Told(rank, ranks, operations, (), dropped)))
+        return found
+
+    def _collectives(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
+        rows = [
+            (each.process, each.told.rank, operation)
+            for each in sources
+            for operation in each.told.operations
+        ]
+        self._dropped += len(rows[MAX_OPERATIONS:]) + sum(each.told.dropped for each in sources)
+        rows = rows[:MAX_OPERATIONS]
+        if not rows:
+            return None
+        dropped = np.zeros(len(rows), np.uint32)
+        dropped[0], self._dropped = min(self._dropped, (1 << 32) - 1), 0
+        begun, done = (np.array([each[2][place] for each in rows], np.int64) for place in (5, 6))
+        return {
+            "ts_ns": on_fleet(begun, before, now),
+            "host": [self._host] * len(rows),
+            "job": [who.job for who, _, _ in rows],
+            "pid": np.array([who.pid for who, _, _ in rows], np.uint32),
+            "rank": np.array([rank for _, rank, _ in rows], np.int64),
+            "comm": [each.comm for _, _, each in rows],
+            "ranks": np.array([each.ranks for _, _, each in rows], np.uint32),
+            "seq": np.array([each.seq for _, _, each in rows], np.uint64),
+            "op": [each.name for _, _, each in rows],
+            "bytes": np.array([each.bytes for _, _, each in rows], np.uint64),
+            "done_ns": np.where(done > 0, on_fleet(done, before, now), 0),
+            "dropped": dropped,
+        }
+
+    def _steps(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
+        rows = [
+            (each.process, each.told.rank, step) for each in sources for step in each.told.steps
+        ][:MAX_OPERATIONS]
+        if not rows:
+            return None
+        begun, ended = (np.array([each[2][place] for each in rows], np.int64) for place in (1, 2))
+        return {
+            "ts_ns": on_fleet(begun, before, now),
+            "host": [self._host] * len(rows),
+            "job": [who.job for who, _, _ in rows],
+            "rank": np.array([rank for _, rank, _ in rows], np.int64),
+            "step": np.array([each.number for _, _, each in rows], np.uint64),
+            "end_ns": on_fleet(ended, before, now),
+            "data_ns": np.array([each.data_ns for _, _, each in rows], np.int64),
+        }
+
+    def _processes(
+        self, found: Sequence[JobProcess], now: Offset, elapsed_ns: int
+    ) -> Columns | None:
+        if not found:
+            return None
+        places = [self._ranks.get(each.pid, (each.rank, each.ranks)) for each in found]
+        return {
+            "ts_ns": np.full(len(found), now.at_ns + now.offset_ns - elapsed_ns, np.int64),
+            "window_ns": np.full(len(found), elapsed_ns, np.int64),
+            "host": [self._host] * len(found),
+            "job": [each.job for each in found],
+            "pid": np.array([each.pid for each in found], np.uint32),
+            "uid": np.array([each.uid for each in found], np.uint32),
+            "program": [each.program for each in found],
+            "rank": np.array([rank for rank, _ in places], np.int64),
+            "ranks": np.array([ranks for _, ranks in places], np.uint32),
+            "began_ns": np.array([each.began_ns for each in found], np.int64) + now.offset_ns,
+            "threads": np.array([each.threads for each in found], np.uint32),
+            "cpu_ns": np.array([each.cpu_ns for each in found], np.int64),
+            "runq_ns": np.array([each.runq_ns for each in found], np.int64),
+            "ended": np.array([each.ended for each in found], np.uint16),
+        }
+
+
+def _from_nccl(each: NcclOperation) -> Operation:
+    comm, ranks = f"nccl.{each.comm}", each.nranks or 0
+    return Operation(
+        comm, ranks, each.seq, each.op, each.bytes or 0, each.enqueue_ns, each.done_ns or 0
+    )

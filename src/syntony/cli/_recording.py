@@ -1,0 +1,67 @@
+"""What a fleet has recorded of a job, for the commands that judge it or keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from syntony.cli.fleet import FleetTarget, ask
+from syntony.cli.output import messages
+from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from syntony.workload.bundle import Bundle
+
+PATIENCE_NS = 60 * S
+"""The store reads for so long at most."""
+
+
+class JobRecording(NamedTuple):
+    """Tables of a bundle, not checked yet, and its manifest."""
+
+    manifest: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+    def bundle(self) -> Bundle:
+        """Checked. Raises `InputError`: no table can be used."""
+        from syntony.io.bundle_files import bundle_from_tables
+
+        return bundle_from_tables(self.tables, self.manifest)
+
+
+def window_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--window``, as `window_ns`."""
+
+    @click.option("--window", default="2m", show_default=True, help="How far back to look.")
+    @wraps(command)
+    def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
+        return command(*args, window_ns=parse_duration_ns(window), **kwargs)
+
+    return wrapper
+
+
+def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
+    """A job's newest recording; what the fleet left out of it is said on stderr.
+
+    Raises:
+        RemoteError: no answer, or one that says why not.
+    """
+    import msgspec
+    import pyarrow as pa
+
+    from syntony.wire.jobs import RecordingQuery
+
+    answer = ask(target, RecordingQuery(job=job, window_ns=window_ns), timeout_ns=PATIENCE_NS)
+    parts: dict[str, list[pa.Table]] = {}
+    for each in answer.rows:
+        with pa.ipc.open_stream(each.arrow) as reader:
+            parts.setdefault(each.table, []).append(reader.read_all())
+    for note in answer.notes:
+        messages.print(f"note: {note}", markup=False)
+    tables = {name: pa.concat_tables(some) for name, some in parts.items()}
+    return JobRecording(msgspec.json.decode(answer.manifest), tables)

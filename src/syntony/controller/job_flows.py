@@ -1,0 +1,119 @@
+"""TCP flows of jobs second by second, from agents' reports: rows of `job_flow_1s`."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Callable
+
+from syntony.controller.batches import Piece
+from syntony.controller.flow_table import FlowTable
+from syntony.fabric.book import Way
+from syntony.model import S
+from syntony.wire.arrow import arrow_schema
+from syntony.wire.tables import JOB_FLOW
+from syntony.wire.traffic import FlowsReport, FlowView
+
+ORIGIN_HOST = "controller"
+MAX_FLOWS = 20_000
+"""In one second; the rest is left out."""
+MAX_LOOKS = 4 * MAX_FLOWS
+KEEP_S = 60
+"""What was known of a flow is forgotten so long after its last report."""
+LATE_NS = 2 * S
+"""A second is stored so long after it began: reports of all hosts are in."""
+_Flow = tuple[str, str, int, int]
+"""(host, NIC and remote address, ports)."""
+_Key = tuple[int, _Flow]
+"""(second, flow)."""
+
+
+class JobFlowRecorder:
+    """One per controller; used on its event loop only.
+
+    Args:
+        fleet_now: fleet time; None while unknown.
+        table: knows NICs and links of flows.
+        put_local: queues rows for the store.
+    """
+
+    def __init__(
+        self,
+        fleet_now: Callable[[], int | None],
+        table: FlowTable,
+        put_local: Callable[[Piece], None],
+    ) -> None:
+        self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
+        self._looks: dict[_Key, list[FlowView]] = {}
+        self._sent_again: dict[_Flow, tuple[int, int]] = {}
+        """Flow to (second, retransmits since it began)."""
+        self._measured: dict[_Flow, tuple[int, int]] = {}
+        """Flow to (second, windows measured since it began), as last reported."""
+        self._stored = 0
+        """Seconds up to this one are."""
+        self._stream, self._seq = secrets.token_hex(8), 0
+
+    def take(self, host: str, report: FlowsReport) -> None:
+        """An agent's newest report. A host short of CPU repeats what it measured before: that is
+        no second measurement."""
+        now_ns, second = self._fleet_now(), report.at_ns // S
+        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S or second <= self._stored:
+            return
+        for view in report.flows:
+            flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
+            if flow not in self._measured and len(self._measured) >= MAX_LOOKS:
+                continue
+            _, measured = self._measured.get(flow, (0, 0))
+            self._measured[flow] = second, view.windows
+            if view.windows != measured and len(self._looks) < MAX_LOOKS:
+                self._looks.setdefault((second, flow), []).append(view)
+
+    async def store(self) -> None:
+        """Store what is over; once a second."""
+        now_ns = self._fleet_now()
+        rows = None if now_ns is None else self.step(now_ns)
+        if rows is not None:
+            self._put_local(rows)
+
+    def step(self, now_ns: int) -> Piece | None:
+        """Rows of seconds that are over; `now_ns` is fleet time."""
+        import pyarrow as pa
+
+        last = (now_ns - LATE_NS) // S
+        due = sorted(key for key in self._looks if key[0] <= last)
+        self._stored = max(self._stored, last)
+        rows = [self._row(key, self._looks.pop(key)) for key in due][:MAX_FLOWS]
+        for known in (self._sent_again, self._measured):
+            for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
+                del known[flow]
+        if not rows:
+            return None
+        self._seq += 1
+        table = pa.Table.from_pylist(rows, schema=arrow_schema(JOB_FLOW))
+        first_ns, last_ns = due[0][0] * S, due[-1][0] * S
+        return Piece(
+            JOB_FLOW, ORIGIN_HOST, self._stream, self._seq, table, first_ns, last_ns, check=False
+        )
+
+    def _row(self, key: _Key, looks: list[FlowView]) -> dict[str, object]:
+        second, flow = key
+        host, _, sport, dport = flow
+        view = looks[-1]
+        _, before = self._sent_again.get(flow, (0, view.retransmits))
+        self._sent_again[flow] = second, view.retransmits
+        src = f"{host}/{view.nic}"
+        dst = self._table.nic(view.remote)
+        links = self._table.links(Way(src, dst, sport, dport)) if dst is not None else ()
+        return {
+            "ts_ns": second * S,
+            "job": view.job,
+            "src": src,
+            "dst": dst or view.remote,
+            "sport": sport,
+            "dport": dport,
+            "connection": view.connection,
+            "tx_bps": statistics.fmean(each.tx_bps for each in looks),
+            "rtt_ns": int(statistics.median(each.rtt_ns for each in looks)),
+            "retransmits": min(max(0, view.retransmits - before), (1 << 32) - 1),
+            "hops": " ".join(links),
+        }

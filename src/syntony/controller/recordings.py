@@ -1,0 +1,53 @@
+"""Recordings of jobs for whoever asks: rows of the store as the tables of a bundle."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import msgspec
+
+from syntony.errors import UsageError
+from syntony.io.bundle_files import arrow_type
+from syntony.store import Store
+from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
+from syntony.workload.recorded import Recorded, recorded
+from syntony.workload.schema import TABLES
+
+ROWS_AT_ONCE = 20_000
+"""In one part of an answer: a page or less."""
+
+
+def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
+    """What the store has of one job; `now_ns` is fleet time.
+
+    Raises:
+        UsageError: nothing, or more than can be told.
+    """
+    last_ns = min(query.end_ns, now_ns) if query.end_ns > 0 else now_ns
+    first_ns = last_ns - query.window_ns
+    rows = store.jobs.recording(query.job, first_ns, last_ns)
+    found = recorded(query.job, rows, first_ns, last_ns, now_ns)
+    if not found.tables:
+        raise UsageError(
+            f"nothing is known of a job {query.job!r} in that time; `syntony jobs list` shows jobs"
+        )
+    return Recording(
+        manifest=msgspec.json.encode(found.manifest),
+        notes=found.notes,
+        rows=tuple(_parts(found)),
+    )
+
+
+def _parts(found: Recorded) -> Iterator[RecordedRows]:
+    import pyarrow as pa
+
+    for name, columns in found.tables.items():
+        kinds = {column.name: arrow_type(column.kind) for column in TABLES[name]}
+        schema = pa.schema([(column, kinds[column]) for column in columns])
+        table = pa.Table.from_pydict(columns, schema=schema)
+        for begin in range(0, table.num_rows, ROWS_AT_ONCE):
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table.slice(begin, ROWS_AT_ONCE))
+            yield RecordedRows(table=name, arrow=sink.getvalue())

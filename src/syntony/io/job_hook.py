@@ -1,0 +1,27 @@
+"""What is put before a job's Python so that it tells of its collectives and steps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import syntony
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH_VARIABLE = "PYTHONPATH"
+
+
+def hook_directory() -> Path:
+    """Where its `sitecustomize` lies, which Python imports when it starts."""
+    return Path(syntony.__file__).with_name("job_hook")
+
+
+def hooked_path(environ: Mapping[str, str]) -> str:
+    """``PYTHONPATH`` with the hook in front; as it is where the hook is in it already."""
+    ours, before = str(hook_directory()), environ.get(PATH_VARIABLE, "")
+    if ours in before.split(os.pathsep):
+        return before
+    return os.pathsep.join(filter(None, (ours, before)))

@@ -1,0 +1,161 @@
+"""Processes of jobs on this host, whatever they are written in: who they are, what CPU they get.
+
+A process is of a job if its environment said so when its program began; nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from syntony.errors import UsageError
+from syntony.io.jobs import environment
+from syntony.io.run_directory import SOCKET_VARIABLE
+from syntony.model import S
+from syntony.model.jobs import JOB_VARIABLE, job_name
+
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+FRESH_LOOKS, SELDOM = 5, 15
+"""Whoever is of no job is looked at again in its first looks, for it may be about to execute one;
+later only in every so many-th."""
+MAX_PROCESSES = 1_024
+MAX_THREADS = 512
+"""Whose waiting is counted, of one process."""
+MAX_RANKS = 1 << 20
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+class JobProcess(NamedTuple):
+    """One process of a job. Durations are since the look before; 0 in its first."""
+
+    pid: int
+    uid: int
+    job: str
+    program: str
+    rank: int
+    """By its launcher's word; -1: that says nothing."""
+    ranks: int
+    began_ns: int
+    """CLOCK_MONOTONIC."""
+    threads: int
+    cpu_ns: int = 0
+    runq_ns: int = 0
+    """Its threads were ready and had no core, all together."""
+    ended: bool = False
+
+
+class _Known:
+    def __init__(self, who: JobProcess) -> None:
+        self.who = who
+        self.cpu_ns = 0
+        self.waits: dict[str, int] = {}
+        """Thread to its waiting since it began."""
+
+
+class JobTable:
+    """Not thread-safe.
+
+    Args:
+        socket: where this host's agent serves jobs: processes that were told of another agent's are
+            not ours.
+        proc: where /proc is.
+    """
+
+    def __init__(self, socket: Path, proc: Path = Path("/proc")) -> None:
+        self._socket, self._proc = socket, proc
+        self._known: dict[tuple[int, int], _Known] = {}
+        """(pid, inode of /proc/PID)."""
+        self._strange: dict[tuple[int, int], int] = {}
+        """Processes of no job to the number of the look that found them first."""
+        self._looks = 0
+        self.left_out = 0
+        """Processes beyond `MAX_PROCESSES` in the last look."""
+
+    def look(self) -> list[JobProcess]:
+        """Who is there now, and, once more, who has ended since the last call."""
+        self._looks += 1
+        self.left_out = 0
+        present = self._present()
+        gone = self._known.keys() - present
+        ended = [self._known.pop(key).who._replace(ended=True) for key in gone]
+        self._strange = {key: at for key, at in self._strange.items() if key in present}
+        for key in present:
+            if key not in self._known and self._is_worth_a_look(key):
+                self._read(key)
+        found = []
+        for key, known in list(self._known.items()):
+            with suppress(OSError, ValueError, IndexError):
+                found.append(self._account(key[0], known))
+        return found + ended
+
+    def _present(self) -> set[tuple[int, int]]:
+        with os.scandir(self._proc) as entries:
+            return {(int(each.name), each.inode()) for each in entries if each.name.isdigit()}
+
+    def _is_worth_a_look(self, key: tuple[int, int]) -> bool:
+        first = self._strange.setdefault(key, self._looks)
+        return self._looks - first < FRESH_LOOKS or (self._looks - first) % SELDOM == 0
+
+    def _read(self, key: tuple[int, int]) -> None:
+        place = self._proc / str(key[0])
+        try:
+            told = environment(place)
+            if JOB_VARIABLE not in told or not self._is_ours(told):
+                return
+            job = job_name(told[JOB_VARIABLE])
+            program = (place / "comm").read_text(errors="replace").strip()
+            stat = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            uid = place.stat().st_uid
+        except (OSError, UsageError):
+            return
+        if len(self._known) >= MAX_PROCESSES:
+            self.left_out += 1
+            return
+        rank, ranks = _place(told)
+        began_ns = _monotonic_ns(int(stat[19]))
+        self._strange.pop(key, None)
+        who = JobProcess(key[0], uid, job, _UNPRINTABLE.sub("?", program), rank, ranks, began_ns, 0)
+        self._known[key] = _Known(who)
+
+    def _is_ours(self, told: Mapping[str, str]) -> bool:
+        return told.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
+
+    def _account(self, pid: int, known: _Known) -> JobProcess:
+        place, first = self._proc / str(pid), not known.waits
+        waits: dict[str, int] = {}
+        for thread in islice(os.scandir(place / "task"), MAX_THREADS):
+            with suppress(OSError):
+                text = Path(thread.path, "schedstat").read_text(encoding="ascii")
+                waits[thread.name] = int(text.split()[1])
+        stat = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        cpu_ns = (int(stat[11]) + int(stat[12])) * S // os.sysconf("SC_CLK_TCK")
+        program = _UNPRINTABLE.sub("?", (place / "comm").read_text(errors="replace").strip())
+        waited_ns = sum(max(0, now - known.waits.get(each, 0)) for each, now in waits.items())
+        used_ns = max(0, cpu_ns - known.cpu_ns)
+        known.waits, known.cpu_ns = waits, cpu_ns
+        known.who = known.who._replace(program=program, threads=int(stat[17]))
+        return known.who._replace(cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns)
+
+
+def _place(told: Mapping[str, str]) -> tuple[int, int]:
+    """Rank and number of ranks, as launchers tell their processes."""
+    rank, ranks = (_number(told, names) for names in (RANK_VARIABLES, RANKS_VARIABLES))
+    return (rank, ranks) if 0 <= rank < ranks else (rank, 0) if rank >= 0 else (-1, 0)
+
+
+def _number(told: Mapping[str, str], names: tuple[str, ...]) -> int:
+    text = next((told[name] for name in names if told.get(name)), "")
+    return int(text) if text.isdecimal() and len(text) < 8 and int(text) <= MAX_RANKS else -1
+
+
+def _monotonic_ns(ticks: int) -> int:
+    """When a process began (CLOCK_BOOTTIME, ticks), on CLOCK_MONOTONIC."""
+    slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return ticks * S // os.sysconf("SC_CLK_TCK") - slept_ns

@@ -1,0 +1,468 @@
+"""Tells the host's agent which collectives and steps a PyTorch process does, and when.
+
+Standard library only, Python 3.8 and later: it runs in the job's own interpreter, which may know
+nothing of Syntony. Functions of `torch.distributed` are wrapped when a program imports it. What
+they do goes as fixed records into a ring in memory that the agent reads
+(docs/reference/local-socket.md): nothing here waits for the agent, and nothing that goes wrong here
+reaches the program. A full ring loses its oldest records, which the agent counts.
+"""
+
+import collections
+import fcntl
+import functools
+import importlib.util
+import itertools
+import mmap
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import weakref
+import zlib
+from typing import Any
+
+MAGIC, VERSION = b"SYNOPS01", 1
+SLOTS, COMMS = 8192, 64
+HEADER = struct.Struct("=8sIIiiQQ88x")
+"""Magic, version, slots, rank, ranks, newest record, operations that were not recorded."""
+NEWEST_AT, LOST_AT = 24, 32
+COMM = struct.Struct("=II56s")
+"""Ranks, length of the name, name."""
+RECORD = struct.Struct("=HHIQQqqq8xQ")
+"""Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
+instants or durations by kind; last the number of the record, from 1."""
+COMMS_AT = HEADER.size
+RECORDS_AT = COMMS_AT + COMMS * COMM.size
+PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.size
+BEGIN, END, STEP = 1, 2, 3
+OPERATIONS = (
+    # Function, operation, place and name of what it sends, place of the group.
+    ("all_reduce", "all_reduce", 0, "tensor", 2),
+    ("broadcast", "broadcast", 0, "tensor", 2),
+    ("reduce", "reduce", 0, "tensor", 3),
+    ("all_gather", "all_gather", 1, "tensor", 2),
+    ("all_gather_into_tensor", "all_gather", 0, "output_tensor", 2),
+    ("gather", "gather", 0, "tensor", 3),
+    ("scatter", "scatter", 0, "tensor", 3),
+    ("reduce_scatter", "reduce_scatter", 1, "input_list", 3),
+    ("reduce_scatter_tensor", "reduce_scatter", 1, "input", 3),
+    ("all_to_all", "all_to_all", 1, "input_tensor_list", 2),
+    ("all_to_all_single", "all_to_all", 1, "input", 4),
+    ("barrier", "barrier", -1, "", 0),
+)
+NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
+"""Operations by their number in records."""
+MOST_OPEN = 1024
+"""Operations whose end is looked out for at a time."""
+POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
+STEPPED_NS = 1_000_000
+"""The system's clock was set where it moved by more between two steps."""
+_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_F_ADD_SEALS = 1033
+
+
+class Page:
+    """The ring, and the thread that hands it to the agent and sees operations end."""
+
+    def __init__(self, path):
+        self._path = path
+        self._fd = os.memfd_create("syntony-ops", os.MFD_CLOEXEC | 0x2)  # MFD_ALLOW_SEALING
+        os.ftruncate(self._fd, PAGE_BYTES)
+        self._memory = mmap.mmap(self._fd, PAGE_BYTES)
+        fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
+        HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
+        self._numbers = itertools.count(1)
+        self._lost = itertools.count(1)
+        self._open: Any = collections.deque()
+        self._wake = threading.Event()
+        self._agent: Any = None
+        self._thread: Any = None
+        self.asking = threading.Lock()
+        """Held while GPUs are asked, which they must not be while a graph is captured."""
+        self.captures = 0
+
+    def start(self, rank, ranks):
+        struct.pack_into("=ii", self._memory, 16, rank, ranks)
+        self._thread = threading.Thread(target=self._run, name="syntony", daemon=True)
+        self._thread.start()
+
+    def put(self, kind, operation, comm, *rest):
+        number = next(self._numbers)  # one step of the interpreter: threads need no lock
+        at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
+        RECORD.pack_into(self._memory, at, kind, operation, comm, *rest, number)
+        struct.pack_into("=Q", self._memory, NEWEST_AT, number)
+
+    def lose(self):
+        """An operation is not recorded."""
+        struct.pack_into("=Q", self._memory, LOST_AT, next(self._lost))
+
+    def name(self, comm, text, ranks):
+        data = text.encode("ascii", "replace")[-56:]
+        COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
+
+    def watch(self, comm, operation, seq, ended):
+        """Record the end of an operation when `ended()` says so."""
+        if len(self._open) >= MOST_OPEN:
+            self.end(comm, operation, seq)  # better early than never: silence would be a hang
+            self.lose()
+            return
+        self._open.append((comm, operation, seq, ended))
+        self._wake.set()
+
+    def end(self, comm, operation, seq):
+        self.put(END, operation, comm, seq, 0, time.monotonic_ns(), 0, 0)
+
+    def _run(self):
+        look_s = 0.0
+        while True:
+            try:
+                now_s = time.monotonic()
+                if now_s >= look_s:
+                    look_s = now_s + (IDLE_S if self._connected() else RETRY_S)
+                self._poll()
+                self._wake.wait(POLL_S if self._open else IDLE_S)
+                self._wake.clear()
+                if self._open:
+                    time.sleep(POLL_S)
+            except Exception:
+                time.sleep(IDLE_S)
+
+    def _poll(self):
+        for _ in range(len(self._open)):
+            comm, operation, seq, ended = each = self._open.popleft()
+            try:
+                with self.asking:
+                    over = not self.captures and ended()
+            except Exception:
+                over = True  # it failed: the program hears of it
+            if over:
+                self.end(comm, operation, seq)
+            else:
+                self._open.append(each)
+
+    def _connected(self):
+        if self._agent is not None:
+            try:
+                if self._agent.recv(1):
+                    return True
+            except BlockingIOError:
+                return True
+            except OSError:
+                pass
+            self._agent.close()
+            self._agent = None
+        agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            agent.settimeout(1.0)
+            agent.connect(self._path)
+            rights = struct.pack("=i", self._fd)
+            agent.sendmsg([b"\x01"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            agent.setblocking(False)
+        except OSError:
+            agent.close()
+            return False
+        self._agent = agent
+        return True
+
+
+class Hook:
+    """What is known of this process. `page` is None until it does something worth telling, and in
+    children that it forks."""
+
+    def __init__(self, path):
+        self._path = path
+        self.page: Any = None
+        self._lock = threading.Lock()
+        self._groups: Any = {}
+        self._names: Any = collections.Counter()
+        self._comms = itertools.count()
+        self._models: Any = weakref.WeakKeyDictionary()
+        """`DistributedDataParallel` to its communicator and newest backward pass."""
+        self._ahead_ns = 0
+        self._c10d: Any = None
+        self._optimizer: Any = None
+        self._step = 0
+        self._stepped_ns = 0
+        self._data_ns = 0
+        self._forked = False
+        os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self):
+        self.page, self._forked = None, True
+
+    def _ready(self):
+        if self.page is None and not self._forked:
+            with self._lock:
+                if self.page is None:
+                    page = Page(self._path)
+                    page.start(self._c10d.get_rank(), self._c10d.get_world_size())
+                    self.page = page
+        return self.page
+
+    # --- torch.distributed ---
+
+    def wrap_collectives(self, module):
+        self._c10d = module
+        for function, name, place, payload, group in OPERATIONS:
+            found = getattr(module, function, None)
+            if found is not None:
+                number = NAMES.index(name)
+                setattr(module, function, self._wrapped(found, number, place, payload, group))
+
+    def _wrapped(self, function, operation, place, payload, group_place):
+        @functools.wraps(function)
+        def collective(*args, **kwargs):
+            opened = None
+            try:
+                what = _argument(args, kwargs, place, payload) if place >= 0 else None
+                group = _argument(args, kwargs, group_place, "group")
+                opened = self._begin(operation, what, group)
+            except Exception:  # the program's own errors are the program's
+                pass
+            result = function(*args, **kwargs)
+            if opened is not None:
+                try:
+                    self._returned(opened, result)
+                except Exception:
+                    pass
+            return result
+
+        return collective
+
+    def _begin(self, operation, what, group):
+        first = what[0] if isinstance(what, (list, tuple)) and what else what
+        on_gpu = bool(getattr(first, "is_cuda", False))
+        if on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing():
+            return None  # it runs when the graph is replayed
+        known = self._group(group)
+        if known is None:
+            return None
+        page, comm = self.page, known[1]
+        seq = next(known[2])
+        page.put(BEGIN, operation, comm, seq, _size(what), time.monotonic_ns(), 0, 0)
+        return comm, operation, seq, on_gpu
+
+    def _group(self, group):
+        if group is None:
+            group = self._c10d._get_default_group()
+        known = self._groups.get(id(group))
+        if known is None:
+            page = self._ready()
+            if page is None or self._c10d.get_rank(group) < 0:
+                return None
+            with self._lock:
+                known = self._groups.get(id(group))
+                comm = self._new_comm(page, group) if known is None else None
+                if comm is not None:
+                    known = self._groups[id(group)] = (group, comm, itertools.count())
+        return known
+
+    def _new_comm(self, page, group, prefix=""):
+        comm = next(self._comms)
+        if comm >= COMMS:
+            page.lose()
+            return None
+        ranks = self._c10d.get_process_group_ranks(group)
+        text = "{}{}.{:08x}".format(
+            prefix, getattr(group, "group_name", ""), zlib.crc32(repr(list(ranks)).encode())
+        )
+        self._names[text] += 1
+        if self._names[text] > 1:  # made again after it was destroyed: it counts from 0
+            text += "#{}".format(self._names[text])
+        page.name(comm, text, len(ranks))
+        return comm
+
+    def _returned(self, opened, result):
+        comm, operation, seq, on_gpu = opened
+        if result is not None and hasattr(result, "is_completed"):
+            self.page.watch(comm, operation, seq, result.is_completed)
+        elif on_gpu:
+            event = sys.modules["torch"].cuda.Event()
+            event.record()
+            self.page.watch(comm, operation, seq, event.query)
+        else:
+            self.page.end(comm, operation, seq)
+
+    # --- DistributedDataParallel ---
+
+    def wrap_ddp(self, module):
+        """Its reductions start in C++ and are not seen begin or end; for CPUs it keeps the time of
+        each backward pass's first and last. On GPUs it would wait for the device to tell."""
+        kind = module.DistributedDataParallel
+        function = kind.__init__
+
+        @functools.wraps(function)
+        def init(ddp, *args, **kwargs):
+            function(ddp, *args, **kwargs)
+            try:
+                if ddp.device_type == "cpu":
+                    ddp._set_ddp_runtime_logging_sample_rate(1)
+                    self._models[ddp] = None, 0
+            except Exception:  # another torch than we know
+                pass
+
+        kind.__init__ = init
+
+    def _reduced(self, page, now_ns):
+        """Records of backward passes that DDP has told of since the last step; it keeps the newest,
+        and speaks of one when the next begins."""
+        ahead_ns = _system_ahead_ns()
+        steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS
+        self._ahead_ns = ahead_ns
+        for ddp, (known_comm, before) in list(self._models.items()):
+            told = ddp.logger._get_ddp_logging_data().ints_map
+            seq = told.get("iteration", 0)
+            if seq <= before:
+                continue
+            comm = known_comm
+            if comm is None:
+                with self._lock:
+                    comm = self._new_comm(page, ddp.process_group, "ddp.")
+            self._models[ddp] = comm, seq
+            begin_ns, end_ns = (
+                told.get("backward_comm_time_" + edge, 0) - ahead_ns for edge in ("start", "end")
+            )
+            known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns
+            for _ in range(min(seq - before - known, SLOTS)):
+                page.lose()
+            if known:
+                size = told.get("total_parameter_size_bytes", 0)
+                page.put(BEGIN, 0, comm, seq, size, begin_ns, 0, 0)
+                page.put(END, 0, comm, seq, 0, end_ns, 0, 0)
+
+    # --- GPUs ---
+
+    def wrap_graphs(self, module):
+        graph = module.CUDAGraph
+        for name, change in (("capture_begin", 1), ("capture_end", -1)):
+            setattr(graph, name, self._capturing(getattr(graph, name), change))
+
+    def _capturing(self, function, change):
+        @functools.wraps(function)
+        def capture(*args, **kwargs):
+            page = self.page
+            if page is not None and change > 0:
+                with page.asking:
+                    page.captures += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if page is not None and change < 0:
+                    page.captures = max(0, page.captures - 1)
+
+        return capture
+
+    # --- steps ---
+
+    def wrap_optimizer(self, module):
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is not None:  # torch 2.0
+            register(self._optimized)
+
+    def _optimized(self, optimizer, _args, _kwargs):
+        """Never raises: it runs in the program's step."""
+        try:
+            if self._optimizer is None:
+                self._optimizer = id(optimizer)
+            if id(optimizer) != self._optimizer or self._c10d is None:
+                return  # several optimizers: the first one's steps count
+            if not self._c10d.is_initialized() or self._ready() is None:
+                return
+            now_ns = time.monotonic_ns()
+            if self._stepped_ns:
+                self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
+            self._step += 1
+            self._stepped_ns, self._data_ns = now_ns, 0
+            self._reduced(self.page, now_ns)
+        except Exception:
+            pass
+
+    def wrap_loader(self, module):
+        iterator = module._BaseDataLoaderIter
+        function = iterator.__next__
+
+        @functools.wraps(function)
+        def following(*args, **kwargs):
+            begin_ns = time.monotonic_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._data_ns += time.monotonic_ns() - begin_ns
+
+        iterator.__next__ = following
+
+
+class Finder:
+    """Wraps modules as they are imported; finds none itself."""
+
+    def __init__(self, wraps):
+        self._wraps = wraps
+        self._busy = threading.local()
+
+    def find_spec(self, name, _path=None, _target=None):
+        wrap = self._wraps.get(name)
+        if wrap is None or getattr(self._busy, "name", None) == name:
+            return None
+        self._busy.name = name
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._busy.name = None
+        loader = getattr(spec, "loader", None)
+        if loader is None or not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            try:
+                wrap(module)
+            except Exception:  # another torch than we know: it is left as it is
+                pass
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def install():
+    """Wrap torch as soon as it is imported."""
+    hook = Hook(os.environ["SYNTONY_AGENT"] + "-ops")
+    sys.meta_path.insert(
+        0,
+        Finder(
+            {
+                "torch.distributed.distributed_c10d": hook.wrap_collectives,
+                "torch.nn.parallel.distributed": hook.wrap_ddp,
+                "torch.cuda.graphs": hook.wrap_graphs,
+                "torch.optim.optimizer": hook.wrap_optimizer,
+                "torch.utils.data.dataloader": hook.wrap_loader,
+            }
+        ),
+    )
+    return hook
+
+
+def _argument(args, kwargs, place, name):
+    return args[place] if len(args) > place else kwargs.get(name)
+
+
+def _system_ahead_ns():
+    """Of CLOCK_MONOTONIC, by the reading of three that took least."""
+    readings = []
+    for _ in range(3):
+        before_ns = time.monotonic_ns()
+        system_ns = time.time_ns()  # noqa: TID251 - DDP's instants are of that clock
+        took_ns = time.monotonic_ns() - before_ns
+        readings.append((took_ns, system_ns - before_ns - took_ns // 2))
+    return min(readings)[1]
+
+
+def _size(what):
+    """Bytes of a tensor, or of a list of them."""
+    if what is None:
+        return 0
+    if isinstance(what, (list, tuple)):
+        return sum(map(_size, what))
+    return what.numel() * what.element_size()

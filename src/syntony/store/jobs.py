@@ -1,0 +1,105 @@
+"""What the store knows of jobs: their processes, collectives, steps and flows, and of the network
+beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from syntony.errors import UsageError
+from syntony.store.engine import Engine, Value, integer
+from syntony.store.queries import window
+from syntony.store.schema import quote
+from syntony.wire.jobs import JobView
+from syntony.wire.tables import (
+    CLOCK,
+    COLLECTIVE,
+    JOB_FLOW,
+    JOB_PROCESS,
+    LINK_EVENT,
+    LINK_PORT,
+    PROBE,
+    STEP,
+    Table,
+)
+
+MAX_ROWS = 1_000_000
+"""Of one table in one recording."""
+MAX_PROGRAMS = 8
+Columns = Mapping[str, list[Any]]
+"""By name; text or numbers, None where a number is not finite."""
+
+
+class JobRows:
+    """Questions on jobs; thread-safe as its engine is. Windows are half-open, fleet time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
+        """Jobs that had a process in the window, newest first."""
+        rows = self._engine.select(
+            "SELECT job, min(began_ns), max(ts_ns + window_ns), groupUniqArray(host), "
+            "uniqExact(host, pid), sum(ended), max(toInt64(ranks)), "
+            "uniqExactIf(rank, rank >= 0), groupUniqArray(program) "
+            f"FROM {JOB_PROCESS.name} WHERE {window(first_ns, last_ns)} "
+            "GROUP BY job ORDER BY min(began_ns) DESC, job"
+        )
+        return tuple(
+            JobView(
+                job=str(row[0]),
+                began_ns=integer(row[1]),
+                seen_ns=integer(row[2]),
+                hosts=_texts(row[3]),
+                processes=integer(row[4]),
+                running=integer(row[4]) - integer(row[5]),
+                ranks=max(integer(row[6]), integer(row[7])),
+                programs=_texts(row[8])[:MAX_PROGRAMS],
+            )
+            for row in rows
+        )
+
+    def recording(self, job: str, first_ns: int, last_ns: int) -> dict[str, Columns]:
+        """All that was recorded of a job in the window, by table, and of the NICs and hosts that it
+        used.
+
+        Raises:
+            UsageError: more than `MAX_ROWS` rows of one table.
+        """
+        of_job = f"job = {quote(job)}"
+        found = {
+            table.name: self._select(table, first_ns, last_ns, of_job)
+            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW)
+        }
+        flows = found[JOB_FLOW.name]
+        nics = {*flows["src"], *flows["dst"]}
+        hosts = {*found[JOB_PROCESS.name]["host"], *(nic.partition("/")[0] for nic in nics)}
+        ends = f"{_among('src', nics)} AND {_among('dst', nics)}"
+        found |= {
+            PROBE.name: self._select(PROBE, first_ns, last_ns, ends),
+            LINK_PORT.name: self._select(LINK_PORT, first_ns, last_ns, _among("nic", nics)),
+            LINK_EVENT.name: self._select(LINK_EVENT, first_ns, last_ns, _among("nic", nics)),
+            CLOCK.name: self._select(CLOCK, first_ns, last_ns, _among("node", hosts)),
+        }
+        return found
+
+    def _select(self, table: Table, first_ns: int, last_ns: int, which: str) -> Columns:
+        names = [column.name for column in table.columns]
+        rows = self._engine.select(
+            f"SELECT {', '.join(names)} FROM {table.name} "
+            f"WHERE {window(first_ns, last_ns)} AND {which} LIMIT {MAX_ROWS + 1}"
+        )
+        if len(rows) > MAX_ROWS:
+            raise UsageError(f"more than {MAX_ROWS} rows in {table.name}; ask for a shorter window")
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return {name: list(values) for name, values in zip(names, columns, strict=True)}
+
+
+def _among(column: str, names: Collection[str]) -> str:
+    """The condition that a column has one of these."""
+    listed = ", ".join(quote(name) for name in sorted(names))
+    return f"{column} IN ({listed})" if listed else "1 = 0"
+
+
+def _texts(value: Value) -> tuple[str, ...]:
+    return tuple(sorted(str(each) for each in value)) if isinstance(value, list) else ()

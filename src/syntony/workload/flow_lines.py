@@ -1,0 +1,85 @@
+"""The flows of a job, worst first, what its packets saw beside what probes saw. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.workload.flows import Flows
+from syntony.workload.grid import median
+from syntony.workload.pairs import Pairs
+
+if TYPE_CHECKING:
+    from syntony.workload.bundle import Bundle, Floats
+
+
+class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow over the whole recording; None: not recorded."""
+
+    flow: str
+    src: str
+    dst: str
+    rate_bps: float | None
+    """Median while it sent."""
+    in_band_ns: float | None
+    """Median delay of the job's own packets."""
+    worst_in_band_ns: float | None
+    """… of its worst window."""
+    out_of_band_ns: float | None
+    """Median delay of probes between the same NICs at the same time. Half of the way there and back
+    where the flow's is half of its round trip."""
+    retransmits: float | None
+    hops: tuple[str, ...]
+
+
+def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
+    """Of every flow that was recorded, those with the longest delay first."""
+    table = bundle.tables.get("flows")
+    if table is None:
+        return ()
+    flows = Flows(table)
+    probes = Pairs(bundle.tables["probes"]) if "probes" in bundle.tables else None
+    delay = flows.raw_delay
+    both = {"tcp"} & {str(each) for each in table.codes("proto").values}
+    lines = []
+    for place, name in enumerate(flows.names):
+        src, dst = flows.src[place], flows.dst[place]
+        ways = [(src, dst), (dst, src)] if both else [(src, dst)]
+        lines.append(
+            FlowLine(
+                flow=name,
+                src=src,
+                dst=dst,
+                rate_bps=_known(median(flows.rate[place])),
+                in_band_ns=_known(median(delay[place])),
+                worst_in_band_ns=_worst(delay[place]),
+                out_of_band_ns=_probed(probes, ways, flows),
+                retransmits=_known(np.nansum(flows.retransmits[place]))
+                if np.isfinite(flows.retransmits[place]).any()
+                else None,
+                hops=tuple(flows.hops[place]),
+            )
+        )
+    return tuple(sorted(lines, key=lambda each: (-(each.in_band_ns or 0.0), each.flow)))
+
+
+def _probed(probes: Pairs | None, ways: list[tuple[str, str]], flows: Flows) -> float | None:
+    if probes is None:
+        return None
+    grid = flows.grid
+    levels = [
+        probes.level(probes.streams.get(way, []), grid.begin_ns, grid.instant(grid.windows))
+        for way in ways
+    ]
+    known = [each for each in levels if each is not None]
+    return float(np.mean(known)) if len(known) == len(ways) else None
+
+
+def _worst(delays: Floats) -> float | None:
+    return float(np.nanmax(delays)) if np.isfinite(delays).any() else None
+
+
+def _known(value: float | Floats) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,286 @@
+"""From what the store has of a job to the tables of a bundle. Pure.
+
+Rows come as columns by table of `syntony.wire.tables`, those of the job's processes, collectives,
+steps and flows, and those of its NICs' probes and ports and its hosts' clocks.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from syntony.model import S
+from syntony.wire.tables import (
+    CLOCK,
+    COLLECTIVE,
+    JOB_FLOW,
+    JOB_PROCESS,
+    LINK_EVENT,
+    LINK_PORT,
+    PROBE,
+    STEP,
+)
+from syntony.workload.schema import FORMAT, TABLES, VERSION
+
+SETTLE_NS = 4 * S
+"""What happened so shortly before now may not have arrived from all hosts."""
+IDLE_SHARE = 0.01
+"""Of the busiest flow's mean rate: what sends less is the job's control, not its data."""
+PORT_NS = 1 * S
+Rows = Mapping[str, Mapping[str, Sequence[Any]]]
+"""Table to column to values."""
+Row = dict[str, Any]
+
+
+class Recorded(NamedTuple):
+    """A bundle that is not checked yet."""
+
+    manifest: dict[str, Any]
+    tables: dict[str, dict[str, list[Any]]]
+    """Table to column to values, None for null; only tables with rows."""
+    notes: tuple[str, ...]
+    """What was left out, and why."""
+
+
+def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> Recorded:
+    """The recording of one job.
+
+    Args:
+        job: its name.
+        rows: of the store.
+        first_ns: begin of the window, fleet time.
+        last_ns: its end.
+        now_ns: fleet time now.
+    """
+    notes: list[str] = []
+    end_ns = min(last_ns, now_ns - SETTLE_NS)
+    processes = list(_each(rows, JOB_PROCESS.name))
+    ended_ns = _ended(processes)
+    if ended_ns is not None:
+        end_ns = min(end_ns, ended_ns)
+    clocks = _Clocks(_each(rows, CLOCK.name))
+    ranks = _ranks(processes)
+    made = {
+        "collectives": list(_collectives(rows, clocks, notes)),
+        "flows": list(_flows(rows, ranks, notes)),
+        "probes": [_probe(each) for each in _each(rows, PROBE.name)],
+        "links": list(_links(rows)),
+        "hosts": list(_hosts(processes, clocks)),
+        "steps": [_step(each) for each in _each(rows, STEP.name) if each["rank"] >= 0],
+    }
+    begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
+    tables = {
+        name: columns
+        for name, found in made.items()
+        if (columns := _columns(name, [each for each in found if _instant(each) < end_ns]))
+    }
+    manifest = {
+        "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
+        "begin_ns": min(begin_ns, end_ns), "end_ns": end_ns,
+    }  # fmt: skip
+    return Recorded(manifest, tables, tuple(notes))
+
+
+def _each(rows: Rows, table: str) -> Iterator[Row]:
+    columns = rows.get(table, {})
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _instant(row: Row) -> int:
+    found = (row[name] for name in ("at_ns", "enqueue_ns", "begin_ns") if name in row)
+    return int(next(found))
+
+
+def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
+    """Only columns of which anything is known."""
+    names = [column.name for column in TABLES[table]]
+    columns = {name: [row.get(name) for row in found] for name in names}
+    return {
+        name: values
+        for name, values in columns.items()
+        if any(value is not None for value in values)
+    }
+
+
+def _ended(processes: list[Row]) -> int | None:
+    """When the last process of the job had ended; None: one runs, or none was seen."""
+    newest: dict[tuple[str, int], Row] = {}
+    for each in processes:
+        key = each["host"], each["pid"]
+        if key not in newest or each["ts_ns"] >= newest[key]["ts_ns"]:
+            newest[key] = each
+    if not newest or not all(each["ended"] for each in newest.values()):
+        return None
+    return max(int(each["ts_ns"]) for each in newest.values())
+
+
+def _ranks(processes: list[Row]) -> dict[str, int]:
+    """Host to rank, of hosts with one rank only: flows do not say whose they are."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for each in processes:
+        if each["rank"] >= 0:
+            found[each["host"]].add(each["rank"])
+    return {host: next(iter(ranks)) for host, ranks in found.items() if len(ranks) == 1}
+
+
+class _Clocks:
+    """What hosts' clocks were worth."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._of: defaultdict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
+        for each in rows:
+            self._of[each["node"]].append((each["ts_ns"], each["state"], each["sigma_ns"]))
+        for known in self._of.values():
+            known.sort(key=lambda one: one[0])
+
+    def at(self, host: str, at_ns: int) -> tuple[str | None, float | None]:
+        """State and 1-sigma, ns, of the newest solution up to then, else of the first."""
+        known = self._of.get(host)
+        if not known:
+            return None, None
+        place = bisect.bisect_right(known, at_ns, key=lambda one: one[0])
+        _, state, sigma_ns = known[max(0, place - 1)]
+        return state, sigma_ns
+
+
+def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]:
+    """Of rows of one operation that which knows its end."""
+    newest: dict[tuple[Any, ...], Row] = {}
+    nameless = 0
+    for each in _each(rows, COLLECTIVE.name):
+        if each["rank"] < 0:
+            nameless += 1
+            continue
+        key = each["comm"], each["seq"], each["rank"], each["pid"]
+        known = newest.get(key)
+        if known is not None:
+            each["dropped"] += known["dropped"]
+            each["done_ns"] = max(each["done_ns"], known["done_ns"])
+        newest[key] = each
+    if nameless:
+        notes.append(f"{nameless} collectives of processes that do not say their rank are left out")
+    for each in newest.values():
+        yield {
+            "comm": each["comm"],
+            "seq": each["seq"],
+            "op": each["op"],
+            "rank": each["rank"],
+            "host": each["host"],
+            "enqueue_ns": each["ts_ns"],
+            "done_ns": each["done_ns"] or None,
+            "bytes": each["bytes"],
+            "nranks": each["ranks"],
+            "clk_err_ns": clocks.at(each["host"], each["ts_ns"])[1],
+            "dropped": each["dropped"],
+        }
+
+
+def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[Row]:
+    """One for each direction that carries data. Delays are half of the kernel's round trips: which
+    direction is slow they do not tell. What was sent again counts where probes were lost as well:
+    TCP by itself loses packets in every queue that it fills."""
+    lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
+    by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    foreign: set[tuple[Any, ...]] = set()
+    for each in _each(rows, JOB_FLOW.name):
+        key = each["src"], each["sport"], each["dst"], each["dport"]
+        if "/" in each["dst"]:
+            by_flow[key].append(each)
+        else:
+            foreign.add(key)
+    if foreign:
+        notes.append(f"{len(foreign)} flows go to addresses of no NIC of the fleet: left out")
+    means = {key: statistics.fmean(row["tx_bps"] for row in some) for key, some in by_flow.items()}
+    busiest = max(means.values(), default=0.0)
+    for key, some in by_flow.items():
+        if means[key] <= IDLE_SHARE * busiest:
+            continue
+        src, sport, dst, dport = key
+        hops = next((each["hops"].split() for each in reversed(some) if each["hops"]), None)
+        near, far = (nic.partition("/")[0] for nic in (src, dst))
+        for each in some:
+            sends = each["tx_bps"] > IDLE_SHARE * busiest
+            yield {
+                "flow": f"{src}:{sport}>{dst}:{dport}",
+                "at_ns": each["ts_ns"],
+                "window_ns": S,
+                "src": src,
+                "dst": dst,
+                "bytes": each["tx_bps"] / 8,
+                "rate_bps": each["tx_bps"] if sends else None,
+                "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
+                "hops": hops,
+                "rank": ranks.get(near),
+                "peer_rank": ranks.get(far),
+                "rail": src.partition("/")[2],
+                "proto": "tcp",
+                "retransmits": each["retransmits"] if (src, dst) in lossy else None,
+                "clk_err_ns": 0.0,  # both stamps of a round trip are of one clock
+            }
+
+
+def _probe(each: Row) -> Row:
+    measured = bool(each["count"])
+    return {
+        "at_ns": each["ts_ns"],
+        "src": each["src"],
+        "dst": each["dst"],
+        "sent": each["sent"],
+        "lost": each["lost"],
+        "owd_p50_ns": each["owd_p50_ns"] if measured else None,
+        "owd_p99_ns": each["owd_p99_ns"] if measured else None,
+        "dscp": each["dscp"],
+        "clk_err_ns": each["clk_err_ns"] if measured else None,
+    }
+
+
+def _links(rows: Rows) -> Iterator[Row]:
+    """Ports as they were looked at, and their losses of carrier."""
+    for each in _each(rows, LINK_PORT.name):
+        yield {
+            "at_ns": each["ts_ns"],
+            "window_ns": PORT_NS,
+            "link": each["nic"],
+            "up": each["state"] == "active",
+            "downs": 0,
+            "speed_bps": each["gbps"] * 1e9 if each["gbps"] else None,
+        }
+    for each in _each(rows, LINK_EVENT.name):
+        if each["losses"]:
+            yield {
+                "at_ns": each["ts_ns"],
+                "window_ns": PORT_NS,
+                "link": each["nic"],
+                "downs": each["losses"],
+            }
+
+
+def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
+    waits: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for each in processes:
+        waits[each["host"], each["ts_ns"]].append(each)
+    for (host, at_ns), some in sorted(waits.items()):
+        state, sigma_ns = clocks.at(host, at_ns)
+        yield {
+            "at_ns": at_ns,
+            "window_ns": some[0]["window_ns"],
+            "host": host,
+            "runq_ns": sum(each["runq_ns"] for each in some),
+            "clk_state": state,
+            "clk_err_ns": sigma_ns,
+        }
+
+
+def _step(each: Row) -> Row:
+    return {
+        "step": each["step"],
+        "rank": each["rank"],
+        "begin_ns": each["ts_ns"],
+        "end_ns": each["end_ns"],
+        "host": each["host"],
+        "data_ns": each["data_ns"],
+    }

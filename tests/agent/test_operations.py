@@ -1,0 +1,392 @@
+"""What jobs' processes do, from their own interpreters to the agent's rows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from tests.nccl import profiler
+
+from syntony.agent.nccl_socket import ProcessOperations
+from syntony.agent.operations import JobTelemetry
+from syntony.agent.queue_pairs import Offset
+from syntony.errors import MissingError
+from syntony.io.job_hook import hook_directory, hooked_path
+from syntony.io.job_socket import Process
+from syntony.io.job_table import JobTable
+from syntony.io.nccl_plugin import profiler_plugin
+from syntony.lab.jobs.torch_build import find_torch
+from syntony.model import MS, S
+from syntony.traffic.operations_page import PAGE_BYTES
+from syntony.wire.arrow import encode_columns
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
+from syntony.workload.nccl_operations import NcclOperation
+
+HERE = Path(__file__).parent
+AHEAD_NS = 1_000_000 * S
+"""Of CLOCK_MONOTONIC, by our fleet time."""
+PATIENCE_S = 60.0
+
+
+def now() -> Offset:
+    return Offset(time.monotonic_ns(), AHEAD_NS, 0)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[JobTelemetry]:
+    made = JobTelemetry("h0", tmp_path)
+    made.socket.start()
+    made.nccl.start()
+    yield made
+    made.close()
+    assert made.socket.fault is made.nccl.fault is None
+
+
+def start(
+    place: Path, *words: str, python: str = sys.executable, torch: str = "", **environ: str
+) -> subprocess.Popen[str]:
+    given = {
+        "SYNTONY_AGENT": str(place / "agent"), "SYNTONY_JOB": "night", "RANK": "2",
+        "WORLD_SIZE": "4", "PYTHONPATH": hooked_path({"PYTHONPATH": torch}),
+    }  # fmt: skip
+    return subprocess.Popen(
+        [python, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | given | environ,
+    )  # fmt: skip
+
+
+@contextmanager
+def hooked(place: Path, mode: str, **environ: str) -> Iterator[list[str]]:
+    """A process under the hook that is ready: what it said until then."""
+    fake = str(HERE / "fake_torch")
+    with start(place, str(HERE / "hooked.py"), mode, torch=fake, **environ) as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        while (line := process.stdout.readline().strip()) != "ready":
+            assert line
+            said.append(line)
+        try:
+            yield said
+        finally:
+            process.communicate("end\n")
+            assert process.returncode == 0
+
+
+class Gathered:
+    """Rows as they come, until there are enough."""
+
+    def __init__(self, jobs: JobTelemetry) -> None:
+        self._jobs = jobs
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+
+    def of(self, table: Table, count: int = 1) -> list[dict[str, Any]]:
+        end_s = time.monotonic() + PATIENCE_S
+        while len(self.rows.get(table.name, ())) < count:
+            assert time.monotonic() < end_s, self.rows
+            for each, columns in self._jobs.rows(now):
+                assert encode_columns(each, columns)
+                found = zip(*columns.values(), strict=True)
+                some = self.rows.setdefault(each.name, [])
+                some += [dict(zip(columns, row, strict=True)) for row in found]
+            time.sleep(0.02)
+        return self.rows[table.name]
+
+
+def test_collectives_steps_and_waits_for_data_become_rows(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    before_ns = time.monotonic_ns() + AHEAD_NS
+    with hooked(tmp_path, "work"):
+        gathered = Gathered(jobs)
+        rows = sorted(gathered.of(COLLECTIVE, 4), key=lambda row: row["seq"])
+        steps = gathered.of(STEP, 3)
+        after_ns = time.monotonic_ns() + AHEAD_NS
+    assert [(row["seq"], row["op"], row["bytes"], row["rank"], row["ranks"]) for row in rows] == [
+        (seq, "all_reduce", 100, 2, 4) for seq in range(4)
+    ]
+    assert {(row["host"], row["job"]) for row in rows} == {("h0", "night")}
+    assert all(before_ns < row["ts_ns"] < row["done_ns"] < after_ns for row in rows)
+    took_ns = [row["done_ns"] - row["ts_ns"] for row in rows]
+    assert min(took_ns[0], took_ns[2]) >= 10 * MS
+    assert min(took_ns[1], took_ns[3]) >= 60 * MS  # its end, not its begin's
+    assert [row["step"] for row in steps] == [1, 2, 3]
+    assert all(20 * MS <= row["data_ns"] <= row["end_ns"] - row["ts_ns"] for row in steps)
+    assert all(one["end_ns"] == two["ts_ns"] for one, two in itertools.pairwise(steps))
+
+
+def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path: Path) -> None:
+    before_ns = time.monotonic_ns() + AHEAD_NS
+    with hooked(tmp_path, "reduces") as said:
+        gathered = Gathered(jobs)
+        gathered.of(STEP, 6)
+        rows = gathered.of(COLLECTIVE, 2)
+        after_ns = time.monotonic_ns() + AHEAD_NS
+    assert said == ["1 100"]
+    assert [(row["seq"], row["op"], row["bytes"], row["ranks"]) for row in rows] == [
+        (seq, "all_reduce", 4_000, 4) for seq in (1, 4)
+    ]
+    assert {row["comm"] for row in rows} == {f"ddp.0.{crc32(b'[0, 1, 2, 3]'):08x}"}
+    assert all(before_ns < row["ts_ns"] < row["done_ns"] < after_ns for row in rows)
+    assert all(row["done_ns"] - row["ts_ns"] == pytest.approx(5 * MS, abs=MS) for row in rows)
+    assert sum(row["dropped"] for row in rows) == 2
+
+
+def test_a_job_that_ends_at_once_has_its_last_words_taken(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "work"):
+        end_s = time.monotonic() + PATIENCE_S
+        while not jobs.socket.processes:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        time.sleep(0.2)
+    while jobs.socket.processes:
+        time.sleep(0.01)
+    assert len(Gathered(jobs).of(COLLECTIVE, 4)) == 4
+
+
+def test_without_fleet_time_nothing_is_told_and_nothing_is_lost(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    with hooked(tmp_path, "work"):
+        assert jobs.rows(lambda: None) == []
+        rows = Gathered(jobs).of(COLLECTIVE, 4)
+    assert sum(row["dropped"] for row in rows) == 0
+
+
+def test_the_programs_errors_stay_its_own(jobs: JobTelemetry, tmp_path: Path) -> None:
+    with hooked(tmp_path, "errors") as said:
+        assert said == ["told no tensor"]
+
+
+def test_a_forked_child_tells_nothing(jobs: JobTelemetry, tmp_path: Path) -> None:
+    with hooked(tmp_path, "forks"):
+        gathered = Gathered(jobs)
+        gathered.of(COLLECTIVE, 1)
+        gathered.of(JOB_PROCESS, 1)
+        assert [row["seq"] for row in gathered.rows[COLLECTIVE.name]] == [0]
+
+
+def test_a_job_runs_without_an_agent(tmp_path: Path) -> None:
+    with hooked(tmp_path, "work"):
+        pass
+
+
+def test_another_sitecustomize_is_loaded_as_well(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    path = hooked_path({"PYTHONPATH": str(tmp_path)})
+    with start(tmp_path, "-c", "import sys; print(sys.meta_path[0])", PYTHONPATH=path) as process:
+        said = process.communicate()[0].splitlines()
+    assert said[0] == "theirs"
+    assert "syntony_job_hook.Finder" in said[1]
+
+
+def test_the_hook_is_put_in_front_once() -> None:
+    ours = str(hook_directory())
+    assert hooked_path({}) == ours
+    assert hooked_path({"PYTHONPATH": "/a:/b"}) == f"{ours}:/a:/b"
+    assert hooked_path({"PYTHONPATH": f"/a:{ours}"}) == f"/a:{ours}"
+
+
+@pytest.mark.parametrize("kind", ["nothing", "byte", "small", "unsealed"])
+def test_what_is_no_page_is_refused(jobs: JobTelemetry, tmp_path: Path, kind: str) -> None:
+    script = f"""
+import os, socket, fcntl, sys
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect({str(tmp_path / "agent-ops")!r})
+fd = os.memfd_create("p", os.MFD_ALLOW_SEALING)
+os.ftruncate(fd, {PAGE_BYTES - (kind == "small")})
+{kind!r} == "unsealed" or fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 7)
+fds = [] if {kind!r} in ("nothing", "byte") else [fd]
+{kind!r} == "nothing" or socket.send_fds(sock, [b"\\x01"], fds)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    with start(tmp_path, "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        end_s = time.monotonic() + PATIENCE_S
+        while not jobs.socket.processes:
+            assert time.monotonic() < end_s
+        assert jobs.socket.take() == []
+        assert jobs.socket.malformed == (kind != "nothing")
+        process.communicate("\n")
+
+
+def test_processes_of_jobs_are_found_whatever_they_are_written_in(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    table = JobTable(tmp_path / "agent")
+    spin = "import time\nwhile time.process_time() < 60: pass"
+    begun_ns = time.monotonic_ns()
+    with (
+        start(tmp_path, "-c", spin) as process,
+        start(tmp_path, "-c", spin, SYNTONY_AGENT="/elsewhere/agent") as foreign,
+        start(tmp_path, "-c", spin, SYNTONY_JOB="no name") as nameless,
+    ):
+        try:
+            time.sleep(0.5)
+            (found,) = (each for each in table.look() if each.job == "night")
+            assert (found.pid, found.rank, found.ranks) == (process.pid, 2, 4)
+            assert abs(found.began_ns - begun_ns) < 5 * S
+            assert (found.cpu_ns, found.runq_ns, found.ended) == (0, 0, False)
+            time.sleep(1)
+            (found,) = (each for each in table.look() if each.pid == process.pid)
+            assert found.cpu_ns + found.runq_ns > 100 * MS
+        finally:
+            for each in (process, foreign, nameless):
+                each.kill()
+                each.wait()
+    (found,) = (each for each in table.look() if each.pid == process.pid)
+    assert found.ended
+    assert not any(each.pid == process.pid for each in table.look())
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({}, (-1, 0)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, (5, 6)),
+        ({"RANK": "9", "WORLD_SIZE": "8"}, (9, 0)),
+        ({"RANK": "-1"}, (-1, 0)),
+        ({"RANK": "x", "WORLD_SIZE": "8"}, (-1, 0)),
+        ({"RANK": "99999999999999999999"}, (-1, 0)),
+    ],
+)
+def test_ranks_as_launchers_tell_them(told: dict[str, str], place: tuple[int, int]) -> None:
+    from syntony.io.job_table import _place
+
+    assert _place(told) == place
+
+
+def test_what_nccl_did_is_of_the_jobs_rank(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Rank 3 of its communicator, rank 2 of the job by its launcher's word."""
+    try:
+        driver = profiler.build(tmp_path / "driver", "bench_profiler")
+        plugin = profiler_plugin()
+    except MissingError as error:
+        pytest.skip(str(error))
+    words = (str(plugin), "7", "rate", "500", "1")
+    with start(tmp_path, *words, python=str(driver)) as process:
+        rows = Gathered(jobs).of(COLLECTIVE, 500)
+        process.communicate("\n")
+    assert [row["seq"] for row in rows] == list(range(500))
+    assert {(row["op"], row["rank"], row["ranks"], row["job"]) for row in rows} == {
+        ("all_reduce", 2, 8, "night")
+    }
+    assert len({row["comm"] for row in rows}) == 1
+    assert rows[0]["comm"].startswith("nccl.")
+    assert all(AHEAD_NS < row["ts_ns"] < row["done_ns"] for row in rows)
+
+
+def test_of_nccl_only_collectives_whose_end_can_be_known_are_kept(
+    jobs: JobTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ns = time.monotonic_ns()
+    given: dict[str, Any] = {
+        "comm": "c", "name": "", "op": "all_gather", "collective": True, "seq": 1, "rank": 0,
+        "nranks": 2, "peer": None, "bytes": None, "algorithm": "", "protocol": "",
+        "enqueue_ns": at_ns, "started_ns": None, "done_ns": None, "parts": 1, "steps": 0,
+        "gpu_wait_ns": None, "credit_wait_ns": None, "net_wait_ns": None, "recv_wait_ns": None,
+        "flush_wait_ns": None, "consume_wait_ns": None, "waiting": (), "changed_ns": at_ns,
+        "dropped": 1,
+    }  # fmt: skip
+    made = [
+        NcclOperation(**given | different)
+        for different in (
+            {}, {"seq": 2, "parts": 0}, {"seq": 3, "parts": 0, "done_ns": at_ns + 5},
+            {"seq": 4, "op": "send", "collective": False}, {"seq": 5, "nranks": None},
+        )
+    ]  # fmt: skip
+    who = Process(1, 0, "python", "night")
+    monkeypatch.setattr(jobs.nccl, "read", lambda: [ProcessOperations(who, made)])
+    (columns,) = (columns for table, columns in jobs.rows(now) if table is COLLECTIVE)
+    assert (list(columns["seq"]), list(columns["rank"])) == ([1, 3], [-1, -1])
+    assert list(columns["done_ns"]) == [0, at_ns + 5 + AHEAD_NS]
+    assert (list(columns["bytes"]), sum(columns["dropped"])) == ([0, 0], 5)
+
+
+def test_real_torch_tells_its_collectives(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """gloo with one rank: the functions of a real torch are wrapped, and still work."""
+    try:
+        python = find_torch()
+    except MissingError as error:
+        pytest.skip(str(error))
+    script = """
+import torch, torch.distributed as dist, sys
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+ones = torch.ones(8)
+dist.all_reduce(ones)
+dist.all_gather([torch.empty(8)], ones)
+dist.all_reduce(ones, async_op=True).wait()
+dist.barrier()
+layer = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for batch in torch.utils.data.DataLoader(torch.ones(3, 1)):
+    layer(batch).sum().backward()
+    optimizer.step()
+assert ones.tolist() == [1.0] * 8
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    with start(tmp_path, "-c", script, python=python, RANK="0", WORLD_SIZE="1") as process:
+        gathered = Gathered(jobs)
+        rows = sorted(gathered.of(COLLECTIVE, 4), key=lambda row: row["seq"])
+        steps = gathered.of(STEP, 2)
+        process.communicate("\n")
+    told = [(row["op"], row["bytes"]) for row in rows]
+    assert told == [("all_reduce", 32), ("all_gather", 32), ("all_reduce", 32), ("barrier", 0)]
+    assert all(row["done_ns"] > row["ts_ns"] for row in rows)
+    assert [step["step"] for step in steps] == [1, 2]
+
+
+def test_real_torch_tells_the_backward_passes_of_ddp(jobs: JobTelemetry, tmp_path: Path) -> None:
+    """Two ranks; rank 1 is late by 50 ms in each pass, which its records say."""
+    try:
+        python = find_torch()
+    except MissingError as error:
+        pytest.skip(str(error))
+    script = """
+import os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=rank, world_size=2)
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    loss = model(torch.ones(1, 64)).sum()
+    time.sleep(0.05 * rank)
+    loss.backward()
+    optimizer.step()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    meet = f"file://{tmp_path / 'meet'}"
+    words = ("-c", script, meet)
+    with (
+        start(tmp_path, *words, python=python, RANK="0", WORLD_SIZE="2") as one,
+        start(tmp_path, *words, python=python, RANK="1", WORLD_SIZE="2") as two,
+    ):
+        gathered = Gathered(jobs)
+        rows = gathered.of(COLLECTIVE, 58)
+        for each in (one, two):
+            each.communicate("\n")
+    begun = {(row["rank"], row["seq"]): row["ts_ns"] for row in rows if row["comm"][:4] == "ddp."}
+    assert len(begun) == len(rows)
+    assert set(begun) <= {(rank, seq) for rank in (0, 1) for seq in range(1, 30)}
+    both = [seq for seq in range(1, 30) if (0, seq) in begun and (1, seq) in begun]
+    assert statistics.median(begun[1, seq] - begun[0, seq] for seq in both) > 40 * MS
+    assert {row["bytes"] for row in rows} == {3 * (64 * 64 + 64) * 4}
+    assert all(row["done_ns"] > row["ts_ns"] for row in rows)

@@ -1,0 +1,100 @@
+"""Rows of jobs' flows: second by second, what agents told."""
+
+from __future__ import annotations
+
+import itertools
+
+from syntony.controller.batches import Piece
+from syntony.controller.flow_table import FlowTable
+from syntony.controller.job_flows import JobFlowRecorder
+from syntony.fabric.book import Way
+from syntony.model import S
+from syntony.traffic.classes import Classes
+from syntony.wire.traffic import FlowsReport, FlowView
+
+_windows = itertools.count(1)
+T0 = 1_700_000_000 * S
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.now_ns: int | None = T0
+        self.stored: list[Piece] = []
+        self.table = FlowTable(None, Classes(()))
+        self.table.nics({"10.0.0.1": "h0/rail0", "10.0.0.2": "h1/rail0"})
+        self.recorder = JobFlowRecorder(lambda: self.now_ns, self.table, self.stored.append)
+
+    def report(self, at_ns: int, *flows: FlowView, host: str = "h0") -> None:
+        self.now_ns = at_ns
+        report = FlowsReport(at_ns=at_ns, flows=flows, outcomes=(), delays=(), join_port=8621)
+        self.recorder.take(host, report)
+
+    def rows(self, now_ns: int) -> list[dict[str, object]]:
+        piece = self.recorder.step(now_ns)
+        return [] if piece is None else list(piece.rows.to_pylist())
+
+
+def view(**fields: object) -> FlowView:
+    given = {
+        "job": "night", "connection": "0a", "nic": "rail0", "local": "10.0.0.1",
+        "local_port": 40_000, "remote": "10.0.0.2", "remote_port": 5_000, "dialled": True,
+        "movable": True, "moving": False, "tx_bps": 100, "rx_bps": 0, "windows": next(_windows),
+        "hops": (), "rtt_ns": 50, "retransmits": 4, **fields,
+    }  # fmt: skip
+    return FlowView(**given)  # type: ignore[arg-type]
+
+
+def test_looks_of_a_second_become_one_row_when_it_is_over() -> None:
+    recorder = Recorder()
+    recorder.report(T0 + 1, view())
+    recorder.report(T0 + S // 2, view(tx_bps=300, rtt_ns=70, retransmits=9))
+    assert recorder.rows(T0 + 2 * S - 1) == []
+    (row,) = recorder.rows(T0 + 2 * S)
+    assert (row["ts_ns"], row["job"], row["tx_bps"], row["rtt_ns"]) == (T0, "night", 200.0, 60)
+    assert (row["src"], row["dst"], row["sport"], row["dport"]) == (
+        "h0/rail0", "h1/rail0", 40_000, 5_000)  # fmt: skip
+    assert row["retransmits"] == 0  # since when, nobody knows
+    assert recorder.rows(T0 + 3 * S) == []
+    recorder.report(T0 + 3 * S, view(retransmits=12))
+    assert recorder.rows(T0 + 5 * S)[0]["retransmits"] == 3
+    recorder.report(T0 + 6 * S, view(retransmits=2))  # another connection took its ports
+    assert recorder.rows(T0 + 8 * S)[0]["retransmits"] == 0
+
+
+def test_both_ends_tell_of_what_they_send_and_links_are_named_where_known() -> None:
+    recorder = Recorder()
+    recorder.table.learn(Way("h0/rail0", "h1/rail0", 40_000, 5_000), ["10.9.0.1", "10.0.0.2"], T0)
+    recorder.report(T0, view())
+    back = view(local="10.0.0.2", local_port=5_000, remote="10.0.0.1", remote_port=40_000)
+    recorder.report(T0, back, host="h1")
+    there, back_row = recorder.rows(T0 + 2 * S)
+    assert (there["src"], back_row["src"]) == ("h0/rail0", "h1/rail0")
+    links = str(there["hops"]).split()
+    assert links == list(recorder.table.links(Way("h0/rail0", "h1/rail0", 40_000, 5_000))) != []
+    assert back_row["hops"] == ""
+
+
+def test_what_cannot_be_placed_is_told_by_address_and_what_is_old_is_not_told() -> None:
+    recorder = Recorder()
+    recorder.report(T0, view(remote="10.7.7.7"), view(windows=0, local_port=1))
+    (row,) = recorder.rows(T0 + 2 * S)
+    assert (row["dst"], row["hops"]) == ("10.7.7.7", "")
+    recorder.report(T0, view())  # its second was told
+    assert recorder.rows(T0 + 4 * S) == []
+    recorder.now_ns = None
+    recorder.recorder.take(
+        "h0", FlowsReport(at_ns=1, flows=(), outcomes=(), delays=(), join_port=1)
+    )
+
+
+def test_a_measurement_that_is_reported_again_is_no_second_one() -> None:
+    recorder = Recorder()
+    recorder.report(T0, view(windows=3))
+    assert len(recorder.rows(T0 + 2 * S)) == 1
+    for second in range(3, 70):
+        recorder.report(T0 + second * S, view(windows=3))
+        assert recorder.rows(T0 + (second + 2) * S) == []
+    recorder.report(T0 + 73 * S, view(windows=4, tx_bps=7), view(windows=3, local_port=1))
+    assert [row["tx_bps"] for row in recorder.rows(T0 + 76 * S)] == [100.0, 7.0]
+    recorder.report(T0 + 77 * S, view(windows=1))  # another connection took its ports
+    assert len(recorder.rows(T0 + 79 * S)) == 1

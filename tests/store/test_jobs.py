@@ -1,0 +1,68 @@
+"""What the store tells of jobs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.store.rows import T0, probed, rows_of
+
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.store import Store, jobs
+from syntony.wire.tables import CLOCK, COLLECTIVE, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE
+
+END = T0 + 60 * S
+
+
+def fill(store: Store) -> None:
+    store.insert(
+        JOB_PROCESS,
+        rows_of(
+            JOB_PROCESS,
+            [
+                {"host": host, "job": job, "pid": pid, "rank": rank, "ranks": 4, "window_ns": 2 * S,
+                 "began_ns": began, "ts_ns": T0 + second * S, "program": "python", "ended": ended}
+                for host, job, pid, rank, began, second, ended in (
+                    ("h0", "night", 1, 0, T0 - 9, 0, 0), ("h0", "night", 1, 0, T0 - 9, 2, 1),
+                    ("h1", "night", 1, 1, T0 - 5, 2, 0), ("h1", "day's", 2, -1, T0 - 1, 2, 0),
+                )
+            ],
+        ),
+    )  # fmt: skip
+    store.insert(
+        JOB_FLOW,
+        rows_of(JOB_FLOW, [{"job": "night", "src": "h0/a", "dst": "h1/a", "ts_ns": T0}]),
+    )
+    store.insert(PROBE, rows_of(PROBE, [probed("h0/a", "h1/a"), probed("h0/a", "h9/a")]))
+    store.insert(CLOCK, rows_of(CLOCK, [{"node": "h1"}, {"node": "h9"}]))
+    store.insert(LINK_PORT, rows_of(LINK_PORT, [{"nic": "h1/a"}, {"nic": "h1/b"}]))
+    seqs = [{"job": job, "seq": seq} for job in ("night", "day's") for seq in range(3)]
+    store.insert(COLLECTIVE, rows_of(COLLECTIVE, seqs))
+
+
+def test_jobs_by_their_processes(store: Store) -> None:
+    fill(store)
+    day, night = store.jobs.jobs(T0, END)
+    assert (night.job, night.hosts, night.processes, night.running) == ("night", ("h0", "h1"), 2, 1)
+    assert (night.began_ns, night.seen_ns, night.ranks) == (T0 - 9, T0 + 4 * S, 4)
+    assert night.programs == ("python",)
+    assert (day.job, day.processes, day.running) == ("day's", 1, 1)
+    assert store.jobs.jobs(T0 + 20 * S, END) == ()
+
+
+def test_a_recording_has_what_the_job_used_and_nothing_else(store: Store) -> None:
+    fill(store)
+    found = store.jobs.recording("night", T0, END)
+    assert [len(found[table.name]["ts_ns"]) for table in (JOB_PROCESS, COLLECTIVE)] == [3, 3]
+    assert found[PROBE.name]["dst"] == ["h1/a"]
+    assert found[CLOCK.name]["node"] == ["h1"]
+    assert found[LINK_PORT.name]["nic"] == ["h1/a"]
+    none = store.jobs.recording("nobody' OR 1 = 1", T0, END)
+    assert all(not some["ts_ns"] for some in none.values())
+    assert len(store.jobs.recording("day's", T0, END)[COLLECTIVE.name]["seq"]) == 3
+
+
+def test_too_much_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store)
+    monkeypatch.setattr(jobs, "MAX_ROWS", 2)
+    with pytest.raises(UsageError, match="shorter window"):
+        store.jobs.recording("night", T0, END)

@@ -1,0 +1,29 @@
+"""The page on jobs' tables says what the tables are: `python -m tests.wire.test_jobs_reference`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from syntony.wire.tables import COLLECTIVE, JOB_FLOW, JOB_PROCESS, STEP, Table
+
+PAGE = Path(__file__).parents[2] / "docs/reference/jobs.md"
+TABLES = (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW)
+
+
+def section(table: Table) -> str:
+    """Its columns, as the page has them."""
+    lines = [f"### `{table.name}`", ""]
+    lines.append(f"Sorted by {', '.join(table.order)}; kept for {table.retention_days} days.")
+    lines += ["", "| Column | Type | Is |", "| --- | --- | --- |"]
+    lines += [f"| `{each.name}` | {each.type} | {each.meaning} |" for each in table.columns]
+    return "\n".join(lines)
+
+
+def test_the_page_has_every_column_of_jobs_tables() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for table in TABLES:
+        assert section(table) in page
+
+
+if __name__ == "__main__":
+    print("\n\n".join(map(section, TABLES)))

@@ -1,0 +1,311 @@
+"""From rows of the store to bundles: what was drawn comes out, and is judged as it was drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from bench.diagnosis import drawn
+from bench.diagnosis.case import Case, bundle_of
+
+from syntony.io.bundle_files import arrow_type, bundle_from_tables, read_bundle, write_bundle
+from syntony.model import MS, S
+from syntony.wire.tables import (
+    CLOCK,
+    COLLECTIVE,
+    JOB_FLOW,
+    JOB_PROCESS,
+    LINK_EVENT,
+    LINK_PORT,
+    PROBE,
+    STEP,
+    TABLES,
+)
+from syntony.workload import Bundle, FaultClass, diagnose
+from syntony.workload.flow_lines import flow_lines
+from syntony.workload.recorded import IDLE_SHARE, SETTLE_NS, Recorded, recorded
+from syntony.workload.schema import TABLES as BUNDLE_TABLES
+
+T0 = 1_700_000_000 * S
+SEED = random.SystemRandom().randrange(1 << 32)
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def columns(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, dict[str, list[Any]]]:
+    """As the store gives them: what a row does not say is 0 or empty."""
+    found = {}
+    for name, some in rows.items():
+        table, listed = TABLES[name], list(some)
+        found[name] = {
+            column.name: [
+                row.get(column.name, "" if column.type == "string" else 0) for row in listed
+            ]
+            for column in table.columns
+        }
+    return found
+
+
+def record(rows: Rows, *, seconds: int = 60, now_ns: int | None = None) -> Recorded:
+    last_ns = T0 + seconds * S
+    now = last_ns + 2 * SETTLE_NS if now_ns is None else now_ns
+    return recorded("night", columns(rows), T0, last_ns, now)
+
+
+def arrow(found: Recorded) -> dict[str, pa.Table]:
+    tables = {}
+    for name, some in found.tables.items():
+        kinds = {column.name: arrow_type(column.kind) for column in BUNDLE_TABLES[name]}
+        tables[name] = pa.table({key: pa.array(values, kinds[key]) for key, values in some.items()})
+    return tables
+
+
+def bundle(found: Recorded) -> Bundle:
+    return bundle_from_tables(arrow(found), found.manifest)
+
+
+def process(host: str, rank: int, second: int = 0, **fields: Any) -> dict[str, Any]:
+    at_ns = T0 + second * S
+    return {
+        "ts_ns": at_ns, "window_ns": 2 * S, "host": host, "job": "night", "pid": 7, "rank": rank,
+        "ranks": 4, "began_ns": T0, **fields,
+    }  # fmt: skip
+
+
+def flow(src: str, dst: str, second: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "ts_ns": T0 + second * S, "job": "night", "src": src, "dst": dst, "sport": 40_000,
+        "dport": 5_000, "tx_bps": 1e8, "rtt_ns": 200_000, **fields,
+    }  # fmt: skip
+
+
+def steps_of(
+    ranks: int, count: int, late: Mapping[int, int], draw: random.Random
+) -> list[dict[str, Any]]:
+    """All-reduces of 5 ms every 50 ms; a rank in `late` comes so many ns later."""
+    found, at_ns = [], T0 + S
+    for seq in range(count):
+        begun = [
+            at_ns + int(draw.gauss(0, 50_000)) + 100_000 + late.get(rank, 0)
+            for rank in range(ranks)
+        ]
+        done_ns = max(begun) + 5 * MS
+        found += [
+            {
+                "ts_ns": begun[rank], "host": f"h{rank}", "job": "night", "pid": 7, "rank": rank,
+                "comm": "0.abc", "ranks": ranks, "seq": seq, "op": "all_reduce", "bytes": 4096,
+                "done_ns": done_ns,
+            }
+            for rank in range(ranks)
+        ]  # fmt: skip
+        at_ns = done_ns + 45 * MS
+    return found
+
+
+def test_a_straggler_is_named_and_a_quiet_job_is_not() -> None:
+    print(f"seed {SEED}")
+    draw = random.Random(SEED)
+    slow, late_ns = draw.randrange(8), draw.randrange(10, 60) * MS
+    for late, wanted in (({slow: late_ns}, [(FaultClass.STRAGGLER, (f"rank {slow}",))]), ({}, [])):
+        rows = {COLLECTIVE.name: steps_of(8, 400, late, draw)}
+        found = diagnose(bundle(record(rows)))
+        assert [(each.fault, each.subjects) for each in found.verdicts] == wanted
+
+
+def test_a_bundle_that_was_written_gives_the_same_verdicts(tmp_path: Any) -> None:
+    draw = random.Random(SEED)
+    rows = {COLLECTIVE.name: steps_of(4, 200, {1: 30 * MS}, draw)}
+    found = record(rows)
+    write_bundle(tmp_path / "b", arrow(found), found.manifest)
+    assert diagnose(read_bundle(tmp_path / "b")).verdicts == diagnose(bundle(found)).verdicts != ()
+
+
+def test_a_row_that_knows_the_end_outweighs_one_that_does_not() -> None:
+    rows = steps_of(2, 3, {}, random.Random(1))
+    before = [row | {"done_ns": 0, "dropped": 2} for row in rows[:2]]
+    for some in (before + rows, rows + before):
+        found = record({COLLECTIVE.name: some}).tables["collectives"]
+        assert len(found["seq"]) == len(rows)
+        assert None not in found["done_ns"]
+        assert sum(found["dropped"]) == 4
+
+
+def test_what_may_not_have_arrived_yet_is_left_out() -> None:
+    rows = {COLLECTIVE.name: steps_of(2, 100, {}, random.Random(1))}
+    now_ns = T0 + 8 * S
+    found = record(rows, now_ns=now_ns)
+    assert found.manifest["end_ns"] == now_ns - SETTLE_NS
+    assert max(found.tables["collectives"]["enqueue_ns"]) < now_ns - SETTLE_NS
+
+
+def test_a_job_that_has_ended_does_not_hang() -> None:
+    """Its last operation never ended: it was killed."""
+    rows: Rows = {COLLECTIVE.name: steps_of(4, 100, {}, random.Random(1))}
+    for row in rows[COLLECTIVE.name][-3:]:
+        row["done_ns"] = 0
+    del rows[COLLECTIVE.name][-4]
+    rows[JOB_PROCESS.name] = [process(f"h{rank}", rank, 6, ended=1) for rank in range(4)]
+    assert diagnose(bundle(record(rows))).verdicts == ()
+    rows[JOB_PROCESS.name][0]["ended"] = 0
+    (verdict,) = diagnose(bundle(record(rows))).verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 0",))
+
+
+def test_ranks_without_a_number_are_left_out_and_told() -> None:
+    rows = steps_of(2, 3, {}, random.Random(1))
+    rows[0]["rank"] = -1
+    found = record({COLLECTIVE.name: rows})
+    assert len(found.tables["collectives"]["seq"]) == len(rows) - 1
+    assert "1 collectives" in found.notes[0]
+
+
+def test_flows_have_half_their_round_trip_their_ranks_and_their_path() -> None:
+    rows: Rows = {
+        JOB_FLOW.name: [
+            flow("h0/rail0", "h1/rail0", 1),
+            flow("h0/rail0", "h1/rail0", 2, hops="a->b b->c", retransmits=3),
+            flow("h1/rail0", "h0/rail0", 1, tx_bps=IDLE_SHARE * 1e8),
+            flow("h0/rail0", "10.9.9.9", 1),
+        ],
+        JOB_PROCESS.name: [process("h0", 4), process("h1", 5)],
+    }
+    found = record(rows)
+    flows = found.tables["flows"]
+    assert flows["flow"] == ["h0/rail0:40000>h1/rail0:5000"] * 2
+    assert (flows["owd_p50_ns"], flows["rate_bps"]) == ([100_000] * 2, [1e8] * 2)
+    assert (flows["rank"], flows["peer_rank"]) == ([4, 4], [5, 5])
+    assert flows["hops"] == [["a->b", "b->c"]] * 2
+    assert "retransmits" not in flows  # no probe was lost
+    assert found.notes == ("1 flows go to addresses of no NIC of the fleet: left out",)
+    lost = {"ts_ns": T0, "src": "h0/rail0", "dst": "h1/rail0", "lost": 1, "sent": 40}
+    again = record({**rows, PROBE.name: [lost]})
+    assert again.tables["flows"]["retransmits"] == [0, 3]
+    two = [*rows[JOB_PROCESS.name], process("h0", 6)]
+    flows = record({**rows, JOB_PROCESS.name: two}).tables["flows"]
+    assert "rank" not in flows  # two ranks there: nobody says whose the flow is
+
+
+def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
+    rows = {
+        JOB_PROCESS.name: [
+            process("h0", 0, 10, runq_ns=5 * MS),
+            process("h0", 1, 10, runq_ns=7 * MS),
+            process("h1", 2, 11, runq_ns=1 * MS),
+        ],
+        CLOCK.name: [
+            {"ts_ns": T0 + 5 * S, "node": "h0", "state": "SYNCHRONIZED", "sigma_ns": 40.0},
+            {"ts_ns": T0 + 20 * S, "node": "h0", "state": "UNKNOWN", "sigma_ns": 9.0},
+        ],
+    }
+    hosts = record(rows).tables["hosts"]
+    assert hosts["runq_ns"] == [12 * MS, 1 * MS]
+    assert hosts["clk_state"] == ["SYNCHRONIZED", None]
+    assert hosts["clk_err_ns"] == [40.0, None]
+
+
+def test_ports_steps_and_probes() -> None:
+    rows: Rows = {
+        LINK_PORT.name: [{"ts_ns": T0, "nic": "h0/rail0", "state": "active", "gbps": 100.0}],
+        LINK_EVENT.name: [
+            {"ts_ns": T0 + S, "nic": "h0/rail0", "kind": "carrier", "losses": 2},
+            {"ts_ns": T0 + S, "nic": "h0/rail0", "kind": "module"},
+        ],
+        STEP.name: [{"ts_ns": T0, "rank": 1, "step": 3, "end_ns": T0 + 5, "data_ns": 2}],
+        PROBE.name: [
+            {"ts_ns": T0, "src": "h0/rail0", "dst": "h1/rail0", "sent": 40, "count": 40,
+             "owd_p50_ns": 900, "owd_p99_ns": 1900},
+            {"ts_ns": T0, "src": "h1/rail0", "dst": "h0/rail0", "sent": 40, "owd_p50_ns": 7},
+        ],
+    }  # fmt: skip
+    tables = record(rows).tables
+    assert tables["links"]["downs"] == [0, 2]
+    assert (tables["links"]["up"], tables["links"]["speed_bps"]) == ([True, None], [1e11, None])
+    assert (tables["steps"]["step"], tables["steps"]["data_ns"]) == ([3], [2])
+    assert tables["probes"]["owd_p50_ns"] == [900, None]  # nothing was measured
+
+
+def test_flows_are_told_worst_first_beside_probes() -> None:
+    ways = [("h0/rail0", "h1/rail0", 3), ("h1/rail0", "h2/rail0", 1), ("h2/rail0", "h0/rail0", 2)]
+    rows: Rows = {
+        JOB_FLOW.name: [
+            flow(src, dst, second, rtt_ns=200_000 * times)
+            for src, dst, times in ways
+            for second in range(5)
+        ],
+        PROBE.name: [
+            {"ts_ns": T0 + second * S, "src": src, "dst": dst, "sent": 40, "count": 40,
+             "owd_p50_ns": owd_ns}
+            for second in range(5)
+            for src, dst, owd_ns in (
+                ("h0/rail0", "h1/rail0", 1_000), ("h1/rail0", "h0/rail0", 3_000),
+                ("h1/rail0", "h2/rail0", 9_000),
+            )
+        ],
+    }  # fmt: skip
+    lines = flow_lines(bundle(record(rows)))
+    assert [each.src for each in lines] == ["h0/rail0", "h2/rail0", "h1/rail0"]
+    assert [each.in_band_ns for each in lines] == [300_000, 200_000, 100_000]
+    assert [each.out_of_band_ns for each in lines] == [2_000, None, None]  # both ways, or not
+    assert flow_lines(bundle(record({COLLECTIVE.name: steps_of(2, 9, {}, random.Random(1))}))) == ()
+
+
+KEPT = {
+    "collectives": (
+        "comm", "seq", "op", "rank", "host", "enqueue_ns", "done_ns", "bytes", "nranks",
+    ),
+    "hosts": ("at_ns", "window_ns", "host", "runq_ns"),
+}  # fmt: skip
+"""What agents tell of these tables."""
+
+
+def _kept(case: Case, table: str) -> dict[str, list[Any]]:
+    """… within the recording."""
+    end_ns = case.manifest["end_ns"]
+    rows = [
+        row
+        for row in _each(case, table)
+        if (row["enqueue_ns"] if table == "collectives" else row["at_ns"]) < end_ns
+        and (row.get("gpu") is None or table == "collectives")
+    ]
+    return {name: [row.get(name) for row in rows] for name in KEPT[table]} if rows else {}
+
+
+def _stored(case: Case) -> Rows:
+    """A drawn bundle's collectives and hosts as an agent would store them."""
+    rows: Rows = {COLLECTIVE.name: [], JOB_PROCESS.name: []}
+    for row in _each(case, "collectives"):
+        row |= {"ts_ns": row["enqueue_ns"], "done_ns": row["done_ns"] or 0, "ranks": row["nranks"]}
+        rows[COLLECTIVE.name].append(row | {"pid": 1, "dropped": 0})
+    for row in _each(case, "hosts"):
+        if row.get("gpu") is None:
+            begun = {"began_ns": case.manifest["begin_ns"]}
+            rows[JOB_PROCESS.name].append(row | begun | {"ts_ns": row["at_ns"], "rank": -1})
+    return rows
+
+
+def _each(case: Case, table: str) -> list[dict[str, Any]]:
+    found = case.tables.get(table, {})
+    return [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
+
+
+@pytest.mark.parametrize("fault", ["straggler", "hang", "host-jitter", ""])
+def test_what_another_generator_drew_is_judged_alike_from_the_store(fault: str) -> None:
+    """Stored in another form and read back, collectives and hosts say what the bundle said."""
+    named = 0
+    for case in (drawn.make_case(fault, seed) for seed in range(25)):
+        some = {name: known for name in KEPT if (known := _kept(case, name))}
+        if "collectives" not in some:
+            continue
+        own = bundle_of(case._replace(tables=some))
+        begin_ns, end_ns = case.manifest["begin_ns"], case.manifest["end_ns"]
+        found = recorded("j", columns(_stored(case)), begin_ns, end_ns, end_ns + SETTLE_NS)
+        wanted = {(each.fault, each.subjects) for each in diagnose(own).verdicts}
+        told = {(each.fault, each.subjects) for each in diagnose(bundle(found)).verdicts}
+        kinds = {FaultClass.STRAGGLER, FaultClass.HANG, FaultClass.HOST_JITTER}
+        assert {each for each in told if each[0] in kinds} == {
+            each for each in wanted if each[0] in kinds
+        }
+        named += bool(told)
+    assert named or not fault
