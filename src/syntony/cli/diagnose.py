@@ -83,7 +83,7 @@ def gap_line(gap: Gap) -> str:
 def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
     """What could not be looked at, on stderr; `of` names the bundle where there are two."""
     for gap in gaps:
-        messages.print(f"[yellow]note:[/] {escape(clean(of) + gap_line(gap))}", soft_wrap=True)
+        messages.print(f"[yellow]note:[/] {escape(clean(of + gap_line(gap)))}", soft_wrap=True)
 
 
 def show_verdict(verdict: Verdict) -> None:

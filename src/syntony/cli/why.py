@@ -9,9 +9,9 @@ import msgspec
 from rich.markup import escape
 
 from syntony.cli._recording import fetch, window_option
-from syntony.cli.diagnose import clean, exit_status, gap_line, show_verdict
+from syntony.cli.diagnose import clean, exit_status, print_gaps, show_verdict
 from syntony.cli.fleet import FleetTarget, fleet_options
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, print_json
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def command(
     found = fetch(target, job, window_ns)
     result = diagnose(found.bundle())
     if as_json:
-        for gap in result.gaps:
-            messages.print(f"[yellow]note:[/] {escape(gap_line(gap))}")
+        print_gaps(result.gaps)
         print_json(msgspec.to_builtins(result.verdicts))
         context.exit(exit_status(result))
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
@@ -56,8 +55,7 @@ def command(
         console.print()
     for verdict in result.verdicts:
         show_verdict(verdict)
-    for gap in result.gaps:
-        messages.print(f"[yellow]note:[/] {escape(gap_line(gap))}")
+    print_gaps(result.gaps)
     context.exit(exit_status(result))
 
 
