@@ -10,13 +10,12 @@ import random
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.controller.judged import Control
+from tests.controller.judged import Control, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incidents import Slas
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.watch import Watch, reply
-from syntony.model.findings import Queue, QueueFlow
 
 PROBES = 10
 """Of a flow, each second."""
@@ -100,18 +99,7 @@ class Busy:
 
     def _judge(self) -> None:
         jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
-        queues = tuple(
-            Queue(
-                component=each.component, delay_ns=each.delay_ns, since_ns=0,
-                confidence=each.confidence, alternatives=each.alternatives, pairs=(),
-                flows=tuple(
-                    QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
-                    for a, b in self.pairs
-                    if each.component in self.crossing[f"{a}->{b}"]
-                ),
-            )
-            for each in self.watch.queues()
-        )  # fmt: skip
+        queues = queues_of(self.watch.queues(), self.pairs, self.crossing)
         self.control.slas = Slas(None, queues, self.crossing, jobs)
         self.control.findings = self.watch.findings()
         self.control.tick()
