@@ -253,9 +253,15 @@ class Watch:
         for found in findings:
             number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
             if number is not None and found.kind not in _OF_HOSTS:
-                sent, lost, *_ = self._seconds_of(candidates, number)
+                sent, lost, *ways = self._seconds_of(candidates, number)
                 since = endings.ended(sent, lost)
-                if since is not None and self._endings.burst(found, self._second):
+                if since is None:
+                    continue
+                # What a queue loses in its seconds is told from a cable's by all of them (0204).
+                waits = overflow.waits(self._history, self._layout().ends, *ways)
+                verdict = overflow.judged(Seconds(sent, lost, *waits)).overflow
+                queue = verdict in {Overflow.OPEN, Overflow.ALL}
+                if not queue and self._endings.burst(found, self._second):
                     over.append(Ending(candidates.crossed.by(number), since))
         return over
 
