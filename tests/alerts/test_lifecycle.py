@@ -420,3 +420,41 @@ def test_what_hurts_little_is_a_warning_where_it_would_be_critical(
     book.evaluate(T0, measured([Observation("hot", "x", 50, mild=mild)], ["hot"]), Apart())
     calmer = Severity.WARNING if mild and severity is Severity.CRITICAL else severity
     assert book.incidents[0].severity is calmer
+
+
+def test_what_nobody_was_told_of_is_over_without_waiting_to_be_stable() -> None:
+    book = Book([rule(wait="5s", stable="30s", clear_after=2)])
+    assert kinds(feed(book, T0, "hot", 11.0)) == [ChangeKind.OPENED]
+    assert kinds(feed(book, T0 + S, "hot", 1.0)) == []
+    assert kinds(feed(book, T0 + 2 * S, "hot", 1.0)) == [ChangeKind.RESOLVED]
+
+
+def test_what_somebody_was_told_of_waits_to_be_stable() -> None:
+    book = Book([rule(wait="5s", stable="30s")])
+    feed(book, T0, "hot", 11.0)
+    assert kinds(feed(book, T0 + 5 * S, "hot", 11.0)) == [ChangeKind.PAGE]
+    assert kinds(feed(book, T0 + 34 * S, "hot", 1.0)) == []
+    ending = kinds(feed(book, T0 + 35 * S, "hot", 1.0))
+    assert ending == [ChangeKind.RESOLVED, ChangeKind.CLEAR]
+
+
+def test_a_counter_waits_to_be_stable_whether_or_not_it_paged() -> None:
+    book = Book([rule(wait="5s", stable="30s", counts=True)])
+    feed(book, T0, "hot", 11.0)
+    assert kinds(feed(book, T0 + 29 * S, "hot", 1.0)) == []
+    assert kinds(feed(book, T0 + 30 * S, "hot", 1.0)) == [ChangeKind.RESOLVED]
+
+
+@pytest.mark.parametrize(("gap_s", "pages_after_s"), [(29, 0), (30, 5)])
+def test_a_page_that_was_never_sent_is_held_back_no_longer_for_a_gap(
+    gap_s: int, pages_after_s: int
+) -> None:
+    book = Book([rule(wait="5s", stable="30s")])
+    feed(book, T0, "hot", 11.0)
+    assert kinds(feed(book, T0 + 2 * S, "hot", 1.0)) == [ChangeKind.RESOLVED]
+    again_ns = T0 + (2 + gap_s) * S
+    changes = kinds(feed(book, again_ns, "hot", 11.0))
+    assert changes[0] is ChangeKind.REOPENED
+    assert (ChangeKind.PAGE in changes) == (not pages_after_s)
+    later = kinds(feed(book, again_ns + 5 * S, "hot", 11.0))
+    assert (ChangeKind.PAGE in later) == bool(pages_after_s)

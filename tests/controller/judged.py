@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import AlertDesk, Slas
 from syntony.fabric.sounding import Note
 from syntony.model import ClockState, S, Timeline
-from syntony.model.findings import Finding
+from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.state import ControlState
 from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.links import LinkCounterRow, LinkStatus
@@ -138,4 +139,25 @@ def standing(**fields: object) -> Standing:
 def line(node: str, state: ClockState) -> Timeline:
     return Timeline(
         node=node, ref_ns=0, offset_ns=0.0, drift_ppb=0.0, sigma_ns=1.0, state=state
+    )  # fmt: skip
+
+
+def queues_of(
+    found: Iterable[Finding],
+    pairs: Iterable[tuple[str, str]],
+    crossing: Mapping[str, frozenset[str]],
+) -> tuple[Queue, ...]:
+    """Queues as they are found, under the traffic of one job between pairs of NICs."""
+    pairs = list(pairs)
+    return tuple(
+        Queue(
+            component=each.component, delay_ns=each.delay_ns, since_ns=0,
+            confidence=each.confidence, alternatives=each.alternatives, pairs=(),
+            flows=tuple(
+                QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
+                for a, b in pairs
+                if each.component in crossing[f"{a}->{b}"]
+            ),
+        )
+        for each in found
     )  # fmt: skip

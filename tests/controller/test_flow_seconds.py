@@ -34,6 +34,7 @@ class Recorder(Watch):
         super().__init__(PathBook(None))
         self.ways: list[Way] = []
         self.seconds: list[tuple[list[Way], SecondCounts, dict[tuple[str, str], int]]] = []
+        self.ends: list[int | None] = []
 
     def number(self, way: Way) -> tuple[int, int]:
         found = super().number(way)
@@ -41,10 +42,13 @@ class Recorder(Watch):
             self.ways.append(way)
         return found
 
-    def take(self, second: SecondCounts, heard: NDArray[np.int64]) -> None:
+    def take(
+        self, second: SecondCounts, heard: NDArray[np.int64], end_ns: int | None = None
+    ) -> None:
         places = {super(Recorder, self).number(way)[1]: (way.src, way.dst) for way in self.ways}
         by_pair = {places[number]: int(count) for number, count in enumerate(heard) if count}
         self.seconds.append((list(self.ways), second, by_pair))
+        self.ends.append(end_ns)
 
 
 def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> Piece:
@@ -227,3 +231,11 @@ def test_replies_alone_are_of_no_flow_yet() -> None:
     rows = piece(PROBE, [row]).rows
     FlowSeconds(watch).add(rows, None, {("h0/rail0", "h1/rail0"): 8620})
     assert watch.seconds[0][0] == []
+
+
+def test_when_a_second_ended_goes_with_it() -> None:
+    recorder = Recorder()
+    seconds = FlowSeconds(recorder)
+    for end_ns in (7 * S, None):
+        seconds.add(None, None, {("h0/rail0", "h1/rail0"): 8620}, end_ns)
+    assert recorder.ends == [7 * S, None]

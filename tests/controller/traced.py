@@ -25,7 +25,7 @@ class Host:
     """One agent's tracer."""
 
     def __init__(self, world: World, name: str, peers: list[str]) -> None:
-        self.world, self.name = world, f"{name}/rail0"
+        self.world, self.name, self.peers = world, f"{name}/rail0", peers
         self.learner = PathLearner()
         self.learner.plan(
             FlowKey("rail0", name, peer, *ports)
@@ -46,7 +46,7 @@ class Host:
             rng = self.world.rng
             if rng.random() < STALLS:
                 self.stands_until = step + rng.randint(5, 60)
-        if step < self.stands_until:
+        if step < self.stands_until or not self.world.turning(self.name, step):
             return
         if self.busy or step % IDLE_STEPS == self.phase % IDLE_STEPS:
             for ask, device in self.coming:
@@ -129,6 +129,10 @@ class World:
         device = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
         lost = self.rng.random() < self.lost or self.black & {*hops[: ask.ttl]}
         return "" if device in self.silent or lost else device
+
+    def turning(self, nic: str, step: int) -> bool:
+        """Whether the agent of this NIC's host runs."""
+        return True
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds * S // STEP_NS):

@@ -29,7 +29,12 @@ class FlowCounts(NamedTuple):
     clk_err_ns: float
 
 
-def add(watch: Watch, rows: list[FlowCounts], heard: Mapping[tuple[str, str], int]) -> None:
+def add(
+    watch: Watch,
+    rows: list[FlowCounts],
+    heard: Mapping[tuple[str, str], int],
+    end_ns: int | None = None,
+) -> None:
     """The next second, flow by flow, and per NIC pair the requests heard."""
     watch.begin(len(rows))
     numbers = [watch.number(row.way) for row in rows]
@@ -41,4 +46,4 @@ def add(watch: Watch, rows: list[FlowCounts], heard: Mapping[tuple[str, str], in
         delay_ns[:, place] = row[6:8]
         clk_err_ns[place] = row.clk_err_ns
         by_pair[pair] = heard.get((row.way.src, row.way.dst), 0)
-    watch.take(SecondCounts(counts, delay_ns, clk_err_ns), by_pair)
+    watch.take(SecondCounts(counts, delay_ns, clk_err_ns), by_pair, end_ns)

@@ -118,22 +118,37 @@ def test_delay_and_loss_compose(lab: LiveLab) -> None:
 
 
 @needs_tun
-def test_a_slow_fabric_link_delays_only_what_crosses_it(lab: LiveLab) -> None:
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_slow_fabric_link_delays_only_what_crosses_it(lab: LiveLab, family: int) -> None:
     lab.inject("delay", "leaf0-0/spine0", {"add": "20ms", "direction": "from"})
-    ways = {way.sport: way.spine for way in lab.paths(SRC, DST, range(40000, 40016), 7007)}
-    for spine in ("spine0", "spine1"):
-        sport = next(port for port, via in ways.items() if via == spine)
-        late = lab.pings(SRC, DST, sport=sport).rtt_min_ns >= 20 * MS
-        assert late is (spine == "spine0")
+    sports = range(40000, 40016)
+    ways = {way.sport: way.spine for way in lab.paths(SRC, DST, sports, 7007, family=family)}
+    assert set(ways.values()) == {"spine0", "spine1"}
+    for sport in sports[:6]:
+        late = lab.pings(SRC, DST, family, sport=sport).rtt_min_ns >= 20 * MS
+        assert late is (ways[sport] == "spine0"), sport
 
 
 @needs_tun
-def test_the_oracle_looks_through_relays(lab: LiveLab) -> None:
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_oracle_looks_through_relays(lab: LiveLab, family: int) -> None:
     sports = range(41000, 41032)
-    before = lab.paths(SRC, DST, sports, 7007)
+    before = lab.paths(SRC, DST, sports, 7007, family=family)
     lab.inject("delay", SRC, {"add": "1ms"})
     lab.inject("delay", DST, {"add": "1ms"})
-    assert lab.paths(SRC, DST, sports, 7007) == before
+    assert lab.paths(SRC, DST, sports, 7007, family=family) == before
+
+
+def test_a_spine_that_ipv6_packets_do_not_reach_is_unknown(lab: LiveLab) -> None:
+    sports = range(42000, 42008)
+    before = lab.paths(SRC, DST, sports, 7007, family=6)
+    lab.inject("blackhole", "leaf0-0/spine0", {"direction": "from"})
+    for was, now in zip(before, lab.paths(SRC, DST, sports, 7007, family=6), strict=True):
+        spine = "?" if was.spine == "spine0" else "spine1"
+        assert (now.sport, now.spine) == (was.sport, spine)
+        assert now.hops == (*was.hops[:2], spine, *was.hops[3:])
+    (near,) = lab.paths(SRC, SAME_LEAF, [42_000], 7007, family=6)
+    assert near.spine is None
 
 
 def test_rate_is_the_lowest_of_several(lab: LiveLab) -> None:

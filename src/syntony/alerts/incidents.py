@@ -74,11 +74,11 @@ class Incident(msgspec.Struct, kw_only=True):
     held_ns: int = 0
     """From when `wait` counts: when it opened, was reopened, or its cause was last over."""
     paged: bool = False
-    """Whether somebody was told that it is there, and not yet that it is over."""
+    """Whether a page went out for it, and no all-clear yet."""
     paged_as: Severity | None = None
-    """How severe it was when that somebody was told."""
+    """How severe it was when it paged."""
     pages: int = 0
-    """How often somebody was told that it is there."""
+    """How often it paged."""
     silenced: bool = False
     reopened: int = 0
     repeats: int = 0
@@ -103,9 +103,9 @@ class ChangeKind(enum.StrEnum):
     ACKNOWLEDGED = "acknowledged"
     RESOLVED = "resolved"
     PAGE = "page"
-    """Somebody should be told now."""
+    """Send a page."""
     CLEAR = "clear"
-    """Somebody who was told should hear that it is over."""
+    """Tell those who were paged that it is over."""
 
 
 class Change(NamedTuple):
@@ -266,7 +266,9 @@ class Book:
             return []
         if value is not None:
             incident.value = value
-        stable = now_ns - streak.last_bad_ns >= rule.stable_ns
+        # Without a page there is no second one to spare anybody. What it counts goes on.
+        unknown = not incident.paged and not rule.counts
+        stable = unknown or now_ns - streak.last_bad_ns >= rule.stable_ns
         if streak.good < rule.clear_after or not stable or self._goes_on(incident):
             return []
         del self.state.streaks[key]
@@ -281,11 +283,15 @@ class Book:
         ]
         if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
             incident = past[-1]
+            gap_ns = now_ns - incident.resolved_ns
             incident.state, incident.resolved_ns = State.OPEN, 0
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused = 0, 0.0
             kind = ChangeKind.REOPENED
+            # A page that was never sent is held back no longer for a gap.
+            if incident.pages or gap_ns >= rule.stable_ns:
+                incident.held_ns = now_ns
         else:
             incident = Incident(
                 number=self.state.next_number,
@@ -297,12 +303,12 @@ class Book:
                 remedy=rule.remedy,
                 opened_ns=now_ns,
                 updated_ns=now_ns,
+                held_ns=now_ns,
                 repeats=len(past),
             )
             self.state.next_number += 1
             self.state.incidents.append(incident)
             kind = ChangeKind.OPENED
-        incident.held_ns = now_ns
         self._live[rule.name, subject] = incident
         return Change(now_ns, kind, incident)
 
@@ -400,7 +406,7 @@ class Book:
         return cause.number if cause else 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
-        """Whether one is there instead of another that was told, and may be the same."""
+        """Whether one is there instead of another that paged, and may be the same."""
         instead = other.paged and not other.cause and not self._lasts(other)
         one, two = incident.subject, other.subject
         return (
@@ -410,7 +416,7 @@ class Book:
         )
 
     def _goes_on(self, incident: Incident) -> bool:
-        """Whether it is told of by another name now."""
+        """Whether it goes by another name now."""
         return any(
             each.cause == incident.number and incident.rule in self._rules[each.rule].joins
             for each in self._live.values()
@@ -422,8 +428,8 @@ class Book:
         return streak is not None and streak.bad > 0
 
     def _stands(self, incident: Incident) -> bool:
-        """Whether it can stand for others: it is there, or somebody was told of it. What vanished
-        before that tells nobody of anything."""
+        """Whether it can stand for others: it is there, or it paged. What vanished
+        before that explains nothing."""
         return self._lasts(incident) or incident.paged or incident.cause > 0
 
     def _page(self, now_ns: int) -> list[Change]:

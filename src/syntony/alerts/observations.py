@@ -21,7 +21,7 @@ class Observation(NamedTuple):
     mild: bool = False
     """It hurts little: less than what its rule's severity is meant for."""
     pending: bool = False
-    """More is being found out and may change what is told: no page yet."""
+    """Further probes may change the name: no page yet."""
     apart_from: frozenset[str] = frozenset()
     """Metrics whose incidents do not explain it, whatever its rule says: it was measured to be
     there without them."""

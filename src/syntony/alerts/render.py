@@ -47,7 +47,7 @@ def alertmanager(
     """The body for all incidents that are to fire, or have just been resolved.
 
     Args:
-        incidents: to be told of.
+        incidents: to be reported.
         fleet: whose they are.
         now_ns: fleet time.
         ahead_ns: fleet time minus what the world calls the time. Alertmanager holds ``endsAt``

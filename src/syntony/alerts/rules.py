@@ -107,7 +107,7 @@ def with_defaults(own: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
-    """Every rule named is there, and none explains itself: nobody would be told of either. What
+    """Every rule named is there, and none explains itself: neither would page. What
     joins cannot: of two one is older."""
     _check_names(rule, "joins", rule.joins, rules)
     explaining, seen = list(rule.explained_by), set()

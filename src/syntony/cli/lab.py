@@ -271,6 +271,8 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
     """Which spine a flow takes, asked of the switches themselves.
 
+    Over IPv6 packets of the flow are sent; ``?`` is a spine that does not answer them.
+
     Example: syntony lab path h0/rail0 h7/rail0 --sport 40000 --dport 8620
     """
     family = 6 if flow["family"] == "ipv6" else 4

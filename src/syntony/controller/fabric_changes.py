@@ -71,9 +71,9 @@ class ChangeDesk:
         self._stream = secrets.token_hex(16)
         self._seq = 0
         self.counts: Counter[tuple[str, str]] = Counter()
-        """(change, what) to how often it was told since this began."""
+        """(change, what) to how often it was reported since this began."""
         self.homes: Mapping[str, str] = {}
-        """NIC to the switch that it was told to be at; replaced whole."""
+        """NIC to the switch that it was reported at; replaced whole."""
         self.standing: Standing | None = self._stand() if self._map.cables else None
         """None: not known yet."""
 
@@ -91,7 +91,7 @@ class ChangeDesk:
             self._map.take(way, (), at_ns)
 
     def settle(self, now_ns: int) -> Piece | None:
-        """What has stood for long enough to be told, as rows. The map is written down first: a
+        """What has stood for long enough to be reported, as rows. The map is written down first: a
         crash in between loses rows of the history, and tells nothing twice.
         """
         changes = self._map.settle(now_ns)

@@ -1,6 +1,6 @@
 """Seconds of probing as columns, from ingest to localisation, without the store between.
 
-Rows are kept from when they are stored until their second is judged. Flows are told apart by
+Rows are kept from when they are stored until their second is evaluated. Flows are told apart by
 numbers: of the plan's NICs, of its pairs, and of source ports.
 """
 
@@ -129,13 +129,20 @@ class FlowSeconds:
         """Of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
         self._flow_keys = self._flow_places = np.zeros(0, np.int64)
 
-    def add(self, probed: pa.Table | None, heard: pa.Table | None, ports: Ports) -> None:
+    def add(
+        self,
+        probed: pa.Table | None,
+        heard: pa.Table | None,
+        ports: Ports,
+        end_ns: int | None = None,
+    ) -> None:
         """The next second; flows that are not planned are left out.
 
         Args:
             probed: rows of `probe_1s`, of requests (`prober` is `src`) and replies.
             heard: rows of `heard_1s`.
             ports: of the plan in force; the same object until there is another.
+            end_ns: when it ended, fleet time; None: after all that is known of paths.
         """
         if ports is not self._ports:
             self._number_pairs(ports)
@@ -151,7 +158,7 @@ class FlowSeconds:
             probed, pair, forward = _masked(probed, planned), pair[planned], forward[planned]
             place = self._places(pair << _PORT_BITS | _numbers(probed, "sport"), forward)
         second = _counted(probed, place, forward, self._watch.flows)
-        self._watch.take(second, self._heard(heard))
+        self._watch.take(second, self._heard(heard), end_ns)
 
     def _number_pairs(self, ports: Ports) -> None:
         self._ports = ports
@@ -191,7 +198,7 @@ class FlowSeconds:
         return np.asarray(found.fill_null(-1).to_numpy().astype(np.int64))
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
-        """Of each row: its flow's place in the watch; -1: only its replies are told of."""
+        """Of each row: its flow's place in the watch; -1: only its replies are reported."""
         index, known = _find(self._flow_keys, key)
         fresh = np.unique(key[~known & forward])
         if len(fresh):
@@ -216,7 +223,7 @@ class FlowSeconds:
         self._flow_places = np.concatenate((self._flow_places, places))[order]
 
     def _heard(self, rows: pa.Table | None) -> Ints:
-        """Requests heard, by the watch's pairs."""
+        """Requests received, by the watch's pairs."""
         size = self._watch.pairs
         if rows is None or not len(self._pair_keys):
             return np.zeros(size, np.int64)

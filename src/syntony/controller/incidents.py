@@ -151,7 +151,7 @@ class AlertDesk:
             slas: what was found of latency.
             fabric: how the learnt fabric stands; None: not looked yet.
             homes: NIC → the switch that it is at.
-            agent_parts: host → the parts of its agent, of those that have told.
+            agent_parts: host → the parts of its agent, of those that reported.
             answering: hosts whose NICs answer the probes of others.
             notes: by suspects that cannot be told apart: what is being done about it.
 
@@ -213,7 +213,7 @@ class AlertDesk:
         return changes
 
     def deliver(self, now_ns: int, fleet_ns: int, wall_ns: int) -> None:
-        """Tell whoever is due; `now_ns` is monotonic, `wall_ns` what this host calls the time.
+        """Send what is due; `now_ns` is monotonic, `wall_ns` what this host calls the time.
         Waits for the network: not for a loop."""
         self.notifier.deliver(now_ns, fleet_ns, self._book, fleet_ns - wall_ns)
 
@@ -352,7 +352,7 @@ class AlertDesk:
         return frozenset(incident.subject for incident in self._live_about(metrics))
 
     def _known_sets(self) -> dict[str, tuple[str, ...]]:
-        """Agents that fell silent together and are told of as one, by subject."""
+        """Agents that fell silent together and are one incident, by subject."""
         return {each.subject: each.members for each in self._live_about(silence.TOGETHER)}
 
     def _live_about(self, metrics: Container[str]) -> list[Incident]:

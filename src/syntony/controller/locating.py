@@ -47,8 +47,8 @@ CROSSED_REST = 20
 QUEUE_S = 2
 """Between two looks for queues."""
 FORGET_NS = 900 * S
-"""The way of a flow that is no longer planned is let go of so long after it was last heard: agents
-ask for every way once a minute."""
+"""The way of a flow that is no longer planned is dropped so long after its last answer: agents
+trace every way once a minute."""
 FORGET_EVERY_NS = 60 * S
 
 
@@ -103,7 +103,7 @@ class LocateLoop:
         self._crossed: _AllCrossed | None = None
         self._homes: Mapping[str, str] = {}
         self._homes_of: tuple[int, Mapping[str, str]] = (-1, {})
-        """What `_homes` was made of: the book's version, and what was told."""
+        """What `_homes` was made of: the book's version, and what was reported."""
 
     def due(self, last: int) -> bool:
         """Whether `step` has anything to do."""
@@ -185,8 +185,8 @@ class LocateLoop:
         return self._book.first_switches()
 
     def homes(self) -> Mapping[str, str]:
-        """NIC → the switch that it is at: as told, else as its probes show, else as the topology
-        says. Milliseconds for a large fleet, when a path has changed."""
+        """NIC → the switch that it is at: as reported, else as its probes show, else as the
+        topology says. Milliseconds for a large fleet, when a path has changed."""
         made_of = self._book.version, self.changes.homes
         if made_of != self._homes_of:
             told, heard = self.changes.homes, self._book.first_switches()
@@ -244,7 +244,8 @@ class LocateLoop:
         probed = self.rows.take(PROBE.name, first, last)
         heard = self.rows.take(HEARD.name, first, last)
         for second in range(first, last + 1):
-            self._seconds.add(probed.get(second), heard.get(second), ports)
+            end_ns = (second + 1) * S
+            self._seconds.add(probed.get(second), heard.get(second), ports, end_ns)
 
     def _rows(self, answer: Findings) -> Piece | None:
         import pyarrow as pa

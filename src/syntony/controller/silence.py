@@ -30,7 +30,7 @@ NAMED = 3
 
 
 def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
-    """Agents: how long each has said nothing; of those missed and never heard, nothing is known."""
+    """Agents: how long each has sent no report; of those that never did, nothing is known."""
     known = [
         Observation("host_silent_s", host, age / S, span_ns=BACK_NS)
         for host, age in silent_ns.items()

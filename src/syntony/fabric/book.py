@@ -34,6 +34,7 @@ class PathBook:
         self._hops: dict[Way, tuple[str, ...]] = {}
         self._components: dict[Way, tuple[str, ...]] = {}
         self._heard_ns: dict[Way, int] = {}
+        self._turned: dict[Way, int] = {}
         self.version = 0
 
     def __len__(self) -> int:
@@ -52,17 +53,28 @@ class PathBook:
         before = self._hops.get(way, ())
         if way in self._hops and _says_no_more(heard, before):
             return False
+        devices = zip(map(self.device, heard), map(self.device, before), strict=False)
+        if any(new != old and new and old for new, old in devices):
+            self._turned[way] = at_ns
         self._hops[way] = heard
         self._components.pop(way, None)
         self.version += 1
         return True
 
+    def turned(self) -> dict[Way, int]:
+        """Flows found on other devices since the last call → when their trace began, fleet time.
+
+        What was measured before then belongs to the path before.
+        """
+        found, self._turned = self._turned, {}
+        return found
+
     def forget(self, before_ns: int, keep: Callable[[Way], bool]) -> tuple[Way, ...]:
-        """Let go of the ways last heard of before this instant; returns them.
+        """Drop the ways without an answer since this instant; returns them.
 
         Args:
             keep: ways to be remembered all the same: those still probed. Of a part that is dark
-                nothing is heard, for as long as that takes.
+                no answers come, for as long as that takes.
         """
         old = [way for way, at_ns in self._heard_ns.items() if at_ns < before_ns]
         gone = tuple(way for way in old if not keep(way))
@@ -80,14 +92,14 @@ class PathBook:
         return self._components[way]
 
     def heard(self, way: Way) -> tuple[str | None, ...]:
-        """The sender and the devices that answered, as heard, never as the topology says; None for
+        """The sender and the devices that answered, never what the topology says; None for
         a silent one; nothing of a way that is not known."""
         hops = self._hops.get(way)
         return () if hops is None else (way.src, *map(self.device, hops))
 
     def first_switches(self) -> dict[str, str]:
-        """NIC → the device that its packets meet first, by most of its paths; as heard, never as
-        the topology says."""
+        """NIC → the device that its packets meet first, by most of its paths; never what the
+        topology says."""
         heard: dict[str, Counter[str]] = defaultdict(Counter)
         for way, hops in list(self._hops.items()):
             device = self.device(hops[0]) if hops else None

@@ -38,10 +38,11 @@ Ints = NDArray[np.int64]
 Kinds = Callable[[str], ComponentKind]
 
 IMPLIED_PRICE = 1.0
-"""Nats that a candidate no path lists costs more: what is told comes before what is inferred."""
+"""Nats that a candidate no path lists costs more: what is listed comes before what is inferred."""
 REPLIES_REBATE = 4.0
 """Nats that what a NIC answers with costs less: as many as strictness asks for beyond the number
-of candidates (`loss.STRICTNESS`). Every host is late now and then; only what is told need be sure.
+of candidates (`loss.STRICTNESS`). Every host is late now and then; only what is reported must be
+sure.
 """
 MAX_TIMES = 4
 """No probe crosses a component more often; a list that says so repeats itself."""

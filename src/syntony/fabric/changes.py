@@ -1,9 +1,9 @@
 """The fabric as its learnt paths show it, and what became of it. Pure.
 
-Only what was heard counts, never what a topology says: a cable is there while some flow's way
-crosses it. It is gone when the ways that crossed it were learnt anew and go elsewhere; a way that
+Only hops that answered count, never what a topology says: a cable is there while some flow's way
+crosses it. It is gone when the ways that crossed it were learnt again and go elsewhere; a way that
 nobody answers on any more proves nothing, and what nobody asks for any more is *unseen*, not gone.
-News is told once it has stood for a while. The first look is no news.
+A change is reported once it has stood for a while. The first look is no change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
 HOLD_NS = 8 * S
-"""What is over sooner was a flap: told by the links, not here. A path that has changed is asked for
+"""What is over sooner was a flap: links report it. A path that has changed is asked for
 again after half as long (`learn.DOUBT_NS`)."""
 QUIET_NS = 20 * S
 """The first look ends when hardly any way has come to be known for so long, …"""
@@ -40,7 +40,7 @@ LOST_NS = 7 * 86_400 * S
 MOVED_NS = 86_400 * S
 """… a moved NIC for so long."""
 MAX_TOLD = 32
-"""Changes of one kind told at a time; of more, only their number."""
+"""Changes of one kind reported at a time; of more, only their number."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -83,12 +83,12 @@ class FabricMap:
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
-        """Cable to the ways that went elsewhere, less those that came, since last told of."""
+        """Cable to the ways that went elsewhere, less those that came, since the last report."""
         self._left_with: dict[str, Counter[str]] = {}
         """Cable between switches to those that the ways which left it left with it, and itself,
         since the last that came."""
         self._differs: dict[str, int] = {}
-        """Cable to since when it differs from what was told."""
+        """Cable to since when it differs from what was reported."""
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
         """Way to where it went before, and since when it does not."""
         self._began_ns: int | None = None
@@ -103,7 +103,7 @@ class FabricMap:
 
     @property
     def cables(self) -> frozenset[str]:
-        """Those told of as there."""
+        """Those reported as there."""
         return frozenset(self._told)
 
     def state(self) -> MapState:
@@ -117,7 +117,7 @@ class FabricMap:
         )
 
     def homes(self) -> dict[str, str]:
-        """NIC to the switch that it was told to be at; of several, the one most ways go by."""
+        """NIC to the switch that it was reported at; of several, the one most ways go by."""
         ends = (_ends(cable) for cable in sorted(self._told, key=lambda c: (self._count[c], c)))
         return {a: b for a, b in ends if _is_nic(a)}
 
@@ -131,7 +131,7 @@ class FabricMap:
             heard: its sender and the devices that answered, in order, None for a silent one; empty
                 if nobody asks for it any more.
             now_ns: fleet time.
-            learnt_ns: when that was learnt, fleet time; now, if not told.
+            learnt_ns: when that was learnt, fleet time; now, if not given.
         """
         if self._began_ns is None:
             self._began_ns = now_ns
@@ -170,7 +170,7 @@ class FabricMap:
                 del self.down[device]
 
     def settle(self, now_ns: int) -> list[Change]:
-        """What has stood for long enough to be told; `down` is known from the beginning."""
+        """What has stood for long enough to be reported; `down` is known from the beginning."""
         if self._began_ns is None:
             return []
         self.down |= self._departures.down(self._count)
@@ -215,7 +215,7 @@ class FabricMap:
         due = [c for c, since in self._differs.items() if now_ns - since >= HOLD_NS]
         for cable in sorted(due):
             if cable not in self._differs:
-                continue  # told together with another
+                continue  # reported together with another
             if self._count[cable]:
                 yield from self._came(cable, now_ns)
             else:

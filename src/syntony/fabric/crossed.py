@@ -149,7 +149,7 @@ class Carrying(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What the first paths of a map carried in a window, but for those told otherwise."""
+    """What the first paths of a map carried in a window, but for those given otherwise."""
 
     sent: Ints
     """Probes, in any shape of so many paths in their order."""

@@ -1,8 +1,8 @@
 """Which switch is down, by a sample of the ways that left it. Pure.
 
 A switch that dies may lose no packet: its neighbours see the carrier go and send around it. What is
-left of it is that ways which crossed it, learnt anew, do not. Not all of them need to be learnt
-anew to know that: were it there, some of them would still cross it, or others would come to.
+left of it is that ways which crossed it, learnt again, do not. Not all of them need to be learnt
+again to know that: were it there, some of them would still cross it, or others would come to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ there, these would have had no reason to turn."""
 ENOUGH = 10
 """Ways that left, where none is known to be left: whatever took their place."""
 RECENT_NS = 20 * S
-"""A switch that was not heard of for so long before is silent: ways may still cross it."""
+"""A switch without an answer for so long before is silent: ways may still cross it."""
 FEW = 3
 """Fewer ways beside those that one cable accounts for are noise."""
 
@@ -63,7 +63,7 @@ class Departures:
             old: its sender and the devices that answered.
             new: the same now; what is silent now may still be crossed, and proves nothing until it
                 is known. Empty: nobody asks for the way any more.
-            learnt_ns: when it was begun to be asked for, fleet time.
+            learnt_ns: when its trace began, fleet time.
         """
         old = self._before.pop(way, old)
         if None in new:

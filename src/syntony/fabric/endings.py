@@ -19,9 +19,14 @@ from numpy.typing import NDArray
 from syntony.fabric.candidates import Candidates
 from syntony.fabric.locate import OVER_NATS, SAME_SHARE
 from syntony.fabric.loss import LossSearch
+from syntony.fabric.tally import Ints
 from syntony.model.findings import Finding
 
 Mask = NDArray[np.bool_]
+
+
+MAX_SHARE = 0.99
+"""What black holes lose, but for what takes another way."""
 
 
 class Ending(NamedTuple):
@@ -33,16 +38,45 @@ class Ending(NamedTuple):
     """The newest so many are free of it."""
 
 
+BURSTS = 2
+"""So many bursts of losses in one place within `AGAIN_S` are over when each of them is; one more is
+of a fault that comes and goes."""
+AGAIN_S = 600
+
+
+def ended(sent: Ints, lost: Ints) -> int | None:
+    """How many seconds are free of a fault that is over, by its seconds; None: it may go on.
+
+    From its first loss to its last it lost at some rate. So many probes have come through since
+    that it does not lose at that rate any more. Spread over a window that began before it, the same
+    losses would be those of a weaker fault, which takes longer to be ruled out.
+
+    Args:
+        sent: what crossed it in each second, the newest last, (seconds,).
+        lost: of these.
+    """
+    lossy = np.flatnonzero(lost)
+    if not len(lossy):
+        return None
+    during = slice(lossy[0], lossy[-1] + 1)
+    share = min(float(lost[during].sum() / max(1, sent[during].sum())), MAX_SHARE)
+    since = len(lost) - 1 - int(lossy[-1])
+    nats = -float(sent[len(sent) - since :].sum()) * np.log1p(-share)
+    return since if nats > OVER_NATS else None
+
+
 class _Told(NamedTuple):
     loss: float
     nats: float
 
 
 class Endings:
-    """Remembers what was told until it is over. Not thread-safe."""
+    """Remembers what was found until it is over. Not thread-safe."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], _Told] = {}
+        self._bursts: dict[tuple[str, str], list[int]] = {}
+        """When bursts of losses were over, second by second of a count."""
 
     def take(
         self,
@@ -55,7 +89,7 @@ class Endings:
 
         Args:
             candidates: what can be to blame.
-            findings: what is told now.
+            findings: of now.
             searches: of the windows that end now, shortest first.
             seconds: how long each of these windows is.
         """
@@ -73,6 +107,16 @@ class Endings:
         }
         self._told = {key: told for key, told in known.items() if over[key] is None}
         return [ending for ending in over.values() if ending is not None]
+
+    def burst(self, found: Finding, second: int) -> bool:
+        """A burst of losses is over, in this second; whether that may be all of it."""
+        key = (found.component, found.kind)
+        known = [each for each in self._bursts.get(key, ()) if second - each < AGAIN_S]
+        self._bursts = {k: own for k, own in self._bursts.items() if second - own[-1] < AGAIN_S}
+        if len(known) >= BURSTS:
+            return False
+        self._bursts[key] = [*known, second]
+        return True
 
     def _note(self, found: Finding, number: int, searches: Sequence[LossSearch]) -> None:
         key = (found.component, found.kind)

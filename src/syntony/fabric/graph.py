@@ -45,7 +45,7 @@ class Cable(
     a_port: str = ""
     b_port: str = ""
     gbps: float = 0.0
-    """Each way; 0: not told."""
+    """Each way; 0: not given."""
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def make_topology(devices: Iterable[Device], cables: Iterable[Cable]) -> Topology:
-    """Check the parts and find out the tiers that are not told.
+    """Check the parts and find out the tiers that are not given.
 
     Raises:
         InputError: an empty or overlong name, two devices of one name, one address at two devices,
@@ -188,7 +188,7 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
 
 
 def _tiers(devices: Sequence[Device], cables: Sequence[Cable]) -> dict[str, ComponentKind]:
-    """Kinds as told or as names say; for other switches by their distance from the NICs."""
+    """Kinds as given or as names say; for other switches by their distance from the NICs."""
     kinds = {d.name: d.kind for d in devices}
     near: dict[str, set[str]] = defaultdict(set)
     for cable in cables:
@@ -252,7 +252,7 @@ def _device_changes(before: Topology, after: Topology) -> Iterable[Change]:
 
 
 def _ends(topology: Topology) -> set[tuple[str, str, str, str]]:
-    """Cables whichever end is told first."""
+    """Cables, whichever end is given first."""
     found = set()
     for cable in topology.cables:
         (a, a_port), (b, b_port) = sorted(((cable.a, cable.a_port), (cable.b, cable.b_port)))

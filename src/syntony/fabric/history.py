@@ -39,7 +39,7 @@ class SecondCounts(NamedTuple):
     """One second of all flows, (flows,) each; a flow that says nothing is all zeros."""
 
     counts: Ints
-    """(`FIELDS`, flows). HEARD is the pair's: requests that its target says it heard."""
+    """(`FIELDS`, flows). HEARD is the pair's: requests that its target received."""
     delay_ns: Floats
     """(2, flows): median one-way delay there and back; NaN where none was measured."""
     clk_err_ns: Floats
@@ -136,7 +136,7 @@ class FlowHistory:
 
         Args:
             flows: how many there are.
-            least_ns: a flow of which neither way changed by more may be told as not known.
+            least_ns: a flow of which neither way changed by more may be left unknown.
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None
@@ -151,7 +151,7 @@ class FlowHistory:
 
         Args:
             flows: how many there are.
-            least_ns: a flow of which neither way held more may be told as not known.
+            least_ns: a flow of which neither way held more may be left unknown.
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None

@@ -31,9 +31,9 @@ INTERVAL_NS = 20 * MS
 BURST = 5
 """Packets at once after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
-"""A known path is asked for again this often: routes change, switches restart."""
+"""A known path is traced again this often: routes change, switches restart."""
 DOUBT_NS = 4 * S
-"""A path that has changed is asked for again so soon, since a short outage ends meanwhile; and one
+"""A path that has changed is traced again so soon, since a short outage ends meanwhile; and one
 that there is reason to doubt at most so often."""
 SILENCES = 5
 """A path on which some fell silent is asked for again as soon, but at most so often in a row: an
@@ -47,11 +47,11 @@ CHECKS = 3
 MIN_CHECKED = 3
 """Hops of a path that is checked: a shorter one has no other way."""
 SPARE_AGAIN_NS = 600 * S
-"""… and this often where nothing of a job goes yet: what is used is asked for at once."""
+"""… and this often where nothing of a job goes yet: what is used is traced at once."""
 _GOLDEN = 0.6180339887
 """Multiples of it, modulo 1, are spread evenly however many there are."""
 _SPREAD = 5 / 6
-"""Of the time until a path is asked for the second time."""
+"""Of the time until a path is traced the second time."""
 _FOLLOWED, _SPARE, _PLANNED = range(3)
 """Ranks: what is due in one goes before what is due in the next."""
 _BEGUN = -1
@@ -89,7 +89,7 @@ class Learnt(NamedTuple):
     changed: bool
     """Whether it differs from what was known before."""
     at_ns: int
-    """CLOCK_MONOTONIC, when it was begun to be asked for: every hop answered since."""
+    """CLOCK_MONOTONIC, when its trace began: every hop answered since."""
 
 
 class _Flow:
@@ -108,7 +108,7 @@ class _Flow:
         self.due_ns = 0
         self.learnt_ns = 0
         self.doubted = False
-        """While it was being asked for."""
+        """While it was being traced."""
         self.checked = 0
         """The hop that a check asks now; 0 for none."""
         self.whole: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class PathLearner:
 
     def doubt(self, flows: Iterable[FlowKey], now_ns: int) -> None:
         """What is known of these may be the past: they lose packets, or others that shared a hop
-        with them go elsewhere. They are asked for now, at the rate of all."""
+        with them go elsewhere. They are traced now, at the rate of all."""
         for flow in flows:
             state = self._flows.get(flow)
             if state is None or state.hops is None:

@@ -15,11 +15,11 @@ from syntony.fabric.graph import Cable, Device, Topology, is_device_name, make_t
 from syntony.fabric.names import ComponentKind
 
 HERE = "localhost"
-"""Name of the asked host, where the document does not tell it."""
+"""Name of the host itself, where the document does not give it."""
 
 
 class Neighbour(NamedTuple):
-    """What one NIC heard."""
+    """What one NIC received."""
 
     nic: str
     """``gpu001/eth2``"""

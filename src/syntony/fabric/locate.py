@@ -2,7 +2,7 @@
 
 Every window is searched by itself. The price of a finding grows with the logarithm of the number of
 windows, so that looking more often does not find more by chance. A fault that several
-windows show is told once.
+windows show is reported once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 
     def order(each: _Ranked) -> tuple[bool, bool, float]:
         plain = each.nats > PLAIN_NATS and each.sure > PLAIN_CONFIDENCE
-        # A host slow to answer is told only where no window knows of a part that explains it.
+        # A host slow to answer is reported only where no window shows a part that explains it.
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
 

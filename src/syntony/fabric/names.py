@@ -70,7 +70,7 @@ def link_name(a: str, b: str) -> str:
 
 
 def cable_name(a: str, b: str) -> str:
-    """Both directions; the same whichever end is told first."""
+    """Both directions; the same whichever end is given first."""
     first, second = sorted((a, b))
     return f"{first}{CABLE}{second}"
 

@@ -104,15 +104,12 @@ def _nats_for_cable(
     )
 
 
-def seconds_of(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Seconds:
-    """What happened where these ways cross, of the seconds whose delays are kept.
-
-    What packets waited there is their delay above its floor, less what ways from the same NIC, or
-    to the same NIC, that do not cross it waited elsewhere.
+def counts_of(seen: FlowHistory, there: Index, back: Index) -> tuple[Ints, Ints]:
+    """Probes of flows that cross a part, and losses that may be the part's, in each of the seconds
+    whose delays are kept.
 
     Args:
         seen: of all flows.
-        ends: the NICs of each.
         there: flows whose requests cross it.
         back: flows whose replies do.
     """
@@ -121,10 +118,22 @@ def seconds_of(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> 
     lost = counts[:, history.UNRESOLVED].sum(axis=1)
     for ways, field in ((there, history.LOST), (back, history.LOST_BACK)):
         lost = lost + seen.recent_counts(ways)[:, field].sum(axis=1)
-    return Seconds(sent, lost, *_waits(seen, ends, there, back))
+    return sent, lost
 
 
-def _waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> tuple[Floats, float]:
+def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> tuple[Floats, float]:
+    """How long packets waited where these ways cross, in each of the same seconds, and 1-sigma of
+    that by clocks.
+
+    That is their delay above its floor, less what ways from the same NIC, or to the same NIC, that
+    do not cross it waited elsewhere.
+
+    Args:
+        seen: of all flows.
+        ends: the NICs of each.
+        there: flows whose requests cross it.
+        back: flows whose replies do.
+    """
     flows = len(ends.src)
     # Ways by number: requests first, replies behind them.
     across = _some(np.concatenate((there, back + flows)), MAX_WAYS)

@@ -71,7 +71,7 @@ def separating(
     """Pairs whose ways tell these suspects apart.
 
     Args:
-        suspects: components; of groups nothing is known, they are told apart by nothing.
+        suspects: components; groups have no known paths and cannot be told apart.
         links: known names of links between switches, by direction; others are ignored.
         homes: NIC → the switch that it is at.
         planned: pairs that are probed already: taken last, for their other ways.

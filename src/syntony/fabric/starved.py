@@ -1,8 +1,8 @@
 """Hosts that are late, told from links that lose. Pure.
 
-A link at a host's edge loses what the host asks as well as what it is asked. A host that is starved
-of its processor hears or answers late what it is asked, and loses nothing of what it asks itself;
-or it asks nothing at all. Then nothing of the fabric is to blame.
+A link at a host's edge loses the host's own probes as well as those of others. A host that is short
+of processor time answers the probes of others late, and loses none of its own; or it sends none at
+all. Then nothing of the fabric is to blame.
 """
 
 from __future__ import annotations

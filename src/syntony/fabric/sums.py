@@ -53,11 +53,12 @@ class WindowSums:
     def forget(self, columns: NDArray[np.bool_], keep_s: int) -> None:
         """Of these columns, everything before the newest `keep_s` seconds, of at most `FINE_S`."""
         seconds = list(self._seconds)
-        for counts in seconds[:-keep_s]:
+        kept_from = max(0, len(seconds) - keep_s)
+        for counts in seconds[:kept_from]:
             counts[:, columns[: counts.shape[1]]] = 0
         for part in (self._step, *self._steps):
             part[:, columns[: part.shape[1]]] = 0
-        for age, counts in enumerate(reversed(seconds[-keep_s:])):
+        for age, counts in enumerate(reversed(seconds[kept_from:])):
             step = self._step_of(age)
             if step is not None:
                 kept = columns[: counts.shape[1]]

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import history, overflow, starved
+from syntony.fabric import endings, history, overflow, staleness, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
@@ -28,14 +28,15 @@ from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
-from syntony.fabric.overflow import Overflow
+from syntony.fabric.overflow import Overflow, Seconds
 from syntony.fabric.starved import FlowEnds
-from syntony.fabric.sums import WindowSums
+from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.fabric.tally import Index, Ints
+from syntony.model import S
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
-"""While paths are being learnt, candidates are numbered anew at most so often: it costs most."""
+"""While paths are being learnt, candidates are renumbered at most so often: it costs most."""
 MAX_GONE = 2
 MIN_FLOWS = 500
 """More than `MAX_GONE` times the flows that report (or so many): time to forget the others."""
@@ -90,10 +91,18 @@ class Watch:
         self._laid_out: _Layout | None = None
         self._carrying: Carrying
         """Of the newest candidates."""
+        self._second = 0
+        """How many were taken."""
+        self._turned: dict[Way, int] = {}
+        """Ways that turned later than the newest second → when."""
+        self._losing: dict[tuple[str, str], int] = {}
+        """Parts found to lose packets → second since when; once told, long ago."""
+        self._turning_until = 0
+        """Second until which the map may be stale, by the ways that turned."""
         self._overflowing: tuple[Finding, ...] = ()
         """Queues at parts that lose, as found with the newest findings."""
         self._carried: WindowSums | None = None
-        """Probes of all ways by the candidates that they crossed; None: sum them up anew."""
+        """Probes of all ways by the candidates that they crossed; None: to be summed up again."""
 
     def begin(self, reporting: int) -> int:
         """Begin a second of which so many flows report. Returns the numbering in force: while it
@@ -125,12 +134,42 @@ class Watch:
         """Numbered pairs of NICs."""
         return len(self._pairs)
 
-    def take(self, second: SecondCounts, heard: Ints) -> None:
-        """The second that was begun: counts of all flows, and requests heard of all pairs."""
+    def take(self, second: SecondCounts, heard: Ints, end_ns: int | None = None) -> None:
+        """The second that was begun: counts of all flows, requests received of all pairs.
+
+        Args:
+            second: counts and delays.
+            heard: requests, of all pairs.
+            end_ns: when it ended, fleet time; None: after all that is known of paths.
+        """
+        self._second += 1
         second.counts[history.HEARD] = heard[self._layout().pair]
         self._history.add(second)
         if self._carried is not None and len(self._flows) == self._made_for[1]:
             self._carried.add(self._by_candidate(second.counts))
+        self._forget_turned(end_ns)
+
+    def _forget_turned(self, end_ns: int | None) -> None:
+        """What was counted on ways that flows have left since blames neither those nor the ways
+        that they go now."""
+        turned = self.book.turned()
+        if staleness.is_turning(len(turned), WAYS * len(self._flows)):
+            self._turning_until = self._second + staleness.TURNING_S
+        self._turned |= turned
+        by_age: dict[int, list[int]] = {}
+        later: dict[Way, int] = {}
+        for way, at_ns in self._turned.items():
+            place = self._flows.get(way, self._flows.get(reply(way)))
+            seconds = 1 if end_ns is None else max(0, (end_ns - at_ns) // S)
+            if place is not None and seconds < FINE_S:
+                by_age.setdefault(seconds, []).append(place)
+            if not seconds:
+                later[way] = at_ns
+        self._turned = later
+        pair = self._layout().pair
+        for seconds, places in by_age.items():
+            self._history.forget(np.asarray(np.isin(pair, pair[places])), seconds)
+            self._carried = None
 
     def answering(self) -> frozenset[str]:
         """NICs that answered any probe of the newest second."""
@@ -148,13 +187,44 @@ class Watch:
         windows, located = self._searched(candidates)
         seconds = [window.seconds for window in windows]
         over = self._endings.take(candidates, located.findings, located.searches, seconds)
+        over += self._bursts(candidates, located.findings)
         for ending in over:
             self._history.forget(self._of_pairs(ending), ending.seconds)
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
         found = starved.told_apart(located.findings, self._layout().ends, windows)
-        return self._with_overflow(candidates, found)
+        return self._with_overflow(candidates, self._settled(candidates, windows, found))
+
+    def _settled(
+        self, candidates: Candidates, windows: Sequence[Window], findings: tuple[Finding, ...]
+    ) -> tuple[Finding, ...]:
+        """The same, without new losses that a stale map may have put there, for `HOLD_S`."""
+        counts = {window.name: window.counts for window in windows}
+        since, self._losing = self._losing, {}
+        kept = []
+        for found in findings:
+            key = found.component, found.kind
+            number = candidates.numbers.get(key) if found.loss else None
+            if number is None or found.kind in _OF_HOSTS:
+                kept.append(found)
+                continue
+            first = since.get(key, self._second)
+            if self._second - first < staleness.HOLD_S and (
+                self._second < self._turning_until
+                or self._singles_out(candidates, number, counts.get(found.window))
+            ):
+                self._losing[key] = first
+                continue
+            self._losing[key] = self._second - staleness.HOLD_S
+            kept.append(found)
+        return tuple(kept)
+
+    def _singles_out(self, candidates: Candidates, number: int, counts: Ints | None) -> bool:
+        if counts is None:
+            return False
+        here = counts[:, self._crossing(candidates.crossed.by(number))]
+        return staleness.singles_out(here[history.SENT], here[_AMISS].sum(axis=0))
 
     def _with_overflow(
         self, candidates: Candidates, findings: tuple[Finding, ...]
@@ -166,12 +236,9 @@ class Watch:
             if number is None or found.kind in _OF_HOSTS:
                 told.append(found)
                 continue
-            there, back = candidates.crossed.by(number).reshape(OBSERVATIONS, -1)[:WAYS]
-            verdict = overflow.judged(
-                overflow.seconds_of(
-                    self._history, self._layout().ends, np.flatnonzero(there), np.flatnonzero(back)
-                )
-            )
+            sent, lost, there, back = self._seconds_of(candidates, number)
+            waits = overflow.waits(self._history, self._layout().ends, there, back)
+            verdict = overflow.judged(Seconds(sent, lost, *waits))
             told.append(msgspec.structs.replace(found, overflow=verdict.overflow.value))
             stands = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
             if stands and found.kind in _LINKS and verdict.standing_ns >= MIN_QUEUE_NS:
@@ -179,6 +246,31 @@ class Watch:
                 queues.append(msgspec.structs.replace(found, fault="queue", delay_ns=wait_ns))
         self._overflowing = tuple(queues)
         return tuple(told)
+
+    def _bursts(self, candidates: Candidates, findings: Sequence[Finding]) -> list[Ending]:
+        """Of what is found, what lost in a burst that is over."""
+        over = []
+        for found in findings:
+            number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
+            if number is not None and found.kind not in _OF_HOSTS:
+                sent, lost, *ways = self._seconds_of(candidates, number)
+                since = endings.ended(sent, lost)
+                if since is None:
+                    continue
+                # What a queue loses in its seconds is told from a cable's by all of them (0204).
+                waits = overflow.waits(self._history, self._layout().ends, *ways)
+                verdict = overflow.judged(Seconds(sent, lost, *waits)).overflow
+                queue = verdict in {Overflow.OPEN, Overflow.ALL}
+                if not queue and self._endings.burst(found, self._second):
+                    over.append(Ending(candidates.crossed.by(number), since))
+        return over
+
+    def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
+        """What crossed it in each second and was lost, and the flows whose requests and replies
+        do."""
+        there, back = candidates.crossed.by(number).reshape(OBSERVATIONS, -1)[:WAYS]
+        ways = np.flatnonzero(there), np.flatnonzero(back)
+        return (*overflow.counts_of(self._history, *ways), *ways)
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))
@@ -199,15 +291,18 @@ class Watch:
         return self._carrying.sums(sent.ravel())[None]
 
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
-        """All flows, (flows,), of pairs with one that crossed it: requests heard are of pairs."""
-        crossed = ending.paths.reshape(OBSERVATIONS, len(self._flows)).any(axis=0)
+        """All flows, (flows,), of pairs with one that crossed it: requests are counted by pair."""
         pair = self._layout().pair
-        return np.asarray(np.isin(pair, pair[crossed]))
+        return np.asarray(np.isin(pair, pair[self._crossing(ending.paths)]))
+
+    def _crossing(self, paths: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Flows, (flows,), with one of these paths."""
+        return np.asarray(paths.reshape(OBSERVATIONS, len(self._flows)).any(axis=0))
 
     def queues(self) -> tuple[Finding, ...]:
         """Links at which packets wait, second after second: their delay above its floor.
 
-        Hosts, NICs and clocks take their part of the explanation and are not told of: what waits
+        Hosts, NICs and clocks take their part of the explanation and are not reported: what waits
         there is no queue of the fabric. Where packets are lost, those that wait there are looked at
         by themselves, so that a queue is known as soon as what overflows from it.
         """

@@ -141,7 +141,7 @@ class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     sport: int
     spine: str | None
-    """None: it stays below one leaf."""
+    """None: it stays below one leaf; ``?``: the second switch does not answer."""
     hops: tuple[str, ...]
 
 

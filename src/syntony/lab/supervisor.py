@@ -143,7 +143,7 @@ class Supervisor:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await reader.readline()
-            reply = self._reply(line)
+            reply = await self._reply(line)
             writer.write(msgspec.json.encode(reply) + b"\n")
             await writer.drain()
             if isinstance(reply, Going):
@@ -153,9 +153,9 @@ class Supervisor:
         finally:
             writer.close()
 
-    def _reply(self, line: bytes) -> Reply:
+    async def _reply(self, line: bytes) -> Reply:
         try:
-            return self._answer(msgspec.json.decode(line, type=Request))
+            return await self._answer(msgspec.json.decode(line, type=Request))
         except msgspec.DecodeError as error:
             return Refused(kind="WireError", reason=f"not a request of this version: {error}")
         except SyntonyError as error:
@@ -163,7 +163,7 @@ class Supervisor:
         except OSError as error:  # the kernel refused something a fault needed
             return Refused(kind="MissingError", reason=str(error))
 
-    def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request) -> Reply:
         match request:
             case StatusRequest():
                 return self._status()
@@ -173,7 +173,8 @@ class Supervisor:
             case ClearRequest():
                 return Cleared(faults=self._faults.clear(request.fault))
             case PathRequest():
-                return Paths(paths=ecmp.paths(self._plan, request))
+                # Packets are waited for, and routes converge meanwhile.
+                return Paths(paths=await asyncio.to_thread(ecmp.paths, self._plan, request))
             case DownRequest():
                 return Going()
 

@@ -1,0 +1,96 @@
+"""Parts that return and two faults at once, on drawn fabrics: `bench.incidents`, some cases."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+from bench.incidents import LOSS, PAIRS, Fault, graded, pair, returns, touches
+from tests.controller.judged import Control
+
+from syntony.model import S
+
+DRAWN = random.SystemRandom().randrange(1_000_000)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["spine", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("cable", "leaf"))],
+)
+def test_in_the_minute_after_a_return_nothing_healthy_is_named(control: Control, kind: str) -> None:
+    seed = 948_041 if kind == "spine" else DRAWN
+    print(f"seed {seed}")
+    got = returns(control, kind, seed)
+    assert got.is_right, got
+
+
+def test_the_leaf_of_a_lossy_uplink_is_not_named_when_a_spine_dies(control: Control) -> None:
+    got = pair(control, "lossy link, dead spine", 923_964, seconds=25)
+    assert (got.alone, got.among, got.wrong) == (2, 0, ()), got
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PAIRS)
+def test_of_two_faults_nothing_healthy_pages(control: Control, kind: str) -> None:
+    print(f"seed {DRAWN}")
+    got = pair(control, kind, DRAWN)
+    assert got.wrong == (), got
+    assert got.alone + got.among, got
+
+
+# --- the grading itself ---
+
+FAULTS = [
+    Fault("leaf0->spine0", LOSS, frozenset({"leaf0--spine0"})),
+    Fault("spine1", frozenset({"switch-down"})),
+]
+
+
+class Counts(NamedTuple):
+    alone: int
+    among: int
+    missed: int
+    wrong: int
+    twice: int
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        ([], Counts(0, 0, 2, 0, 0)),
+        (["link-loss leaf0->spine0", "switch-down spine1"], Counts(2, 0, 0, 0, 0)),
+        (["link-loss leaf0--spine0"], Counts(1, 0, 1, 0, 0)),
+        (["ambiguous-loss leaf0->spine0 or leaf1"], Counts(0, 1, 1, 0, 0)),
+        (["ambiguous-loss leaf0..*"], Counts(0, 1, 1, 0, 0)),
+        (["switch-loss leaf0"], Counts(0, 0, 2, 1, 0)),
+        (["switch-down leaf0->spine0"], Counts(0, 0, 2, 1, 0)),
+        (["link-loss leaf0->spine0", "link-loss leaf0--spine0"], Counts(1, 0, 1, 0, 1)),
+        (["host-silent h1"], Counts(0, 0, 2, 0, 0)),
+        (["host-silent h2"], Counts(0, 0, 2, 1, 0)),
+    ],
+)
+def test_pages_are_graded_by_name_and_rule(pages: list[str], expected: Counts) -> None:
+    told = [(rule, subject, 3 * S) for rule, _, subject in (page.partition(" ") for page in pages)]
+    got = graded(FAULTS, told, S, "", paused={"h1"})
+    counts = Counts(got.alone, got.among, len(got.missed), len(got.wrong), len(got.twice))
+    assert counts == expected
+    assert got.seconds == (2.0,) * (counts.alone + counts.among)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "at_it"),
+    [
+        ("spine0", "spine0", True),
+        ("leaf0->spine0", "spine0", True),
+        ("leaf0--spine0", "spine0", True),
+        ("leaf0->spine1", "spine0", False),
+        ("leaf0", "spine0", False),
+        ("spine0->leaf0", "leaf0--spine0", True),
+        ("leaf0->spine1", "leaf0--spine0", False),
+        ("leaf0", "leaf0--spine0", False),
+        ("leaf0..*", "leaf0", True),
+    ],
+)
+def test_what_is_at_a_part_that_returned(name: str, part: str, at_it: bool) -> None:
+    assert touches(name, part) is at_it
