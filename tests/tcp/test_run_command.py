@@ -16,6 +16,7 @@ from tests.tcp.conftest import Compile, Hosts
 from syntony import cli, io
 from syntony.errors import MissingError, UsageError
 from syntony.io.interposer import checked_exclusions, facts, preloading, tcp_library
+from syntony.io.job_hook import hook_directory
 from syntony.io.run_directory import agent_socket
 from syntony.lab.testing import SYNTONY, eventually, live
 
@@ -94,19 +95,26 @@ def test_process_id_input_and_signals_are_the_commands_own() -> None:
         assert process.wait(30) == -signal.SIGTERM
 
 
-def test_dry_run_says_what_it_would_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_says_what_it_would_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    path = f"{hook_directory()}:/mine"
     assert cli.run(["run", "--dry-run", "--json", "--job", "a", "--", "sh", "-c", "x"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     socket = "/run/syntony/agent"
     assert said["environment"] == {
         "LD_PRELOAD": LIBRARY, "SYNTONY_JOB": "a", "SYNTONY_AGENT": socket,
+        "PYTHONPATH": path,
     }  # fmt: skip
     assert said["command"] == ["sh", "-c", "x"]
     assert said["program"].endswith("/sh")
     assert set(said["host"]) == {"mptcp", "detail", "path_manager", "agent"}
     assert cli.run(["run", "--dry-run", "--job", "a"]) == 0
     lines = capsys.readouterr()
-    assert lines.out == f"LD_PRELOAD={LIBRARY}\nSYNTONY_JOB=a\nSYNTONY_AGENT={socket}\n"
+    assert lines.out == (
+        f"LD_PRELOAD={LIBRARY}\nSYNTONY_JOB=a\nSYNTONY_AGENT={socket}\nPYTHONPATH={path}\n"
+    )
     assert lines.err.startswith("MPTCP ")
 
 
