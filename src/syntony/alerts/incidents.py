@@ -76,7 +76,7 @@ class Incident(msgspec.Struct, kw_only=True):
     paged: bool = False
     """Whether a page went out for it, and no all-clear yet."""
     paged_as: Severity | None = None
-    """How severe it was when it paged."""
+    """How severe it was when it paged; None: it did not since it was opened or reopened."""
     pages: int = 0
     """How often it paged."""
     silenced: bool = False
@@ -287,7 +287,7 @@ class Book:
             incident.state, incident.resolved_ns = State.OPEN, 0
             incident.severity = Severity.INFO
             incident.reopened += 1
-            incident.cause, incident.caused = 0, 0.0
+            incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             kind = ChangeKind.REOPENED
             # A page that was never sent is held back no longer for a gap.
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -378,12 +378,14 @@ class Book:
         return None
 
     def _just_over(self, now_ns: int) -> dict[str, list[Incident]]:
-        """By rule: incidents that ended within the reach of some live one's value."""
+        """By rule: incidents that ended within the reach of some live one's value. What vanished
+        before it paged explains nothing, as while it was live (`_stands`)."""
         reach_ns = max((each.span_ns for each in self._live.values()), default=0)
         found: dict[str, list[Incident]] = {}
         if reach_ns:
             for each in self.state.incidents:
-                if not each.live and now_ns - each.resolved_ns < reach_ns:
+                known = each.paged_as or each.cause or each.silenced
+                if known and not each.live and now_ns - each.resolved_ns < reach_ns:
                     found.setdefault(each.rule, []).append(each)
         return found
 
